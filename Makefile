@@ -44,7 +44,9 @@ test-scale: $(STAMP)
 test-training: $(STAMP) system
 	ROBOTRIALS_ENVIRONMENTS=$${ROBOTRIALS_ENVIRONMENTS:-$(CURDIR)/.peers/environments} $(BIN)/python -m pytest -m training
 
+# Simulations of minutes, and curves, means and tests against R's survival.
 study: $(STAMP)
+	@sh tools/system_libraries.sh study
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m study
 
 # Every verdict path over a grid of simulated worlds (minutes), then intervals (about ten, resuming where they stopped).

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import threading
 from pathlib import Path
 
@@ -37,6 +38,25 @@ def test_power_size_prints_the_papers_numbers_and_ours() -> None:
     assert 'LBM' in robotrials('power', 'size', '--survey')
     plan = robotrials('power', 'size', '--policies', 4, '--tasks', 10, '--overall', '-d', '0.1', '--discordance', '0.3')
     assert '1880' in plan, '47 per cell by the rule, in ten strata at 0.05 / 6'
+
+
+def test_power_size_simulates_the_rule_for_assumed_times() -> None:
+    assumed = ('--assume', 'old:median=60,spread=0.3', '--assume', 'new:median=40,spread=0.3,ever=0.98', '--tasks', 2)
+    text = robotrials('power', 'size', *assumed, '--n', '4,20', '--format', 'json')
+    shown = json.loads(text)
+    few, many = shown['rows']
+    assert shown['title'].endswith('new against old')
+    assert few['new is faster'] < 0.8 < many['new is faster']
+    assert many['new succeeds more often'] < 0.1  # it fails more, if at all
+    sizes = re.search(r'new is faster from (\d+); at least one of both from (\d+)', shown['note'])
+    assert sizes is not None
+    again = json.loads(
+        robotrials('power', 'size', *assumed, '--n', f'{sizes[1]},{int(sizes[1]) - 1}', '--format', 'json')
+    )
+    enough, short = (row['new is faster'] for row in again['rows'])
+    assert enough >= 0.8 > short
+    assert 'two --assume' in robotrials('power', 'size', '--assume', 'new:median=40', code=2)
+    assert 'matched' in robotrials('power', 'size', *assumed, '--correlation', 0.5, code=2)
 
 
 def test_power_bridge_from_a_store_and_from_assumptions(store: Path, tmp_path: Path) -> None:

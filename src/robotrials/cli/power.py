@@ -68,12 +68,38 @@ def size(
     power: PowerOption = 0.8,
     alpha: AlphaLevel = 0.05,
     survey: Annotated[bool, typer.Option('--survey', help="Also print the surveyed papers' numbers.")] = False,
+    assume: Annotated[
+        list[str] | None,
+        typer.Option(
+            '--assume',
+            help='Size "faster" too, by simulating the rule: a policy as NAME:median=40,spread=0.8,ever=0.95 or '
+            'NAME:curve.csv; give two.',
+        ),
+    ] = None,
+    tau: Annotated[float, typer.Option('--tau', help='With --assume: the time cap of an episode (s).')] = 120.0,
+    matched: Annotated[bool, typer.Option('--matched', help='With --assume: both run the same starts.')] = False,
+    correlation: Annotated[
+        float, typer.Option('--correlation', help='With --matched: how alike both do on one start, 0 to 1.')
+    ] = 0.0,
+    n: Annotated[str, typer.Option('--n', help='With --assume: episodes per cell, as 5,10,20.')] = '5,10,20,40',
+    seed: SeedOption = None,
     form: FormatOption = 'text',
 ) -> None:
     """Sample sizes for success rates: an interval, two policies, paired or not, not worse than, a whole plan.
 
+    With two --assume it simulates the rule that judges who succeeds more often and who is faster.
+
     Example: `robotrials power size --rate 0.7 --difference 0.05 --policies 4 --tasks 10`
+
+    Example: `robotrials power size --assume new:median=35 --assume old:median=45,ever=0.95 --tasks 4 --tau 120`
     """
+    if assume:
+        found_rule = assumed_rule_power(
+            assume, tau=tau, strata=tasks * conditions, policies=policies, against_reference=reference,
+            matched=matched, correlation=correlation, sizes=parse_sizes(n), power=power, alpha=alpha, seed=seed or 0,
+        )  # fmt: skip
+        print_table(found_rule, form)
+        return
     from robotrials.show.planning import plan_table, sizes_table, survey_table
     from robotrials.verdict.planning import field_position, plan_sizes, read_survey
 
@@ -91,6 +117,38 @@ def size(
     if survey:
         shown.append(survey_table(read_survey(), position))
     print_tables(shown, form)
+
+
+def assumed_rule_power(
+    assume: list[str], *, tau: float, strata: int, policies: int, against_reference: bool, matched: bool,
+    correlation: float, sizes: list[int], power: float, alpha: float, seed: int,
+) -> Table:  # fmt: skip
+    """The rule simulated at some sizes, and the smallest size of each claim, in the one list of a trial's claims."""
+    import math
+
+    import numpy as np
+
+    from robotrials.errors import InputError
+    from robotrials.show.planning import rule_power_table
+    from robotrials.verdict.planning import RuleDesign, curve_law, rule_power, rule_size
+
+    named = dict(parse_assumption(text) for text in assume)
+    if len(named) != 2 or len(assume) != 2:
+        raise InputError('wanted two --assume with different names: --assume new:median=35 --assume old:median=45')
+    (first, a), (second, b) = named.items()
+    design = RuleDesign((curve_law(a),) * strata, (curve_law(b),) * strata, tau, matched, correlation)
+    if design.win_probability < 0.5:  # the rule is told from the side of the faster one
+        first, second = second, first
+        design = RuleDesign(design.b, design.a, tau, matched, correlation)
+    n_tests = 2 * (policies - 1 if against_reference else math.comb(policies, 2))
+    at = [rule_power(design, k, rng=np.random.default_rng(seed), n_tests=n_tests, alpha=alpha) for k in sizes]
+    needed = {
+        claim: rule_size(
+            design, rng=np.random.default_rng(seed), endpoint=claim, power=power, n_tests=n_tests, alpha=alpha
+        )
+        for claim in ('success', 'faster', 'either')
+    }
+    return rule_power_table(at, needed, names=(first, second), design=design, power=power, n_tests=n_tests, alpha=alpha)
 
 
 def single_sizes(

@@ -23,7 +23,9 @@ def watch(
     ] = 'success',
     tau: Annotated[
         float | None,
-        typer.Option('--tau', help="For promptness, in seconds; default: each stratum's shortest time cap."),
+        typer.Option(
+            '--tau', help="For promptness, in seconds; default: as declared, else each stratum's shortest time cap."
+        ),
     ] = None,
     paired: Annotated[bool, typer.Option('--paired', help='Compare episodes of the same scene.')] = False,
     stratum: Annotated[

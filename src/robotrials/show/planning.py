@@ -17,6 +17,8 @@ from robotrials.verdict.planning import (
     DetectionStudy,
     FieldPosition,
     PlanSize,
+    RuleDesign,
+    RulePower,
     SurveyedPaper,
     WatchedTrial,
 )
@@ -66,6 +68,32 @@ def power_table(
         note += f'\n{habit}.'
     columns: list[str | Column] = ['episodes per cell', Column('power', '.3f'), Column('error', '.3f')]
     return table(f'Power of the macro-KS test: {names[0]} against {names[1]}', columns, rows, note=note)
+
+
+def rule_power_table(
+    found: Sequence[RulePower], needed: Mapping[str, RulePower | None], *, names: tuple[str, str], design: RuleDesign,
+    power: float, n_tests: int, alpha: float,
+) -> Table:  # fmt: skip
+    """Simulated power of the rule at some sizes, and the smallest size of each claim."""
+    a, b = names
+    claims = {'success': f'{a} succeeds more often', 'faster': f'{a} is faster', 'either': 'at least one of both'}
+    rows: list[tuple[Cell, ...]] = [(r.per_cell, *(r.rate(c) for c in claims), r.rate('wrong')) for r in found]
+    sizes = '; '.join(
+        f'{claim} {"not by 2,000" if (size := needed[name]) is None else f"from {size.per_cell}"}'
+        for name, claim in claims.items()
+    )
+    p, q, first = (f'{100 * x:.0f} %' for x in (*design.success_rates, design.win_probability))
+    starts = 'matched starts' if design.is_matched else 'independent arms'
+    note = (
+        f'Episodes of each policy per cell for {100 * power:g} % power: {sizes}.\n'
+        f'{len(design.a)} cells, {starts}, followed to {design.tau_s:g} s: success {p} and {q}, {a} done first in '
+        f'{first} of comparisons.\nA list of {n_tests} claims at alpha {alpha:g}, corrected by Holm; '
+        f'{found[0].n_trials:,} simulated trials of the rule itself at every size.'
+    )
+    columns: list[str | Column] = [
+        'episodes per cell', *(Column(c, '.3f') for c in claims.values()), Column(f'any claim for {b}', '.3f'),
+    ]  # fmt: skip
+    return table(f'Power of the rule: {a} against {b}', columns, rows, note=note)
 
 
 def needed_table(found: Mapping[tuple[str, str], BridgePower]) -> Table:

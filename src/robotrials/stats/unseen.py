@@ -63,12 +63,14 @@ def _widening(k: Numbers, n_star: Numbers) -> FloatArray:
     return factor
 
 
-def unseen_reach(variance: Numbers, degrees: Numbers, n_star: Numbers, alpha: float) -> FloatArray:
-    """(...,) R(alpha): a gap beyond it is a claim at two-sided alpha."""
+def unseen_reach(
+    variance: Numbers, degrees: Numbers, n_star: Numbers, alpha: float, *, is_one_sided: bool = False
+) -> FloatArray:
+    """(...,) R(alpha): a gap beyond it is a claim at two-sided alpha (one-sided: the t term alone is doubled)."""
     from scipy.special import gammaincinv, ndtri, stdtrit
 
     variance, degrees, n_star = np.broadcast_arrays(variance, degrees, np.asarray(n_star, dtype=np.float64))
-    high = 1 - alpha / 2
+    high = 1 - (alpha if is_one_sided else alpha / 2)
     t = np.where(degrees >= ENDLESS, ndtri(high), stdtrit(np.minimum(degrees, ENDLESS), high))
     k = variance * n_star**2
     hidden = gammaincinv(k + 1, 1 - alpha / _widening(k, n_star)) - k
@@ -127,6 +129,11 @@ class UnseenRule:
 
     def _p_beyond(self, gap: float) -> float:
         return float(one_sided_p_values(gap, self.spread.variance, self.degrees, self.n_star))
+
+    def bound(self, alpha: float, *, is_lower: bool) -> float:
+        """The value at which the one-sided test turns, within 1 of zero: what is beyond it is ruled out at alpha."""
+        reach = float(unseen_reach(self.spread.variance, self.degrees, self.n_star, alpha, is_one_sided=True))
+        return max(self.value - reach, -1.0) if is_lower else min(self.value + reach, 1.0)
 
     def reach(self, alpha: float) -> float:
         return float(unseen_reach(self.spread.variance, self.degrees, self.n_star, alpha))

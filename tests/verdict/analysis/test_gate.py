@@ -359,6 +359,23 @@ def test_watch_sees_a_policy_that_is_slower_on_the_long_task_alone() -> None:
     assert pair.decision is Decision.A_BETTER
 
 
+def test_watch_follows_to_the_declared_tau_as_the_contrast_does() -> None:
+    rng = np.random.default_rng(6)
+    found = analyse([*two_lengths(rng, 'a', n=8), *two_lengths(rng, 'b', n=8)], tau_s=50.0)
+    assert found.planning.watched(score='promptness').tau_s == {'long': 50.0, 'short': 20.0}
+    assert max(found.contrast('a', 'b', 'time').taus_s.values()) == 50.0
+
+
+def test_watch_takes_every_condition_for_a_cell_where_none_is_the_baseline() -> None:
+    rng = np.random.default_rng(7)
+    episodes = [e.replace(condition=c, episode_id=f'{c}{p}{k}') for c in ('dim', 'bright') for p in ('a', 'b')
+                for k, e in enumerate(two_lengths(rng, p, n=6))]  # fmt: skip
+    found = analyse(episodes)
+    cells = tuple(c.name for c in found.contrast('a', 'b').cells)
+    assert len(cells) == 4
+    assert found.planning.watched().strata == cells
+
+
 def test_slower_on_the_long_task_alone_does_not_pass(tmp_path: Path) -> None:
     """Each task up to its own cap: up to 20 s the long one would never be done, by either policy."""
     rng = np.random.default_rng(4)

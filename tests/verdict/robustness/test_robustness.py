@@ -46,11 +46,13 @@ def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def trials(condition: str, outcomes: list[bool], *, policy='p', severity=1.0, scenes=None, iou=0.5, parts=()):
+def trials(
+    condition: str, outcomes: list[bool], *, policy='p', severity=1.0, scenes=None, iou=0.5, parts=(), split='split'
+):
     return [
         ConditionTrial(
             policy, condition, 0.0 if condition == 'nominal' else severity,
-            PlacementTrial('split', good, iou if good else 0.1, 0.01, str(i if scenes is None else scenes[i])),
+            PlacementTrial(split, good, iou if good else 0.1, 0.01, str(i if scenes is None else scenes[i])),
             parts=tuple((part, severity) for part in parts),
         )
         for i, good in enumerate(outcomes)
@@ -114,10 +116,47 @@ def test_a_dose_response_finds_where_half_is_lost() -> None:
     assert dose_responses([*trials('nominal', [True]), *trials('light', [True])]) == []
 
 
+def mixed(condition: str, n_easy: int, n_hard: int, **options: object) -> list[ConditionTrial]:
+    """An easy task with nine of ten, a hard one with one of ten, whatever the condition."""
+    return [
+        *trials(condition, [k % 10 > 0 for k in range(n_easy)], split='easy', **options),
+        *trials(condition, [k % 10 == 0 for k in range(n_hard)], split='hard', **options),
+    ]
+
+
+def test_another_mix_of_tasks_is_no_effect_of_a_dose() -> None:
+    rows = [*mixed('nominal', 60, 20), *mixed('light', 40, 40, severity=0.5), *mixed('light', 20, 60, severity=1.0)]
+    (found,) = dose_responses(rows)
+    assert [d.rate for d in found.doses] == pytest.approx([0.5] * 3)
+    assert found.trend_z == pytest.approx(0.0, abs=1e-9)
+    assert found.half_severity is None
+    fallen = [*rows, *trials('light', [False] * 20, split='easy', severity=1.0)]
+    assert dose_responses(fallen)[0].p_value < 0.001
+
+
+def test_a_task_that_was_not_run_at_every_dose_is_left_out() -> None:
+    rows = [*mixed('nominal', 20, 20), *mixed('light', 20, 20, severity=0.5), *mixed('light', 0, 20, severity=1.0)]
+    (found,) = dose_responses(rows)
+    assert [d.n for d in found.doses] == [20, 20, 20]
+    apart = [*mixed('nominal', 20, 0), *mixed('light', 20, 0, severity=0.5), *mixed('light', 0, 20, severity=1.0)]
+    assert dose_responses(apart) == []
+
+
+def test_another_mix_of_tasks_is_no_interaction() -> None:
+    rows = [*mixed('nominal', 80, 40), *mixed('light', 80, 40), *mixed('dim', 80, 40)]
+    effect = compound_effects([*rows, *mixed('chaos', 30, 90, parts=('light', 'dim'))])[0]
+    assert effect.excess_drop == pytest.approx(0.0, abs=1e-9)
+    assert effect.verdict is CompoundVerdict.UNRESOLVED
+    lone = compound_effects(
+        [*mixed('nominal', 40, 0), *mixed('light', 40, 0), *mixed('chaos', 0, 40, parts=('light',))]
+    )
+    assert 'no task was run under' in lone[0].reason
+
+
 def test_rates_are_pooled_until_they_fall() -> None:
-    doses = [Dose(s, k, 10, wilson(k, 10)) for s, k in ((0, 6), (0.5, 8), (1, 1))]
+    doses = [Dose(s, k, 10, k / 10, wilson(k, 10)) for s, k in ((0, 6), (0.5, 8), (1, 1))]
     assert falling_rates(doses) == [0.7, 0.7, 0.1]
-    assert half_severity([Dose(0, 0, 10, wilson(0, 10)), Dose(1, 0, 10, wilson(0, 10))]) is None
+    assert half_severity([Dose(0, 0, 10, 0.0, wilson(0, 10)), Dose(1, 0, 10, 0.0, wilson(0, 10))]) is None
 
 
 @pytest.mark.parametrize(

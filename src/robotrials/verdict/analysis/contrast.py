@@ -18,10 +18,7 @@ from robotrials.measure.timing.operation import Unit
 from robotrials.measure.timing.unit import CENTRES
 from robotrials.record import Episode
 from robotrials.stats import Estimate, Interval
-from robotrials.stats.evidence import SignTest, WorstCase
-from robotrials.stats.normal import STANDARD
 from robotrials.stats.success_rule import SuccessArm, SuccessContrast, success_contrast
-from robotrials.stats.unseen import UnseenRule
 from robotrials.stats.win import WinArm, WinContrast, win_arm, win_contrast
 from robotrials.verdict.analysis.needed import NeededUnits, needed_units
 from robotrials.verdict.analysis.side import Side
@@ -176,27 +173,10 @@ class Contrast:
         """Units per cell at which the rule would call what was observed; None where nothing was tested."""
         if self.withheld:
             return None
-        variance, n_star = _spread(self.rule)
-        if self.p_value is not None and 0 < self.p_value < 1:  # an exact test may see less than the variance says
-            variance = max(variance, (self.advantage / STANDARD.inv_cdf(self.p_value / 2)) ** 2)
         return needed_units(
-            gap=abs(self.advantage), interval=None if self.interval is None else _distances(self.interval, self.null),
-            variance=variance, n_star=n_star, n_cells=len(self.cells), alpha=(1 - self.level) / n_tests, power=power,
+            self.rule, interval=None if self.interval is None else _distances(self.interval, self.null),
+            n_cells=len(self.cells), alpha=(1 - self.level) / n_tests, power=power,
         )  # fmt: skip
-
-
-def _spread(rule: WinContrast | SuccessContrast) -> tuple[float, float]:
-    """The variance of the estimate and N*, as R has them; of a sign test those of the wins."""
-    found = rule.rule if isinstance(rule, SuccessContrast) else rule.evidence
-    if isinstance(found, WorstCase):
-        found = found.least
-    if isinstance(found, UnseenRule):
-        return found.spread.variance, found.n_star
-    if isinstance(found, SignTest):
-        n = found.wins + found.losses
-        p = found.wins / n if n else HALF
-        return p * (1 - p) / max(n, 1), float(max(n, 1))
-    return 0.25, 1.0
 
 
 def _distances(interval: Interval, null: float) -> Interval:

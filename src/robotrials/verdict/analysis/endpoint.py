@@ -12,19 +12,14 @@ import numpy as np
 from robotrials.errors import InputError, NotEstimable
 from robotrials.measure.timing.unit import UnitMeans
 from robotrials.stats import MeanCell, RatioNonInferiority, ratio_noninferiority
-from robotrials.stats.allowance import Spread
 from robotrials.stats.argument import FloatArray
-from robotrials.stats.normal import normal_cdf
 from robotrials.stats.success_rule import SuccessContrast
 from robotrials.stats.unseen import UnseenRule
 from robotrials.verdict.analysis.contrast import Contrast
-from robotrials.verdict.planning import MoreEpisodes, more_episodes, time_standing
+from robotrials.verdict.planning import MoreEpisodes, more_episodes, more_for_margin, time_standing
 
 ENDPOINTS = ('success', 'speed', 'safety')
 FAR_CAP = 4.0
-HALVINGS = 60
-HALF_A_FAILURE = 0.5
-MOST_PER_CELL = 1_000_000
 
 
 class Finding(enum.StrEnum):
@@ -111,8 +106,8 @@ def rate_endpoint(name: str, measure: str, found: Contrast, *, margin: float, le
         return replace(made, note=found.rule.margin_withheld, more=more)
     finding = _finding(p_margin, p_worse, levels)
     return replace(
-        made, finding=finding, low=_bound(rule, levels.alpha, is_lower=True),
-        high=_bound(rule, levels.alpha_worse, is_lower=False),
+        made, finding=finding, low=rule.bound(levels.alpha, is_lower=True),
+        high=rule.bound(levels.alpha_worse, is_lower=False),
         more=_more_for_margin(rule, found, margin, levels) if finding is Finding.SHORT else None,
     )  # fmt: skip
 
@@ -123,58 +118,15 @@ def _finding(p_margin: float | None, p_worse: float | None, levels: Levels) -> F
     return Finding.WORSE if p_worse is not None and p_worse <= levels.alpha_worse else Finding.SHORT
 
 
-def _bound(rule: UnseenRule, alpha: float, *, is_lower: bool) -> float:
-    """The difference at which the one-sided test turns: what is beyond it is ruled out at alpha."""
-    inside, outside = rule.value, -1.0 if is_lower else 1.0
-    p = rule.p_above if is_lower else rule.p_below
-    if p(outside) > alpha:
-        return outside
-    for _ in range(HALVINGS):
-        middle = (inside + outside) / 2
-        inside, outside = (inside, middle) if p(middle) <= alpha else (middle, outside)
-    return outside
-
-
 def _more_for_margin(rule: UnseenRule, found: Contrast, margin: float, levels: Levels) -> MoreEpisodes | None:
-    """Episodes to add so that every cell of both arms has as many, and the margin's test then passes with the power
-    asked, if the two are equal. What is there is kept; what is added has the pooled rate.
-    """
+    """Episodes to add, start states run as often each as those that are there."""
     runs = [max(1.0, n / u) if u else 1.0 for n, u in zip(found.n_episodes, found.n_units, strict=True)]
-    now = np.array([[c.n_a / runs[0], c.n_b / runs[1]] for c in found.cells])  # (cells, arms) units
+    units = np.array([[c.n_a / runs[0], c.n_b / runs[1]] for c in found.cells])
     rates = np.array([[c.value_a, c.value_b] for c in found.cells])
-    pooled = (now * rates).sum(axis=1) / now.sum(axis=1)
-    least = HALF_A_FAILURE / now.sum()  # where all went well, it is not promised that all will
-    pooled = np.clip(pooled, least, 1 - least)[:, None]
-    scale = rule.spread.variance * len(now) ** 2 / max(float((pooled * (1 - pooled) / now).sum()), 1e-12)
-    factor = min(max(scale, 0.1), 10.0) if found.n_matched else 1.0  # what matched starts save
-
-    def is_enough(per_cell: float) -> bool:
-        later = np.maximum(now, per_cell)
-        kept = now / later
-        gaps = kept * rates + (1 - kept) * pooled
-        centre = float((gaps[:, 0] - gaps[:, 1]).mean())
-        variance = factor * float((pooled * (1 - pooled) / later).sum()) / len(now) ** 2
-        drawn = factor * float((pooled * (1 - pooled) * (1 - kept) / later).sum()) / len(now) ** 2
-        judged = UnseenRule(
-            0.0, Spread(np.array([variance]), np.array([per_cell])), len(now) * float(later.min()), rule.null
-        )  # fmt: skip
-        gap = centre + margin + _bound(judged, levels.alpha, is_lower=True)  # by what it clears on average
-        return gap >= 0 if drawn <= 0 else normal_cdf(gap / math.sqrt(drawn)) >= levels.power
-
-    low = float(now.min())
-    high = low + 1
-    while not is_enough(high):
-        low, high = high, 2 * high
-        if high > MOST_PER_CELL:
-            return None
-    while high - low > 1:
-        middle = (low + high) / 2
-        low, high = (low, middle) if is_enough(middle) else (middle, high)
-    per_cell = math.ceil(high)
-    new, reference = (
-        sum(math.ceil(max(0.0, per_cell - n) * runs[k]) for n in now[:, k].tolist()) for k in (0, 1)
-    )  # fmt: skip
-    return MoreEpisodes(new, reference, math.ceil(per_cell * max(runs)), levels.power)
+    more = more_for_margin(
+        rule, units, rates, margin=margin, is_matched=bool(found.n_matched), alpha=levels.alpha, power=levels.power
+    )
+    return _in_episodes(more, found)
 
 
 def speed_endpoint(found: Contrast, *, margin: float, levels: Levels) -> GateEndpoint:

@@ -16,7 +16,7 @@ from robotrials.record import Episode, Outcome
 from robotrials.verdict.analysis.absent import present
 from robotrials.verdict.analysis.frame import ComparisonFrame
 from robotrials.verdict.analysis.stream import stream
-from robotrials.verdict.analysis.times import Times
+from robotrials.verdict.analysis.times import Times, declared_tau
 from robotrials.verdict.analysis.verdict import too_few
 from robotrials.verdict.planning import (
     AssumedCell,
@@ -33,6 +33,7 @@ from robotrials.verdict.planning import (
     null_calibration,
     watch_trial,
 )
+from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 from robotrials.verdict.planning.detection import METRICS, PER_CELL
 
 if TYPE_CHECKING:
@@ -151,10 +152,12 @@ class Planning:
         policies = [p for p in frame.everyone if p != frame.reference]
         if len(policies) < 2:
             policies = list(frame.everyone)
-        cut = within_common_caps({p: frame.cells[p] for p in policies})
+        # The cells of the contrast: by condition where policies were run under several and none is the baseline.
+        sides = self._analysis.sides
+        cut = within_common_caps({p: sides[p].cells if p in sides else frame.cells[p] for p in policies})
         episodes = [e.replace(stratum=s) for own in cut.values() for s, group in own.items() for e in group]
         if WatchedScore(score) is WatchedScore.PROMPTNESS and tau_s is None:
-            tau_s = shortest_caps_s(episodes)
+            tau_s = followed_taus_s(episodes, self._analysis.plan)
         return watch_trial(
             [*episodes, *(e for p in policies for e in frame.invalid.get(p, ()))], score=score, tau_s=tau_s,
             paired=paired, strata=strata, alpha=self._analysis.plan.alpha, horizon=horizon,
@@ -268,15 +271,17 @@ def within_common_caps(cells: Mapping[str, Mapping[str, Sequence[Episode]]]) -> 
     return {p: {s: [cut(e, s) for e in group] for s, group in own.items()} for p, own in cells.items()}
 
 
-def shortest_caps_s(episodes: Sequence[Episode]) -> dict[str, float]:
-    """Stratum -> the tau that each of its episodes was, or could have been, followed to."""
-    shortest: dict[str, float] = {}
+def followed_taus_s(episodes: Sequence[Episode], plan: AnalysisPlan) -> dict[str, float]:
+    """Stratum -> the declared tau, or the smallest time cap, but no further than every episode could be followed to."""
+    taus: dict[str, float] = {}
     for episode in episodes:
-        if episode.time_cap_s is None:
-            raise InputError('some episodes do not say their time cap; give the tau up to which promptness counts')
         stratum = stratum_of(episode)
-        shortest[stratum] = min(shortest.get(stratum, episode.time_cap_s), episode.time_cap_s)
-    return shortest
+        declared = None if plan.tau_s is None else declared_tau(stratum, episode, plan.tau_s)
+        reach = min((t for t in (declared, episode.time_cap_s) if t is not None), default=None)
+        if reach is None:
+            raise InputError('some episodes do not say their time cap; give the tau up to which promptness counts')
+        taus[stratum] = min(taus.get(stratum, reach), reach)
+    return taus
 
 
 def _named_strata(cohort: Cohort, frame: ComparisonFrame, times: Times) -> Cohort:

@@ -118,7 +118,7 @@ def cell_tau(cell: str, arms: Sequence[tuple[Operations, Sequence[Episode]]], pl
     """
     followed = min(followed_to(found) for found, _ in arms)
     if plan.tau_s is not None:
-        wanted, reason = _declared_tau(cell, arms[0][1][0], plan.tau_s), 'as given'
+        wanted, reason = declared_tau(cell, arms[0][1][0], plan.tau_s), 'as given'
     else:
         wanted, reason = _default_tau(arms, followed)
     if followed >= wanted * (1 - 1e-9) or followed <= 0:
@@ -126,7 +126,7 @@ def cell_tau(cell: str, arms: Sequence[tuple[Operations, Sequence[Episode]]], pl
     return CellTau(followed, reason, f'followed to {followed:g} s, not to {wanted:g} s')
 
 
-def _declared_tau(cell: str, first: Episode, taus_s: float | Mapping[str, float]) -> float:
+def declared_tau(cell: str, first: Episode, taus_s: float | Mapping[str, float]) -> float:
     """A tau for all, or the one of this cell by any of its names."""
     if not isinstance(taus_s, Mapping):
         return taus_s

@@ -39,8 +39,8 @@ from robotrials.verdict.planning.more_episodes import (
     MoreEpisodes,
     Standing,
     more_episodes,
+    more_for_margin,
     predictive_power,
-    rate_standing,
     time_standing,
 )
 from robotrials.verdict.planning.plan_size import PlanSize, plan_size, plan_sizes
@@ -128,6 +128,7 @@ __all__ = [
     'mcnemar_sample_size',
     'mean_sample_size',
     'more_episodes',
+    'more_for_margin',
     'needed_episodes',
     'noninferiority_sample_size',
     'null_calibration',
@@ -142,7 +143,6 @@ __all__ = [
     'plan_sizes',
     'predictive_power',
     'promptness',
-    'rate_standing',
     'read_survey',
     'rule_power',
     'rule_size',

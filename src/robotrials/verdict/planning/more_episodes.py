@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from robotrials.errors import InputError
+from robotrials.stats.allowance import Spread
 from robotrials.stats.argument import FloatArray, IntArray, check_open_unit
 from robotrials.stats.mean_ratio import MeanCell
-from robotrials.stats.noninferiority import ArmCounts, PairCounts, independent_variance, paired_variance
 from robotrials.stats.normal import normal_cdf, normal_quantile
+from robotrials.stats.unseen import UnseenRule
 
 MOST_PER_CELL = 10_000_000
 
@@ -120,53 +120,42 @@ def predictive_power(standing: Standing, add_new: IntArray, add_reference: IntAr
     return normal_cdf(gap / deviation)
 
 
-def rate_standing(
-    cells: Sequence[ArmCounts] | Sequence[PairCounts], *, margin: float, design_effect: float = 1.0
-) -> Standing:
-    """Where a test of success rates stands."""
-    if not cells:
-        raise InputError('no stratum was given')
-    arms = [c for c in cells if isinstance(c, ArmCounts)]
-    if len(arms) == len(cells):
-        return _arm_standing(arms, margin, design_effect)
-    return _pair_standing([c for c in cells if isinstance(c, PairCounts)], margin, design_effect)
+def more_for_margin(
+    rule: UnseenRule, units: FloatArray, rates: FloatArray, *, margin: float, is_matched: bool, alpha: float = 0.05,
+    power: float = 0.8,
+) -> MoreEpisodes | None:  # fmt: skip
+    """Units to add so that every cell of both arms has as many, and R then shows "not worse by the margin".
 
+    `units` and `rates` are (cells, arms). What is there is kept; what is added has the pooled rate of its cell, since
+    the two are taken to be equal. None where no number that could be run is enough.
+    """
+    n_cells = len(units)
+    # One success and one failure more over all cells: where all went well, it is not promised that all will.
+    pooled = (((units * rates).sum(axis=1) + 1 / n_cells) / (units.sum(axis=1) + 2 / n_cells))[:, None]
+    scale = rule.spread.variance * n_cells**2 / max(float((pooled * (1 - pooled) / units).sum()), 1e-12)
+    factor = min(max(scale, 0.1), 10.0) if is_matched else 1.0  # what matched starts save
 
-def _arm_standing(arms: Sequence[ArmCounts], margin: float, design_effect: float) -> Standing:
-    x1, n1, x2, n2 = (
-        np.array([getattr(c, name) for c in arms], dtype=np.float64)
-        for name in ('new', 'n_new', 'reference', 'n_reference')
-    )
-    # Half an episode each way over all strata: where all went well, it is not promised that all will.
-    rate = (x1 + x2 + 0.5 / len(arms)) / (n1 + n2 + 1 / len(arms))
-    scale = design_effect * (n1 + n2) / (n1 + n2 - 1)
+    def is_enough(per_cell: int) -> bool:
+        later = np.maximum(units, per_cell)
+        kept = units / later
+        expected = kept * rates + (1 - kept) * pooled
+        centre = float((expected[:, 0] - expected[:, 1]).mean())
+        variance = factor * float((pooled * (1 - pooled) / later).sum()) / n_cells**2
+        drawn = factor * float((pooled * (1 - pooled) * (1 - kept) / later).sum()) / n_cells**2
+        # What is pooled is itself estimated, and counts where one arm gets more than the other.
+        shift = (1 - kept[:, 0]) - (1 - kept[:, 1])
+        drawn += factor * float((shift**2 * (pooled * (1 - pooled))[:, 0] / units.sum(axis=1)).sum()) / n_cells**2
+        judged = UnseenRule(
+            0.0, Spread(np.array([variance]), np.array([float(per_cell)])), n_cells * float(later.min()), rule.null
+        )  # fmt: skip
+        gap = centre + margin + judged.bound(alpha, is_lower=True)  # by what it clears on average
+        return gap >= 0 if drawn <= 0 else normal_cdf(gap / math.sqrt(drawn)) >= power
 
-    def test_variance(all1: FloatArray, all2: FloatArray) -> FloatArray:
-        hits = x1 + rate * (all1 - n1), x2 + rate * (all2 - n2)  # what is there, and what is expected
-        return scale * independent_variance(hits[0], all1, hits[1], all2, -margin)
-
-    return Standing(
-        x1 / n1, x2 / n2, rate * (1 - rate) * scale, test_variance, n1.astype(np.int64), n2.astype(np.int64),
-        threshold=-margin,
-    )  # fmt: skip
-
-
-def _pair_standing(pairs: Sequence[PairCounts], margin: float, design_effect: float) -> Standing:
-    both, ahead, behind = (
-        np.array([getattr(c, name) for c in pairs], dtype=np.float64) for name in ('both', 'only_new', 'only_reference')
-    )
-    n = np.array([c.n for c in pairs], dtype=np.float64)
-    apart = (ahead + behind + 0.5 / len(pairs)) / (n + 1 / len(pairs))  # equal policies: half of them each way
-    sizes = n.astype(np.int64)
-
-    def test_variance(all1: FloatArray, all2: FloatArray) -> FloatArray:
-        more = apart / 2 * (all1 - n)
-        return design_effect * paired_variance(ahead + more, behind + more, all1, -margin)
-
-    return Standing(
-        (both + ahead) / n, (both + behind) / n, apart * design_effect, test_variance, sizes, sizes,
-        threshold=-margin, is_paired=True,
-    )  # fmt: skip
+    per_cell = _smallest(is_enough, int(units.min()))
+    if per_cell is None:
+        return None
+    new, reference = (math.ceil(float(np.maximum(per_cell - units[:, k], 0.0).sum())) for k in (0, 1))
+    return MoreEpisodes(new, reference, per_cell, power)
 
 
 def time_standing(cells: Sequence[MeanCell], *, margin: float, cap: float, alpha: float = 0.05) -> Standing:

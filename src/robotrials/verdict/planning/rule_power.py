@@ -27,6 +27,7 @@ TRIALS = 4_000
 AT_ONCE = 4_000_000  # times held at once
 MOST_PER_CELL = 2_000
 MOST_TIMES = 10_000.0
+LEVELS = 2_000  # quantiles by which a law is summed up
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,6 +45,28 @@ class RuleDesign:
             raise InputError(f'wanted the same strata of both arms, found {len(self.a)} and {len(self.b)}')
         if not 0 <= self.correlation < 1:
             raise InputError(f'correlation must be at least 0 and below 1, found {self.correlation}')
+        if self.correlation and not self.is_matched:
+            raise InputError('a correlation is that of both arms on one start; only matched starts have it')
+
+    @property
+    def win_probability(self) -> float:
+        """The chance that a is faster than b, by quantiles of both laws, the mean over strata; level is one half."""
+        levels = (np.arange(LEVELS) + 0.5) / LEVELS
+        chances = []
+        for law_a, law_b in zip(self.a, self.b, strict=True):
+            x, y = (np.where((t := law(levels)) <= self.tau_s, t, np.inf) for law in (law_a, law_b))
+            below, up_to = (np.searchsorted(np.sort(y), x, side=side) for side in ('left', 'right'))
+            chances.append(1 - float((below + up_to).mean()) / (2 * LEVELS))
+        return math.fsum(chances) / len(chances)
+
+    @property
+    def success_rates(self) -> tuple[float, float]:
+        """Both arms' chance to be done by tau, the mean over strata."""
+        levels = (np.arange(LEVELS) + 0.5) / LEVELS
+        first, second = (
+            math.fsum(float((law(levels) <= self.tau_s).mean()) for law in arm) / len(arm) for arm in (self.a, self.b)
+        )
+        return first, second
 
 
 def curve_law(curve: AssumedCurve | AssumedCell) -> Law:

@@ -100,8 +100,11 @@ def _binomial_draws(rate: float, n: int, uniform: FloatArray) -> IntArray:
     return np.searchsorted(edges, uniform, side='left').clip(0, n).astype(np.int64)
 
 
-def pairs_power(difference: float, discordance: float, *, n: int, alpha: float = 0.05) -> float:
-    """The chance that McNemar's mid-p (exact above 70 % discordant) rejects on n matched starts in equal cells."""
+def pairs_power(difference: float, discordance: float, *, n: int, alpha: float = 0.05, is_exact: bool = False) -> float:
+    """The chance that McNemar's mid-p (exact above 70 % discordant) rejects on n matched starts in equal cells.
+
+    With `is_exact` the exact sign test of "faster", of which `discordance` is the share of starts that are not level.
+    """
     n = check_count('n', n, least=1)
     if not 0 < abs(difference) <= discordance <= 1:
         raise InputError(f'wanted 0 < |difference| <= discordance <= 1, found {difference} and {discordance}')
@@ -109,20 +112,22 @@ def pairs_power(difference: float, discordance: float, *, n: int, alpha: float =
     total = 0.0
     for apart, chance in enumerate(binomial_pmf(n, discordance).tolist()):
         if chance > 1e-12:
-            edge = _edge(apart, alpha, is_mid=apart <= MOST_DISCORDANT * n)
+            edge = _edge(apart, alpha, is_mid=not is_exact and apart <= MOST_DISCORDANT * n)
             wins = binomial_pmf(apart, win)
             total += chance * float(wins[:edge].sum() + wins[apart - edge + 1 :].sum() if edge else 0.0)
     return total
 
 
-def pairs_size(difference: float, discordance: float, *, power: float = 0.8, alpha: float = 0.05) -> int:
+def pairs_size(
+    difference: float, discordance: float, *, power: float = 0.8, alpha: float = 0.05, is_exact: bool = False
+) -> int:
     """Matched starts in all for the rule; `discordance` is the share of starts on which the policies disagree."""
     check_open_unit('power', power)
     start = mcnemar_sample_size(difference, discordance, power, alpha)
 
     @cache
     def is_enough(n: int) -> bool:
-        return pairs_power(difference, discordance, n=n, alpha=alpha) >= power
+        return pairs_power(difference, discordance, n=n, alpha=alpha, is_exact=is_exact) >= power
 
     return fewest(is_enough, start=start, most=MOST_PAIRS, steady=STEADY)
 

@@ -2,7 +2,8 @@
 
 The interaction is measured on the scale of the success rate: the drop under the compound minus the sum of the drops
 under each of its parts alone, at the same dose. It is tested against zero with the start states that cells share
-(`robotrials.stats.rate_contrast`), and Holm's correction over all policies and doses.
+(`robotrials.stats.rate_contrast`), and Holm's correction over all policies and doses. Every task counts the same under
+every condition: where the mix of tasks differs between cells, each task is a cell of its own.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 
 from robotrials.errors import UnknownName
 from robotrials.stats import Interval, holm, rate_contrast
+from robotrials.verdict.robustness.dose import shared_splits
 from robotrials.verdict.robustness.trial import NOMINAL, ConditionTrial, policies_of, split_conditions
 
 ENOUGH = 20  # start states in every cell; below it the test has next to no power and its level is not known
@@ -113,13 +115,15 @@ def _effect(
     if reason:
         return effect
     weights = [share for _, share in shares.values()]
-    every = [base, joint, *cells.values()]
+    every, tasks = _by_task([base, joint, *cells.values()])
     contrast = rate_contrast(
         [[t.success for t in cell] for cell in every],
         [[t.scene for t in cell] for cell in every],
-        [1 - sum(weights), -1.0, *weights],
+        [w / tasks for w in (1 - sum(weights), -1.0, *weights) for _ in range(tasks)],
     )
-    rate, single = _rate(base), [_rate(cell) for cell in cells.values()]
+    rate, _, *single = (
+        sum(_rate(cell) for cell in every[k : k + tasks]) / tasks for k in range(0, len(every), tasks)
+    )  # fmt: skip
     additive = rate - sum(w * (rate - p) for w, p in zip(weights, single, strict=True))
     left = [min(p / rate, 1.0) ** w for w, p in zip(weights, single, strict=True)] if rate else [0.0]
     effect = replace(
@@ -132,6 +136,19 @@ def _effect(
     if additive <= 0:
         return replace(effect, verdict=CompoundVerdict.FLOOR, reason='the single drops sum to the whole baseline')
     return replace(effect, p_value=contrast.p_value, verdict=CompoundVerdict.UNRESOLVED)
+
+
+def _by_task(cells: Sequence[Sequence[ConditionTrial]]) -> tuple[list[Sequence[ConditionTrial]], int]:
+    """The cells as they are where all have the same mix of tasks, else cut into those tasks that all have."""
+    cut: list[dict[str, list[ConditionTrial]]] = [{} for _ in cells]
+    for own, cell in zip(cut, cells, strict=True):
+        for trial in cell:
+            own.setdefault(trial.placement.split, []).append(trial)
+    tasks = shared_splits(cut)
+    is_even = all(len(own) == len(tasks) and len({len(rows) for rows in own.values()}) == 1 for own in cut)
+    if is_even:
+        return list(cells), 1
+    return [own[task] for own in cut for task in tasks], len(tasks)
 
 
 def _shares(
@@ -173,6 +190,9 @@ def _lacking(
     if absent:
         return f'not run alone: {", ".join(absent)}'
     counts = {'the baseline': base, joint[0].condition: joint, **cells}
+    splits = [dict.fromkeys(t.placement.split for t in cell) for cell in counts.values()]
+    if not shared_splits(splits):
+        return f'no task was run under the baseline, {joint[0].condition} and each of its parts'
     few = [f'{name} has {n}' for name, cell in counts.items() if (n := len({t.scene for t in cell})) < ENOUGH]
     return f'{ENOUGH} start states in every cell are needed: {", ".join(few)}' if few else ''
 
