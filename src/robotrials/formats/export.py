@@ -11,16 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Protocol
 
 from robotrials.catalog import Catalog
 from robotrials.errors import InputError, SetupError
 from robotrials.formats.imported import Ledger
 from robotrials.formats.to_table import episode_row
-from robotrials.record import Camera, Episode, Store, Trajectory
+from robotrials.record import Episode, Store, Trajectory
 from robotrials.record.folder import put_durably
 from robotrials.record.select import Where
 
@@ -109,14 +106,6 @@ def check_some(count: int) -> None:
 def media_file(store: Store, name: str) -> Path | None:
     """A file of the store's media folder, or None where it is gone."""
     return store.file(f'media/{name}') if store.has_file(f'media/{name}') else None
-
-
-def frame_times(camera: Camera, trajectory: Trajectory) -> NDArray[np.floating[Any]]:
-    """When each frame of a camera's video is shown, in the trajectory's time; the reset is at 0."""
-    times_s = np.asarray(trajectory.time_s, dtype=float)
-    if not camera.video_steps:
-        return times_s
-    return np.append(0.0, times_s)[np.minimum(camera.video_steps, len(times_s))]
 
 
 def episode_facts(episode: Episode) -> dict[str, str]:
