@@ -7,7 +7,7 @@ can never tell more than the store does.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +17,7 @@ from robotrials.catalog import Catalog
 from robotrials.errors import InputError, SetupError
 from robotrials.formats.imported import Ledger
 from robotrials.formats.to_table import episode_row
-from robotrials.record import Episode, Store, Trajectory
+from robotrials.record import Camera, Episode, Store, Trajectory
 from robotrials.record.folder import put_durably
 from robotrials.record.select import Where
 
@@ -34,12 +34,24 @@ EXPORTERS = Catalog(
 )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Film:
+    """One camera of one episode for an export: its file, and the step that each of its frames shows."""
+
+    camera: Camera  # with `video_steps`
+    path: Path
+
+
+Redraw = Callable[[Episode], Sequence[Film]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportOptions:
     """What the user says beyond the store and the format."""
 
     where: Where | None = None
     rate_hz: float | None = None  # for formats with one rate, where the record does not state it
+    redraw: Redraw | None = None  # films drawn from kept states, instead of those that were recorded
 
 
 @dataclass(frozen=True, slots=True)
