@@ -9,11 +9,14 @@ import av
 import numpy as np
 import pytest
 from tests.cli.command import robotrials
+from tests.formats.robot import made_store
 from tests.formats.test_positronic import RATE_HZ, ROUND, START_NS, ZONES, put_episode
 
 from robotrials.errors import InputError
 from robotrials.formats.clip import encode_frames
 from robotrials.formats.clock import Span, join_clocks, join_in_order
+from robotrials.formats.export import ExportOptions, load_exporter
+from robotrials.old_name import LEROBOT_FILE
 from robotrials.record import Episode, Event, EventKind, EventSource, Outcome, Store, Trajectory, read_store
 from robotrials.record.attachment import Attachment, attach
 from robotrials.record.film import film_times
@@ -128,6 +131,27 @@ def test_an_attachment_that_breaks_leaves_nothing(store: Path) -> None:
         attach(opened, attachments, keys=[first.key], body={})
     assert not list(read_store(store).trajectories())
     assert 'clean: 4 episodes, 8 events, 0 trajectories' in robotrials('store', 'verify', store)
+
+
+def test_a_dataset_without_a_clock_is_attached_in_order_if_that_is_said(tmp_path: Path) -> None:
+    """LeRobot records no time of day: refused, unless its recordings are said to be the episodes, in their order."""
+    made = made_store(tmp_path / 'recorded')
+    load_exporter('lerobot').write(made, tmp_path / 'dataset', ExportOptions())
+    (tmp_path / 'dataset' / 'meta' / LEROBOT_FILE).unlink()  # as LeRobot itself writes one
+    console = Store.create(tmp_path / 'console')
+    recorded = list(made.trajectories())
+    for number, (episode, _) in enumerate(recorded):
+        began = dt.datetime.fromtimestamp(START_S + 60 * number, dt.UTC)
+        console.append([Episode(policy='arm-b', task='stack', outcome=Outcome.FAILURE, duration_s=episode.duration_s,
+                                seed=number, started_at=began)])  # fmt: skip
+    message = robotrials('store', 'attach', console.path, tmp_path / 'dataset', code=2)
+    assert 'does not record when a recording began' in message
+    robotrials('store', 'attach', console.path, tmp_path / 'dataset', '--in-order')
+    joined = list(read_store(console.path).trajectories())
+    assert len(joined) == len(recorded)
+    for (_, found), (_, before) in zip(joined, recorded, strict=True):
+        np.testing.assert_allclose(found.action_raw, before.action_raw, rtol=1e-6)
+        assert [c.name for c in found.scene.cameras] == ['front']
 
 
 def spans(starts_s: list[float], length_s: float = 30.0) -> list[Span]:
