@@ -25,7 +25,7 @@ again: $(STAMP)
 
 # Against programs whose environments take gigabytes, such as LeRobot with torch.
 test-peers: $(STAMP) peers
-	@$(BIN)/python tools/peer_environments.py lerobot > /dev/null
+	@$(BIN)/python tools/peer_environments.py lerobot positronic > /dev/null
 	ROBOTRIALS_ENVIRONMENTS=$${ROBOTRIALS_ENVIRONMENTS:-$(CURDIR)/.peers/environments} $(BIN)/python -m pytest -m peers
 
 # The benchmarks in their own environments, which are made where they are missing.

@@ -27,11 +27,12 @@ PEERS = {
         'jsonlines==4.0.0', 'deepdiff==8.6.1', 'opencv-python-headless==4.12.0.88', 'imageio==2.37.2',
         'termcolor==3.3.0', 'gymnasium==1.2.3', 'accelerate==1.12.0', 'pyserial==3.5', 'numpy==2.2.6',
     ),
+    'positronic': ('positronic==0.4.1',),
 }  # fmt: skip
 # Installed last and without what they ask for: lerobot 0.4.4 wants an older torch, and runs on this one.
 ALONE = {'lerobot': ('lerobot==0.4.4',)}
 # Too large for every test run: made by `make test-peers`.
-LARGE = ('lerobot',)
+LARGE = ('lerobot', 'positronic')
 
 
 def peer_folder() -> Path:

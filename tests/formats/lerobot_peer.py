@@ -1,6 +1,6 @@
 """Runs in LeRobot's own environment: read what robotrials wrote, or write what robotrials is to read.
 
-python lerobot_peer.py read FOLDER | write FOLDER | upgrade FOLDER      prints JSON
+python lerobot_peer.py read | write | upgrade | train FOLDER      prints JSON
 """
 
 from __future__ import annotations
@@ -116,4 +116,50 @@ def upgrade(folder: Path) -> dict[str, object]:
     return read(new)
 
 
-print(json.dumps({'read': read, 'write': write, 'upgrade': upgrade}[sys.argv[1]](Path(sys.argv[2]))))
+def train(folder: Path) -> dict[str, object]:
+    """Ten steps of a small ACT on the dataset, with LeRobot's own features, statistics, processors and loss."""
+    from lerobot.configs.types import FeatureType
+    from lerobot.datasets.utils import dataset_to_policy_features
+    from lerobot.policies.act.configuration_act import ACTConfig
+    from lerobot.policies.act.modeling_act import ACTPolicy
+    from lerobot.policies.factory import make_pre_post_processors
+
+    torch.manual_seed(0)
+    meta = LeRobotDataset('local/test', root=folder).meta
+    wanted = ('observation.state', 'action', *meta.camera_keys)
+    features = {k: v for k, v in dataset_to_policy_features(meta.features).items() if k in wanted}
+    outputs = {k: v for k, v in features.items() if v.type is FeatureType.ACTION}
+    config = ACTConfig(
+        input_features={k: v for k, v in features.items() if k not in outputs},
+        output_features=outputs,
+        device='cpu',
+        chunk_size=4,
+        n_action_steps=4,
+        dim_model=32,
+        n_heads=4,
+        dim_feedforward=64,
+        n_encoder_layers=1,
+        n_vae_encoder_layers=1,
+        pretrained_backbone_weights=None,
+        latent_dim=4,
+        use_vae=False,
+    )
+    policy = ACTPolicy(config)
+    policy.train()
+    before, _ = make_pre_post_processors(config, dataset_stats=meta.stats)
+    deltas = {'action': [i / meta.fps for i in range(4)]}
+    dataset = LeRobotDataset('local/test', root=folder, delta_timestamps=deltas)
+    loader = torch.utils.data.DataLoader(dataset, batch_size=4, shuffle=True)
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-3)
+    losses = []
+    batch = before(next(iter(loader)))
+    for _ in range(10):
+        loss, _ = policy.forward(batch)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return {'losses': losses, 'cameras': list(meta.camera_keys)}
+
+
+print(json.dumps({'read': read, 'write': write, 'upgrade': upgrade, 'train': train}[sys.argv[1]](Path(sys.argv[2]))))

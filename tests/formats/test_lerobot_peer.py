@@ -112,3 +112,14 @@ def test_rerun_reads_the_dataset_we_write(tmp_path: Path, name: str) -> None:
                 rows[chunk.entity_path] = rows.get(chunk.entity_path, 0) + chunk.num_rows
         assert rows['/action'] == rows['/observation.state'] == trajectory.n_steps
         assert rows['/observation.images.front'] >= trajectory.n_steps
+
+
+@pytest.mark.peers
+def test_lerobot_trains_on_what_we_write(tmp_path: Path, lerobot: Path) -> None:
+    """Ten steps of LeRobot's own ACT, on frames, statistics and actions of an export, bring its loss down."""
+    load_exporter('lerobot').write(made_store(tmp_path / 'store'), tmp_path / 'out', ExportOptions())
+    seen = ask(lerobot, 'train', tmp_path / 'out', cache=tmp_path / 'cache')
+    assert seen['cameras'] == ['observation.images.front']
+    assert len(seen['losses']) == 10
+    assert np.isfinite(seen['losses']).all()
+    assert seen['losses'][-1] < seen['losses'][0]  # on one batch, without dropout

@@ -10,11 +10,12 @@ from tests.formats.robot import HEIGHT, RATE_HZ, WIDTH, level, made_store, made_
 
 from robotrials.errors import InputError
 from robotrials.formats.catalog import open_source
+from robotrials.formats.clip import encode_frames
 from robotrials.formats.dataset import open_dataset
 from robotrials.formats.export import ExportOptions, load_exporter
 from robotrials.formats.imported import ImportOptions
 from robotrials.formats.intake import import_into
-from robotrials.record import Episode, Outcome, Store, Trajectory, read_store, trajectories_equal
+from robotrials.record import Camera, Episode, Outcome, Store, Trajectory, read_store, trajectories_equal
 
 VERSIONS = {'v3.0': 'lerobot', 'v2.1': 'lerobot-v2.1'}
 
@@ -109,3 +110,50 @@ def test_a_video_of_another_length_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r'frames for an episode of \d+ steps'):
         exported(store, tmp_path / 'out', 'v3.0')
     assert not (tmp_path / 'out').exists()
+
+
+@pytest.mark.parametrize('version', VERSIONS)
+def test_a_film_at_a_rate_of_its_own_has_a_frame_for_every_step(tmp_path: Path, version: str) -> None:
+    """Frames at the reset and every fifth step: each step shows the last one; the account says so."""
+    store = Store.create(tmp_path / 'store')
+    shown = (0, 5, 10)
+    for number in range(2):
+        episode = Episode(policy='pi0', task='stack', outcome=Outcome.SUCCESS, duration_s=0.6, seed=number)
+        name = f'{episode.episode_id}/top.mp4'
+        (store.path / 'media' / name).parent.mkdir(parents=True)
+        frames = (np.full((HEIGHT, WIDTH, 3), 40 + 5 * step, np.uint8) for step in shown)
+        encode_frames(frames, store.path / 'media' / name, fps=4)
+        trajectory = made_trajectory(number, 12)
+        camera = Camera('top', None, None, WIDTH, HEIGHT, video=name, video_steps=shown)
+        scene = dataclasses.replace(trajectory.scene, cameras=(camera,))
+        store.append([episode], trajectories={episode.key: dataclasses.replace(trajectory, scene=scene)})
+    done = load_exporter(VERSIONS[version]).write(store, tmp_path / 'dataset', ExportOptions())
+    assert any('a frame for 17 % of the steps' in str(entry) for entry in done.ledger.kept)
+    for episode_ in open_dataset(tmp_path / 'dataset').episodes('train'):
+        levels = [float(episode_.observation(k).image('top').mean()) for k in range(12)]
+        wanted = [40 if step < 5 else 65 if step < 10 else 90 for step in range(1, 13)]
+        assert levels == pytest.approx(wanted, abs=3)
+    import_into(tmp_path / 'again', open_source(tmp_path / 'dataset', ImportOptions()))
+    for _, trajectory in read_store(tmp_path / 'again').trajectories():
+        assert trajectory.scene.cameras[0].video_steps == ()
+
+
+def test_steps_before_the_first_command_are_left_out(tmp_path: Path) -> None:
+    store = made_store(tmp_path / 'store', episodes=1)
+    ((episode, trajectory),) = store.trajectories()
+    late = np.array(trajectory.action_raw)
+    late[:3] = np.nan
+    other = Store.create(tmp_path / 'late')
+    name = trajectory.scene.cameras[0].video
+    other.append(
+        [episode], trajectories={episode.key: dataclasses.replace(trajectory, action_raw=late)},
+        media={name: store.path / 'media' / name},
+    )  # fmt: skip
+    folder = exported(other, tmp_path / 'dataset', 'v3.0')
+    (read,) = open_dataset(folder).episodes('train')
+    assert read.n_steps == trajectory.n_steps - 3
+    assert float(read.observation(0).image('front').mean()) == pytest.approx(level(0, 3), abs=3)
+    stats = json.loads((folder / 'dataset_statistics.json').read_text())['robotrials']
+    assert stats['num_transitions'] == trajectory.n_steps - 3
+    assert stats['action']['mask'] == [True] * 4
+    np.testing.assert_allclose(stats['action']['mean'], late[3:].mean(axis=0), rtol=1e-4)

@@ -15,9 +15,12 @@ def convert(
     actions: Annotated[Path, typer.Argument(help='Actions, one row per timestep: .npy or .csv.', show_default=False)],
     out: Annotated[Path, typer.Option('--output', '-o', help='Where to write them: .npy or .csv.', show_default=False)],
     step: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option('--step', '-s', help='A conversion, such as ternary-gripper:6; repeat it for more.'),
-    ],
+    ] = None,
+    statistics: Annotated[
+        str, typer.Option('--statistics', help='The file holds statistics: write them for openpi, openvla or lerobot.')
+    ] = '',
     space: Annotated[Path | None, typer.Option(help='A JSON file that describes the action space.')] = None,
     space_out: Annotated[Path | None, typer.Option(help='Write the converted space here.')] = None,
     inverse: Annotated[bool, typer.Option('--inverse', help='Undo the steps instead, if they lose nothing.')] = False,
@@ -25,7 +28,8 @@ def convert(
     """Convert actions between conventions: grippers, ranges, axis orders, dimensions.
 
     Steps: binary-gripper:I[:AT], ternary-gripper:I, continuous-gripper:I[:LOW:HIGH], torque-gripper:I:LOW:HIGH,
-    unnormalize:FILE, normalize:FILE, reorder:ORDER[:SIGNS], select:INDICES, drop-terminate.
+    unnormalize:FILE, normalize:FILE, reorder:ORDER[:SIGNS], select:INDICES, drop-terminate. FILE holds statistics as
+    openpi, OpenVLA or LeRobot write them.
 
     Example: `robotrials actions convert said.npy --step unnormalize:stats.json --step binary-gripper:6 -o out.npy`
     """
@@ -35,6 +39,16 @@ def convert(
     from robotrials.formats.space import read_space
     from robotrials.measure.actions.conversion_spec import parse_conversions
 
+    if statistics:
+        from robotrials.formats.norm_stats import read_norm_stats, spell
+
+        if step or inverse or space is not None:
+            raise InputError('--statistics writes a file of statistics anew; leave out --step, --inverse and --space')
+        out.write_text(json.dumps(spell(read_norm_stats(actions), statistics), indent=2) + '\n', encoding='utf-8')
+        typer.echo(f'wrote {out}', err=True)
+        return
+    if not step:
+        raise InputError('wanted --step CONVERSION, or --statistics openpi|openvla|lerobot for a file of statistics')
     known = read_space(space) if space is not None else None
     if space_out is not None and known is None:
         raise InputError('--space-out needs the space to start from: --space FILE')

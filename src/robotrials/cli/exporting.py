@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from robotrials.cli.output import FormatOption, print_tables
 from robotrials.cli.store import WhereOption, parse_where
+
+if TYPE_CHECKING:
+    from robotrials.formats.export import Film, Redraw
+    from robotrials.record import Episode, Store
 
 
 def export(
@@ -21,6 +28,9 @@ def export(
     rate_hz: Annotated[
         float | None, typer.Option('--rate-hz', help='Steps per second, for formats with one rate for all episodes.')
     ] = None,
+    redraw: Annotated[
+        bool, typer.Option('--redraw', help='Draw cameras anew from kept states, a frame for every step.')
+    ] = False,
     listed: Annotated[bool, typer.Option('--list', help='List the formats that can be written.')] = False,
     form: FormatOption = 'text',
 ) -> None:
@@ -41,6 +51,34 @@ def export(
     exporter = load_exporter(to)
     source = read_store(store)
     target = out if out is not None else Path(f'{store.resolve().name}-{exporter.name}{exporter.suffix}')
-    done = exporter.write(source, target, ExportOptions(where=parse_where(where) or None, rate_hz=rate_hz))
+    with contextlib.ExitStack() as held:
+        again = held.enter_context(_redrawing(source)) if redraw else None
+        options = ExportOptions(where=parse_where(where) or None, rate_hz=rate_hz, redraw=again)
+        done = exporter.write(source, target, options)
     print_tables(ledger_tables(done.ledger), form)
     typer.echo(f'{target}: {done.episodes:,} episodes written', err=form != 'text')
+
+
+@contextlib.contextmanager
+def _redrawing(store: Store) -> Iterator[Redraw]:
+    """A drawer of every episode's cameras at every step whose state was kept; each episode is drawn once."""
+    from robotrials.formats.export import Film
+    from robotrials.record import Camera
+    from robotrials.run.plan_option import FilmOptions
+    from robotrials.run.refilm import filming_host, refilm
+
+    drawn: dict[tuple[str, int], tuple[Film, ...]] = {}
+    with tempfile.TemporaryDirectory(prefix='robotrials-redraw-') as folder, filming_host(store) as host:
+        options = FilmOptions(rate_hz=host.spec.control_rate_hz)
+
+        def films(episode: Episode) -> tuple[Film, ...]:
+            if episode.key not in drawn:
+                drawn[episode.key] = tuple(
+                    Film(
+                        Camera(f.camera, None, None, f.width_px, f.height_px, f.path.name, video_steps=f.steps), f.path
+                    )
+                    for f in refilm(store, episode, host, Path(folder), options=options)
+                )
+            return drawn[episode.key]
+
+        yield films

@@ -143,6 +143,38 @@ def show_episode(
     typer.echo(json.dumps(shown, indent=1, ensure_ascii=False))
 
 
+@store_app.command('attach')
+def attach_recordings(
+    store: StorePath,
+    files: Annotated[
+        list[Path], typer.Argument(help='Telemetry that `robotrials import` reads, and films.', show_default=False)
+    ],
+    offset: Annotated[
+        float | None, typer.Option('--offset-s', help='What their clock is ahead by (s), if it was measured.')
+    ] = None,
+    in_order: Annotated[
+        bool, typer.Option('--in-order', help='Recordings without a clock are of the episodes, in their order.')
+    ] = False,
+    dry_run: Annotated[bool, typer.Option('--dry-run', help='Say what would be joined, and write nothing.')] = False,
+    by: Annotated[str, typer.Option('--by', help='Who does this, for the log.')] = '',
+) -> None:
+    """Join telemetry and films to episodes that were recorded without, such as a console's, by their clocks.
+
+    The offset between the clocks and their drift are estimated and printed; where they cannot be told, nothing is
+    written. A film says when it began by the creation_time in its file.
+
+    Example: `robotrials store attach runs/may bags/2026-05-04 overview.mp4`
+    """
+    from robotrials.formats.attach import plan_attachment
+    from robotrials.record import read_store
+    from robotrials.show.record import attachment_table
+
+    plan = plan_attachment(read_store(store), files, offset_s=offset, in_order=in_order)
+    print_table(attachment_table(plan), 'text')
+    if not dry_run:
+        typer.echo(f'{store}: {plan.write(by=by)} episodes have a trajectory now')
+
+
 @store_app.command('tables')
 def tables(store: StorePath, form: FormatOption = 'text') -> None:
     """Count what is there: outcomes for each policy and stratum, and what was left out.

@@ -24,6 +24,7 @@ from robotrials.record.film import load_av
 ENCODER = 'libx264'
 ENCODER_OPTIONS = {'crf': '18', 'preset': 'veryfast', 'bf': '0', 'g': '10'}
 RATE_DENOMINATOR = 1000
+TICKS_PER_S = 90_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,39 @@ class FrameClip:
         encode_frames((f if isinstance(f, np.ndarray) else f.array() for f in self.frames), target, fps=self.fps)
 
 
-Clip = VideoClip | FrameClip
+@dataclass(frozen=True, slots=True)
+class TimedClip:
+    """A whole video whose frames were shown at `times_s`, whatever rate its file says."""
+
+    path: Path
+    times_s: tuple[float, ...]
+
+    def write(self, target: Path) -> None:
+        """Copy the encoded frames, each with its own time: players then need no table beside the film."""
+        ticks = _ticks(self.times_s)
+        with opened_video(self.path) as source:
+            stream = source.streams.video[0]
+            packets = [packet for packet in source.demux(stream) if packet.pts is not None]
+            if len(packets) != len(ticks):
+                raise InputError(f'{self.path}: {len(packets)} frames, and {len(ticks)} times of frames beside it')
+            place = {pts: number for number, pts in enumerate(sorted(p.pts for p in packets))}
+            shown = [ticks[place[packet.pts]] for packet in packets]
+            late = max(early - tick for early, tick in zip(ticks, shown, strict=True))  # of reordered frames
+            for packet, tick, early in zip(packets, shown, ticks, strict=True):
+                packet.time_base = Fraction(1, TICKS_PER_S)
+                packet.pts, packet.dts = tick, early - late
+            _mux(stream, packets, target)
+
+
+Clip = VideoClip | FrameClip | TimedClip
+
+
+def _ticks(times_s: Sequence[float]) -> list[int]:
+    """Times as ticks from 0, each after the one before; frames from before the episode come first, at its start."""
+    ticks: list[int] = []
+    for time_s in times_s:
+        ticks.append(max(round(time_s * TICKS_PER_S), ticks[-1] + 1 if ticks else 0))
+    return ticks
 
 
 @contextmanager
@@ -107,25 +140,33 @@ def count_frames(path: Path) -> int:
 
 
 def _copy_packets(stream: Any, packets: Sequence[Any], target: Path) -> None:
-    av = load_av('writing a video')
     offset = packets[0].pts
+    for packet in packets:
+        packet.pts -= offset
+        if packet.dts is not None:
+            packet.dts -= offset
+    _mux(stream, packets, target)
+
+
+def _mux(stream: Any, packets: Sequence[Any], target: Path) -> None:
+    av = load_av('writing a video')
     with av.open(str(target), 'w', format='mp4') as sink:
         # Opaque: packets are copied as they are. Otherwise an encoder of the decoder's name is looked for, and AV1's
         # decoder, libdav1d, has none.
         copied = sink.add_stream_from_template(stream, opaque=True)
         for packet in packets:
-            packet.pts -= offset
-            if packet.dts is not None:
-                packet.dts -= offset
             packet.stream = copied
             sink.mux(packet)
 
 
-def encode_frames(frames: Iterable[NDArray[Any]], target: Path, *, fps: float) -> int:
-    """Encode (height, width, 1 or 3) uint8 frames as H.264 in MP4; gives how many."""
+def encode_frames(
+    frames: Iterable[NDArray[Any]], target: Path, *, fps: float, times_s: Sequence[float] | None = None
+) -> int:
+    """Encode (height, width, 1 or 3) uint8 frames as H.264 in MP4, at `fps` or at `times_s`; gives how many."""
     av = load_av('encoding a video')
     count = 0
     rate = Fraction(fps).limit_denominator(RATE_DENOMINATOR)
+    ticks = None if times_s is None else _ticks(times_s)
     with av.open(str(target), 'w', format='mp4') as sink:
         stream: Any = None
         for pixels in frames:
@@ -133,12 +174,17 @@ def encode_frames(frames: Iterable[NDArray[Any]], target: Path, *, fps: float) -
             if stream is None:
                 stream = sink.add_stream(ENCODER, rate=rate, options=ENCODER_OPTIONS)
                 stream.height, stream.width = rgb.shape[:2]
+                if ticks is not None:
+                    stream.codec_context.time_base = Fraction(1, TICKS_PER_S)
                 # Chroma of odd sizes cannot be halved.
                 stream.pix_fmt = 'yuv420p' if rgb.shape[0] % 2 == 0 and rgb.shape[1] % 2 == 0 else 'yuv444p'
             elif rgb.shape[:2] != (stream.height, stream.width):
                 raise InputError(f'frame {count} is {rgb.shape[:2]}, the ones before {(stream.height, stream.width)}')
             frame = av.VideoFrame.from_ndarray(rgb, format='rgb24')
-            frame.pts, frame.time_base = count, 1 / rate
+            if ticks is None:
+                frame.pts, frame.time_base = count, 1 / rate
+            else:
+                frame.pts, frame.time_base = ticks[count], Fraction(1, TICKS_PER_S)
             sink.mux(stream.encode(frame))
             count += 1
         if stream is None:

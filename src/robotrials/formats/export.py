@@ -7,14 +7,11 @@ can never tell more than the store does.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Protocol
 
 from robotrials.catalog import Catalog
 from robotrials.errors import InputError, SetupError
@@ -37,12 +34,24 @@ EXPORTERS = Catalog(
 )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Film:
+    """One camera of one episode for an export: its file, and the step that each of its frames shows."""
+
+    camera: Camera  # with `video_steps`
+    path: Path
+
+
+Redraw = Callable[[Episode], Sequence[Film]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportOptions:
     """What the user says beyond the store and the format."""
 
     where: Where | None = None
     rate_hz: float | None = None  # for formats with one rate, where the record does not state it
+    redraw: Redraw | None = None  # films drawn from kept states, instead of those that were recorded
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +118,6 @@ def check_some(count: int) -> None:
 def media_file(store: Store, name: str) -> Path | None:
     """A file of the store's media folder, or None where it is gone."""
     return store.file(f'media/{name}') if store.has_file(f'media/{name}') else None
-
-
-def frame_times(camera: Camera, trajectory: Trajectory) -> NDArray[np.floating[Any]]:
-    """When each frame of a camera's video is shown, in the trajectory's time; the reset is at 0."""
-    times_s = np.asarray(trajectory.time_s, dtype=float)
-    if not camera.video_steps:
-        return times_s
-    return np.append(0.0, times_s)[np.minimum(camera.video_steps, len(times_s))]
 
 
 def episode_facts(episode: Episode) -> dict[str, str]:

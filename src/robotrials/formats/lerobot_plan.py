@@ -66,7 +66,7 @@ class _Survey:
     counts: dict[str, int] = field(default_factory=dict)
     cameras: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
     camera_counts: dict[str, int] = field(default_factory=dict)
-    films: set[str] = field(default_factory=set)
+    films: dict[str, float] = field(default_factory=dict)  # camera -> the smallest share of steps it shows
     rates: list[float] = field(default_factory=list)
     extremes: dict[str, Extremes] = field(default_factory=dict)
     jitter_s: float = 0.0
@@ -81,8 +81,9 @@ class _Survey:
                 self.extremes.setdefault(name, Extremes()).add(flat)
         for camera in trajectory.scene.cameras:
             if camera.video_steps:
-                self.films.add(camera.name)
-            elif camera.video:
+                share = min(1.0, len(set(camera.video_steps) - {0}) / trajectory.n_steps)
+                self.films[camera.name] = min(self.films.get(camera.name, 1.0), share)
+            if camera.video:
                 self.cameras.setdefault(camera.name, set()).add((camera.height_px, camera.width_px))
                 self.camera_counts[camera.name] = self.camera_counts.get(camera.name, 0) + 1
         rate = trajectory.scene.control_rate_hz or _rate(trajectory.time_s)
@@ -228,8 +229,6 @@ def _whole(rate_hz: float) -> float:
 
 def _cameras(survey: _Survey, ledger: Ledger) -> dict[str, tuple[int, int]]:
     cameras = {}
-    for name in sorted(survey.films):
-        ledger.drop(f'camera {name}', None, why='a film at a rate of its own; a LeRobotDataset has a frame per step')
     for name, sizes in survey.cameras.items():
         if survey.camera_counts[name] < survey.episodes:
             lacking = survey.episodes - survey.camera_counts[name]
@@ -238,5 +237,12 @@ def _cameras(survey: _Survey, ledger: Ledger) -> dict[str, tuple[int, int]]:
             ledger.drop(f'camera {name}', None, why='its size differs between episodes')
         else:
             cameras[name] = next(iter(sizes))
-            ledger.keep(f'camera {name}', None)
+            share = survey.films.get(name, 1.0)
+            why = '' if share > 0.99 else f'a frame for {100 * share:.0f} % of the steps; the others show the last one'
+            ledger.keep(f'camera {name}', None, why=why)
+            if why:
+                ledger.hint(
+                    f'camera {name} was filmed more rarely than the policy acted; export --redraw draws every step, '
+                    'where the host can and its states were kept'
+                )
     return cameras

@@ -1,4 +1,4 @@
-"""A store as a LeRobotDataset, v3.0 or v2.1, with statistics per episode and over all, and openpi's norm_stats.json.
+"""A store as a LeRobotDataset, v3.0 or v2.1, with statistics per episode and over all, and openpi's and OpenVLA's.
 
 Every episode's video is a file of its own, also in v3.0, where an episode's row says which: joining them would mean to
 encode again whatever was recorded with another codec or size.
@@ -6,9 +6,11 @@ encode again whatever was recorded with another codec or size.
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,19 +21,40 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError
-from robotrials.formats.clip import opened_video
-from robotrials.formats.export import Exported, ExportOptions, fresh_target, media_file, recorded_rollouts
+from robotrials.formats.attach import cut_trajectory
+from robotrials.formats.clip import TimedClip, encode_frames, opened_video
+from robotrials.formats.export import (
+    Exported,
+    ExportOptions,
+    Film,
+    Redraw,
+    fresh_target,
+    media_file,
+    recorded_rollouts,
+)
 from robotrials.formats.imported import Ledger
 from robotrials.formats.lerobot_layout import DATA_PATHS, VIDEO_PATHS
 from robotrials.formats.lerobot_own import FILE, own_line, own_lines
-from robotrials.formats.lerobot_plan import ACTION, STATE, Plan, make_plan, signals_of
-from robotrials.formats.statistic import Running, episode_statistics, image_statistics, norm_stats
-from robotrials.record import Episode, EventKind, Store, Trajectory
+from robotrials.formats.lerobot_plan import (
+    ACTION,
+    ACTION_SIGNALS,
+    STATE,
+    STATE_SIGNALS,
+    Plan,
+    make_plan,
+    signals_of,
+)
+from robotrials.formats.norm_stats import norm_stats_of, spell
+from robotrials.formats.rollout import file_name
+from robotrials.formats.statistic import Running, episode_statistics, image_statistics
+from robotrials.record import Camera, Episode, EventKind, Store, Trajectory
+from robotrials.record.film import film_times
 
 CHUNK = 1000
 DATA_FILE_BYTES = 100 << 20
 VIDEO_FILE_MB = 200
 SAMPLED_FRAMES = 32
+TOLERANCE_S = 1e-4  # LeRobot's own
 PLACES = {'timestamp': 'float32', 'frame_index': 'int64', 'episode_index': 'int64', 'index': 'int64',
           'task_index': 'int64'}  # fmt: skip
 # LeRobot reads its tasks by pandas, and wants their text as the index of the data frame.
@@ -61,18 +84,20 @@ class LeRobotExporter:
 
     def write(self, store: Store, target: Path, options: ExportOptions) -> Exported:
         survey, ledger = Ledger(), Ledger()
-        plan = make_plan(recorded_rollouts(store, options, survey), ledger, rate_hz=options.rate_hz)
+        plan = make_plan(_rollouts(store, options, survey), ledger, rate_hz=options.rate_hz)
         with fresh_target(target) as draft:
-            writer = _Writer(draft, plan, self.version, store)
-            for episode, trajectory in recorded_rollouts(store, options, ledger):
+            writer = _Writer(draft, plan, self.version, store, options.redraw)
+            for episode, trajectory in _rollouts(store, options, ledger):
                 writer.add(episode, trajectory)
             writer.finish()
         ledger.keep('episodes', plan.n_episodes)
         return Exported(plan.n_episodes, ledger)
 
 
-LEROBOT = LeRobotExporter('lerobot', 'v3.0', 'LeRobotDataset v3.0 folder, with norm_stats.json for openpi')
-LEROBOT_V21 = LeRobotExporter('lerobot-v2.1', 'v2.1', 'LeRobotDataset v2.1 folder, with norm_stats.json for openpi')
+LEROBOT = LeRobotExporter('lerobot', 'v3.0', 'LeRobotDataset v3.0 folder, with statistics for openpi and OpenVLA')
+LEROBOT_V21 = LeRobotExporter(
+    'lerobot-v2.1', 'v2.1', 'LeRobotDataset v2.1 folder, with statistics for openpi and OpenVLA'
+)
 
 
 @dataclass(slots=True)
@@ -81,6 +106,7 @@ class _Writer:
     plan: Plan
     version: str
     store: Store
+    redraw: Redraw | None = None
     _tasks: dict[str, int] = field(default_factory=dict)
     _rows: list[dict[str, Any]] = field(default_factory=list)
     _lines: list[str] = field(default_factory=list)
@@ -109,13 +135,25 @@ class _Writer:
             row |= {'dataset_from_index': self._frames, 'dataset_to_index': self._frames + steps}
             row |= {'meta/episodes/chunk_index': 0, 'meta/episodes/file_index': 0}
         stats: dict[str, Any] = {key: self._statistics(key, v) for key, v in {**values, **places}.items()}
+        films = self._films(episode, trajectory)
         for name in self.plan.cameras:
             key = f'observation.images.{name}'
-            placed, stats[key] = self._write_video(key, name, number, trajectory)
+            placed, stats[key] = self._write_video(key, films[name], number, steps)
             row |= placed
         self._rows.append({**row, 'stats': stats})
-        self._lines.append(own_line(episode, trajectory))
+        self._lines.append(own_line(episode, self._as_written(episode, trajectory)))
         self._frames += steps
+
+    def _as_written(self, episode: Episode, trajectory: Trajectory) -> Trajectory:
+        """With a frame per step for every camera that the dataset has."""
+        folder = f'{episode.episode_id}-{episode.attempt}'
+        cameras = tuple(
+            camera
+            if camera.name not in self.plan.cameras or not camera.video_steps
+            else dataclasses.replace(camera, video=f'{folder}/{file_name(camera.name)}.mp4', video_steps=())
+            for camera in trajectory.scene.cameras
+        )
+        return dataclasses.replace(trajectory, scene=dataclasses.replace(trajectory.scene, cameras=cameras))
 
     def _values(self, episode: Episode, trajectory: Trajectory) -> dict[str, Array]:
         signals = signals_of(trajectory)
@@ -166,25 +204,35 @@ class _Writer:
             self._running.setdefault(key, Running(extremes.low, extremes.high)).add(flat)
         return episode_statistics(flat)
 
+    def _films(self, episode: Episode, trajectory: Trajectory) -> dict[str, Film]:
+        """The films of one episode by camera, redrawn or as they lie in the store."""
+        redrawn = {} if self.redraw is None else {film.camera.name: film for film in self.redraw(episode)}
+        films = {}
+        for camera in trajectory.scene.cameras:
+            if camera.name not in self.plan.cameras:
+                continue
+            path = redrawn[camera.name].path if redrawn else media_file(self.store, camera.video)
+            if path is None or path.suffix.lower() not in ('.mp4', '.mkv', '.avi', '.webm'):
+                raise InputError(
+                    f'{self.store.path}/media/{camera.video}: the video of camera {camera.name} is missing or no video '
+                    'file'
+                )
+            films[camera.name] = Film(camera, path)
+        return films
+
     def _write_video(
-        self, key: str, name: str, number: int, trajectory: Trajectory
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        self, key: str, film: Film, number: int, n_steps: int
+    ) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
         """Where the camera's video went, and its statistics."""
-        camera = next(c for c in trajectory.scene.cameras if c.name == name)
-        source = media_file(self.store, camera.video)
-        if source is None or source.suffix.lower() not in ('.mp4', '.mkv', '.avi', '.webm'):
-            raise InputError(
-                f'{self.store.path}/media/{camera.video}: the video of camera {name} is missing or no video file'
-            )
         place = {'chunk_index': number // CHUNK, 'file_index': number % CHUNK}
         old = {'episode_chunk': number // CHUNK, 'episode_index': number}
         template, at = (VIDEO_PATHS['v3'], place) if self.is_v3 else (VIDEO_PATHS['v2'], old)
         target = self.root / template.format(video_key=key, **at)
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target)
-        frames, facts = _sample_video(target, trajectory.n_steps, source)
+        _one_frame_per_step(film, target, n_steps, fps=self.plan.fps)
+        frames, facts = _sample_video(target, n_steps, film.path)
         self._videos.setdefault(key, facts)
-        times = {'from_timestamp': 0.0, 'to_timestamp': trajectory.n_steps / self.plan.fps}
+        times = {'from_timestamp': 0.0, 'to_timestamp': n_steps / self.plan.fps}
         placed = {f'videos/{key}/{k}': v for k, v in {**place, **times}.items()} if self.is_v3 else {}
         return placed, image_statistics(frames)
 
@@ -197,7 +245,14 @@ class _Writer:
         (self._finish_v3 if self.is_v3 else self._finish_v21)(meta)
         _write_json(meta / 'info.json', self._info())
         _write_json(meta / 'stats.json', stats)
-        _write_json(self.root / 'norm_stats.json', norm_stats(stats, state=STATE, action=ACTION))
+        vectors = {key: stats[key] for key in (STATE, ACTION) if key in stats}
+        if vectors:
+            value = norm_stats_of(vectors, where=str(meta / 'stats.json'))
+            value = dataclasses.replace(
+                value, counts={'num_transitions': self._frames, 'num_trajectories': len(self._rows)}
+            )
+            _write_json(self.root / 'norm_stats.json', spell(value, 'openpi'))
+            _write_json(self.root / 'dataset_statistics.json', spell(value, 'openvla'))
         lines = [*own_lines(self.plan.stored, ()), *self._lines]
         (meta / FILE).write_text('\n'.join(lines) + '\n', encoding='utf-8')
 
@@ -245,6 +300,72 @@ class _Writer:
             return info | {'data_files_size_in_mb': DATA_FILE_BYTES >> 20, 'video_files_size_in_mb': VIDEO_FILE_MB}
         chunks = -(-len(self._rows) // CHUNK)
         return info | {'total_chunks': chunks, 'total_videos': len(self._rows) * len(self.plan.cameras)}
+
+
+def _rollouts(store: Store, options: ExportOptions, ledger: Ledger) -> Iterator[tuple[Episode, Trajectory]]:
+    """The episodes to be written: with redrawn films if asked for, and from the first step that is whole."""
+    for episode, trajectory in recorded_rollouts(store, options, ledger):
+        if options.redraw is not None:
+            cameras = tuple(film.camera for film in options.redraw(episode))
+            trajectory = dataclasses.replace(trajectory, scene=dataclasses.replace(trajectory.scene, cameras=cameras))
+        first = _first_whole(trajectory)
+        if first:
+            ledger.drop('steps', first, why='before the first command: nothing to learn from, and no number to give')
+            trajectory = _from_step(trajectory, first)
+        yield episode, trajectory
+
+
+def _first_whole(trajectory: Trajectory) -> int:
+    """The first step with a state and an action; recorders of telemetry begin before the first command."""
+    names = [name for name in (*STATE_SIGNALS, *ACTION_SIGNALS) if getattr(trajectory, name) is not None]
+    if not names:
+        return 0
+    values = [np.asarray(getattr(trajectory, name)).reshape(trajectory.n_steps, -1) for name in names]
+    whole = np.isfinite(np.concatenate(values, axis=1)).all(axis=1)
+    return int(np.argmax(whole)) if whole.any() else 0
+
+
+def _from_step(trajectory: Trajectory, first: int) -> Trajectory:
+    rows = np.arange(first, trajectory.n_steps)
+    cameras = tuple(
+        dataclasses.replace(camera, video_steps=tuple(max(0, s - first) for s in _steps_of(camera, trajectory.n_steps)))
+        for camera in trajectory.scene.cameras
+    )
+    return cut_trajectory(trajectory, rows, np.asarray(trajectory.time_s, dtype=np.float64)[rows], cameras=cameras)
+
+
+def _steps_of(camera: Camera, n_steps: int) -> Sequence[int]:
+    """The step that each frame shows; a film without them has one per row."""
+    return camera.video_steps or range(1, n_steps + 1)
+
+
+def _one_frame_per_step(film: Film, target: Path, n_steps: int, *, fps: float) -> None:
+    """A video at the control rate: copied where it is one, else the last frame at each step.
+
+    LeRobot looks a frame up by its time, step / fps, to within 0.1 ms.
+    """
+    steps = np.asarray(_steps_of(film.camera, n_steps))
+    chosen = np.maximum(np.searchsorted(steps, np.arange(1, n_steps + 1), side='right') - 1, 0)
+    if np.array_equal(chosen, np.arange(len(steps))):
+        times_s = film_times(film.path)
+        if len(times_s) == n_steps and np.abs(times_s - np.arange(n_steps) / fps).max() > TOLERANCE_S:
+            TimedClip(film.path, tuple((np.arange(n_steps) / fps).tolist())).write(target)
+        else:
+            shutil.copyfile(film.path, target)
+        return
+    encode_frames(_repeated(film.path, np.bincount(chosen, minlength=len(steps)).tolist()), target, fps=fps)
+
+
+def _repeated(path: Path, times: Sequence[int]) -> Iterator[Array]:
+    """Each frame of a film so many times."""
+    count = 0
+    with opened_video(path) as container:
+        for frame, often in zip(container.decode(container.streams.video[0]), times, strict=False):
+            if often:
+                yield from itertools.repeat(frame.to_ndarray(format='rgb24'), often)
+            count += 1
+    if count < len(times):
+        raise InputError(f'{path}: {count} frames, and {len(times)} were recorded; the film is cut short')
 
 
 def _success(episode: Episode, trajectory: Trajectory, fps: float) -> NDArray[np.bool_]:

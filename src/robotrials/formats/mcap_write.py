@@ -28,7 +28,6 @@ from robotrials.formats.export import (
     check_some,
     episode_facts,
     file_stem,
-    frame_times,
     fresh_target,
     media_file,
     recorded_rollouts,
@@ -40,6 +39,7 @@ from robotrials.old_name import MCAP_CONTACTS, MCAP_EPISODE, MCAP_PROFILE, MCAP_
 from robotrials.record import Camera, Contacts, Episode, Store, Trajectory
 from robotrials.record.column import recorded_signals, scene_to_json
 from robotrials.record.film import load_av
+from robotrials.record.trajectory import frame_times
 
 PROFILE = MCAP_PROFILE
 WORLD = 'world'

@@ -5,6 +5,7 @@ A dataset of demonstrations says neither who drove the robot nor, often, how it 
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,6 +52,7 @@ class Rollout:
     labels: Mapping[str, str] = field(default_factory=dict)
     cameras: Mapping[str, CameraClip] = field(default_factory=dict)
     control_rate_hz: float | None = None
+    started_at: dt.datetime | None = None  # of time_s = 0, where a clock was recorded
 
 
 def nan_question() -> Question:
@@ -145,6 +147,7 @@ class Recorder:
             'benchmark': self.benchmark,
             'task': rollout.task,
             'instruction': rollout.instruction,
+            'started_at': rollout.started_at,
             **given,
             'duration_s': given.get('duration_s', rollout.duration_s),
             'steps': len(rollout.time_s),

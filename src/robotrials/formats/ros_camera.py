@@ -80,7 +80,7 @@ class BagClip:
 
     def write(self, target: Path) -> None:
         """Read the bag once more, for this topic alone, and encode as it goes."""
-        encode_frames(self._frames(), target, fps=self.fps)
+        encode_frames(self._frames(), target, fps=self.fps, times_s=[(ns - self.at_ns[0]) / 1e9 for ns in self.at_ns])
 
     def _frames(self) -> Iterator[NDArray[Any]]:
         held: Message | None = None

@@ -6,6 +6,7 @@ others. What its recorder put into `custom_data` of metadata.yaml (outcome, task
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,6 +54,7 @@ from robotrials.formats.signal import SCALARS, check_signal
 from robotrials.record import Provenance
 from robotrials.record.field import parse_field
 
+YEAR_2000_NS = 946_684_800 * 10**9
 HANDLED = (JOINT_STATE, POSE, TF, WRENCH, GRIPPER_COMMAND, CAMERA_INFO, *IMAGES)
 
 
@@ -212,6 +214,7 @@ class _Source:
             signals=signals, labels={'bag': bag.path.name, **_labels(bag)},
             cameras=self._cameras(bag, plan, at_ns, stamped=reading.stamped) if keeps else {},
             control_rate_hz=float(1 / np.median(np.diff(time_s))) if len(time_s) > 1 else None,
+            started_at=_started_at(int(start_ns)),
         )  # fmt: skip
 
     def _account(self, bag: Bag, plan: TopicPlan, wanted: set[str]) -> None:
@@ -246,6 +249,11 @@ def _told(bag: Bag) -> dict[str, Any]:
         return {name: parse_field(name, text) for name, text in told.items()}
     except InputError as error:
         raise InputError(f'{bag.path / METADATA}: custom_data: {error}') from error
+
+
+def _started_at(stamp_ns: int) -> dt.datetime | None:
+    """The time of a stamp, unless it counts from a robot's or a simulator's start."""
+    return dt.datetime.fromtimestamp(stamp_ns / 1e9, dt.UTC) if stamp_ns > YEAR_2000_NS else None
 
 
 def _labels(bag: Bag) -> dict[str, str]:

@@ -6,7 +6,6 @@ so that memory does not grow with the data; they are right to a 5,000th of the r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -103,14 +102,3 @@ class Running:
         before = counts[at - 1] if at else 0
         share = (target - before) / max(1, counts[at] - before)
         return float(self.low[k] + (at + share) / BINS * (self.high[k] - self.low[k]))
-
-
-def norm_stats(stats: Mapping[str, Mapping[str, Any]], *, state: str, action: str) -> dict[str, Any]:
-    """The content of openpi's norm_stats.json: mean, std, q01 and q99 of `state` and `actions`."""
-    wanted = {'state': state, 'actions': action}
-    parts = {
-        name: {key: stats[feature][key] for key in ('mean', 'std', 'q01', 'q99')}
-        for name, feature in wanted.items()
-        if feature in stats
-    }
-    return {'norm_stats': parts}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError
+from robotrials.formats.norm_stats import read_norm_stats
 
 EPSILON = 1e-6  # openpi's, added to every spread
 
@@ -23,7 +23,7 @@ class Method(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatisticEntry:
-    """Numbers per dimension, or a file of openpi (`norm_stats.json`) or LeRobot (`stats.json`) and the key in it."""
+    """Numbers per dimension, or a file of openpi, OpenVLA or LeRobot, and the key in it."""
 
     method: Method = Method.MEAN_STD
     mean: tuple[float, ...] = ()
@@ -75,15 +75,11 @@ class Normalizer:
 
 
 def _read_file(path: Path, key: str, method: Method) -> tuple[object, object]:
-    try:
-        content = json.loads(path.read_text(encoding='utf-8'))
-    except (OSError, ValueError) as error:
-        raise InputError(f'{path}: no file of statistics ({error})') from error
-    tables = content.get('norm_stats', content) if isinstance(content, dict) else {}
-    if key not in tables:
-        raise InputError(f'{path}: no statistics of {key!r}; it has {", ".join(map(str, tables)) or "none"}')
+    """The numbers under `key`, in a file of openpi, OpenVLA (`DATASET/action` chooses one of several) or LeRobot."""
+    dataset, _, name = key.rpartition('/')
+    vector = read_norm_stats(path, dataset=dataset).vector(name, where=str(path))
     names = [('mean', 'std')] if method is Method.MEAN_STD else [('q01', 'q99'), ('min', 'max')]
     for first, second in names:
-        if first in tables[key] and second in tables[key]:
-            return tables[key][first], tables[key][second]
+        if getattr(vector, first) and getattr(vector, second):
+            return getattr(vector, first), getattr(vector, second)
     raise InputError(f'{path}: {key!r} has no {" or ".join("/".join(pair) for pair in names)}')

@@ -38,6 +38,7 @@ class EntryKind(enum.StrEnum):
     INTERRUPTED = 'interrupted'  # episodes that were begun and never finished
     CLOSE = 'close'  # the codes were opened
     COMPACT = 'compact'
+    ATTACH = 'attach'  # telemetry and films joined to episodes that were recorded without
     MERGE = 'merge'
     REPAIR = 'repair'  # damage was set aside, and what it cost
 

@@ -108,9 +108,9 @@ def _rewrite(store: Store, group: Sequence[PartInfo]) -> None:
     if fresh is None:
         return  # two contents under one key: verify names them, and neither may vanish
     episodes = pa.concat_tables(
-        [_only(_episode_table(part), keys) for part, keys in zip(group, fresh, strict=True)]
+        [_only(episode_table(part), keys) for part, keys in zip(group, fresh, strict=True)]
     ).unify_dictionaries()
-    events = [_only(_event_table(store, part), keys) for part, keys in zip(group, fresh, strict=True) if part.events]
+    events = [_only(event_table(store, part), keys) for part, keys in zip(group, fresh, strict=True) if part.events]
     joined = pa.concat_tables(events).unify_dictionaries() if events else EVENT_SCHEMA.empty_table()
     sources = [(name, keys) for part, keys in zip(group, fresh, strict=True) for name in part.trajectories]
     with commit(store.path) as under_way:
@@ -121,7 +121,7 @@ def _rewrite(store: Store, group: Sequence[PartInfo]) -> None:
         )  # fmt: skip
         under_way.finish(EntryKind.COMPACT, {'parts': [part.as_json()]})
     for old in group:
-        _retire_part(store.path, old)
+        retire_part(store.path, old)
 
 
 def _fresh_keys(store: Store, group: Sequence[PartInfo]) -> list[set[Key] | None] | None:
@@ -157,12 +157,14 @@ def _only(table: pa.Table, keys: set[Key] | None) -> pa.Table:
     return table.filter(pa.array([pair in keys for pair in pairs], pa.bool_()))
 
 
-def _event_table(store: Store, part: PartInfo) -> pa.Table:
+def event_table(store: Store, part: PartInfo) -> pa.Table:
+    """The events of a part, in the schema of today."""
     table = read_companion(store.path / 'events' / part.events, part.logged_events)
     return migrate(table, part.schema_version, migrations=EVENT_MIGRATIONS, where=part.events)
 
 
-def _episode_table(part: PartInfo) -> pa.Table:
+def episode_table(part: PartInfo) -> pa.Table:
+    """The rows of a part, in the schema of today."""
     table = read_companion(part.path, part.logged)
     return migrate(
         table, part.schema_version, migrations=EPISODE_MIGRATIONS, where=str(part.path)
@@ -185,7 +187,7 @@ def _joined_index(group: Sequence[PartInfo], fresh: Sequence[set[Key] | None]) -
     return numbers
 
 
-def _retire_part(root: Path, part: PartInfo) -> None:
+def retire_part(root: Path, part: PartInfo) -> None:
     """Date the files of a replaced part: readers that began with them have `stale_after_s` to finish."""
     events = [root / 'events' / part.events] if part.events else []
     for path in (part.path, *events, *(root / 'trajectories' / name for name in part.trajectories)):

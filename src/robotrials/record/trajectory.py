@@ -162,6 +162,15 @@ class Trajectory:
         return pose
 
 
+def frame_times(camera: Camera, trajectory: Trajectory) -> FloatArray:
+    """When each frame of a camera's video is shown, in the trajectory's time; the reset is at 0."""
+    times_s = np.asarray(trajectory.time_s, dtype=np.float64)
+    if not camera.video_steps:
+        return times_s
+    shown: FloatArray = np.append(0.0, times_s)[np.minimum(camera.video_steps, len(times_s))]
+    return shown
+
+
 def trusted_trajectory(**columns: Any) -> Trajectory:
     """A trajectory from a store's own columns, every field given, which were checked when they were written."""
     trajectory = object.__new__(Trajectory)

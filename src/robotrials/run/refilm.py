@@ -29,7 +29,13 @@ class NewFilm:
     episode: Episode
     camera: str
     path: Path
-    n_frames: int
+    steps: tuple[int, ...]  # the control step that each frame shows, 0 being the reset
+    width_px: int
+    height_px: int
+
+    @property
+    def n_frames(self) -> int:
+        return len(self.steps)
 
 
 @contextmanager
@@ -67,7 +73,8 @@ def refilm(store: Store, episode: Episode, host: Host, target: Path, *, options:
     for shot in footage.shots:
         path = inside(target, f'{episode.episode_id}-{episode.attempt}-{shot.camera.name}.mp4')
         write_durably(path, encode_film(shot.frames, steps, control_rate_hz=rate_hz))
-        films.append(NewFilm(episode, shot.camera.name, path, len(steps)))
+        size = shot.camera.width_px, shot.camera.height_px
+        films.append(NewFilm(episode, shot.camera.name, path, steps, *size))
     return films
 
 

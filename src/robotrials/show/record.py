@@ -11,6 +11,7 @@ from robotrials.record import Episode, Outcome
 from robotrials.show.table import Cell, Column, Table, table, without_empty
 
 if TYPE_CHECKING:
+    from robotrials.formats.attach import AttachmentPlan
     from robotrials.record.verify import Finding
 
 
@@ -49,6 +50,28 @@ def count_tables(episodes: Iterable[Episode], *, n_dropped: int) -> list[Table]:
     if events:
         shown.append(table('Events', ['kind', 'count'], sorted(events.items())))
     return shown
+
+
+def attachment_table(plan: AttachmentPlan) -> Table:
+    """How each source's clock meets the store's, and what an operator's marks say of it."""
+    rows: list[list[Cell]] = [
+        [s.path.name, len(s.spans), sum(map(len, s.held.values())), s.join.offset_s, s.join.drift * 1e6,
+         s.join.start_gap_s, s.join.spread_s, s.join.how]
+        for s in (*plan.telemetry, *plan.films)
+    ]  # fmt: skip
+    columns: list[str | Column] = [
+        'source', 'recordings', 'episodes', Column('offset (s)', '+.3f'), Column('drift (ppm)', '+.0f'),
+        Column('begins after (s)', '+.2f'), Column('scatter (s)', '.2f'), 'how',
+    ]  # fmt: skip
+    lags = sorted(plan.lags_s)
+    note = f'{len(plan.keys)} of {len(plan.episodes)} episodes get a trajectory. offset: what their clock is ahead by'
+    if lags:
+        quarter = len(lags) // 4
+        note += (
+            f'. The operator marked {len(lags)} placements, {lags[len(lags) // 2]:.2f} s after the nearest release in '
+            f'the telemetry (half of them from {lags[quarter]:.2f} to {lags[-1 - quarter]:.2f} s)'
+        )
+    return table('Joined by their clocks', columns, rows, note=note)
 
 
 def finding_table(findings: Sequence[Finding], *, root: Path) -> Table:

@@ -124,3 +124,31 @@ def test_what_was_voided_or_never_given_a_cell_is_shown_and_not_ranked(service: 
     assert [row['policy'] for row in told['rows']] == ['kim/mine']
     assert {(a['policy'], a['state']) for a in told['aside']} == {('eve/broken', 'void'), ('eve/typo', 'cancelled')}
     assert any('voided by admin: the table was moved' in a['reason'] for a in told['aside'])
+
+
+def test_splits_and_conditions_stand_across_with_their_counts_and_drops(service: Service) -> None:
+    """As RADAR prints it: successes of n for each split and condition, and the paired drop with its interval."""
+    plan = TWO_TASKS.replace(
+        '[analysis]', '[[conditions]]\nname = "nominal"\n\n[[conditions]]\nname = "drift"\n\n[analysis]'
+    )
+    service.benchmark(plan=plan)
+    worker = service.worker()
+    token = service.token('kim', 'submitter')
+    submission = service.submit(token, 'fragile')
+    while (answer := service.ask('POST', f'/submissions/{submission}/lease', token)).status_code == 200:
+        lease_id = answer.json()['lease_id']
+        job = worker.job(lease_id)
+        planned = job.planned()
+        good = planned.condition == 'nominal' and planned.task == 'reach'
+        outcome = Outcome.SUCCESS if good else Outcome.FAILURE
+        assert worker.upload(lease_id, worker.bundle(job, outcome)).status_code == 200
+        worker.beat()
+    grid = board(service)['grid']
+    assert (grid['baseline'], grid['splits']) == ('nominal', ['hard', 'reach'])
+    (row,) = grid['rows']
+    assert (row['splits']['reach']['successes'], row['splits']['reach']['n']) == (4, 4)
+    assert (row['splits']['hard']['successes'], row['splits']['hard']['n']) == (0, 4)
+    assert (row['total']['successes'], row['total']['n']) == (4, 8)
+    (drift,) = row['conditions'].values()
+    assert (drift['successes'], drift['n'], drift['drop']) == (0, 8, 0.5)
+    assert drift['low'] <= 0.5 <= drift['high']

@@ -355,7 +355,9 @@ def _check_timed(episode: Episode, placed: int) -> None:
     told = episode.items_placed
     single = episode.items in (None, 1)
     where = f'episode {episode.episode_id} ({episode.policy}, {episode.task})'
-    remedy = 'add a placement event for each, or leave the episode out'
+    remedy = (
+        'time each with `robotrials annotate detect` and `annotate review`, import placement events, or leave it out'
+    )
     if placed == 0 and single and episode.outcome is Outcome.SUCCESS:
         if told == 0:
             raise InputError(f'{where}: the outcome is success but items_placed is 0; correct one of them')

@@ -386,6 +386,31 @@ class BoardPairOut(BaseModel):
     needed: float | None = Field(description='Start states per cell that would separate the two, if any number would.')
 
 
+class GridFieldOut(BaseModel):
+    successes: int
+    n: int = Field(description='Episodes that the number rests on.')
+    drop: float | None = Field(description='Of success from the baseline condition, as a share; None for a split.')
+    low: float | None
+    high: float | None
+    note: str = Field(description='Why there is no interval.')
+
+
+class GridRowOut(BaseModel):
+    policy: str
+    splits: dict[str, GridFieldOut]
+    total: GridFieldOut
+    conditions: dict[str, GridFieldOut]
+
+
+class GridOut(BaseModel):
+    """Splits and their total under the baseline condition, then each other condition over all splits."""
+
+    baseline: str
+    splits: list[str]
+    conditions: list[str]
+    rows: list[GridRowOut]
+
+
 class BoardOut(BaseModel):
     benchmark: str
     endpoint: str
@@ -397,6 +422,7 @@ class BoardOut(BaseModel):
     head: str
     note: str
     aside: list[SetAsideOut]
+    grid: GridOut | None = None
 
 
 class AuditOut(BaseModel):

@@ -18,6 +18,7 @@ from robotrials.errors import NotEstimable, StoreError
 from robotrials.measure.geometry.projection import Rescoring
 from robotrials.record import Episode, Store
 from robotrials.service.platform.benchmark import is_open, store_path
+from robotrials.service.platform.board_grid import BoardGrid, make_grid
 from robotrials.service.platform.quarantine import Quarantine
 from robotrials.service.platform.standing import MISSING, SetAside, Standings, complete_selection, read_standings
 from robotrials.service.platform.table import Benchmark
@@ -86,6 +87,7 @@ class Board:
     head: str  # of the store's log: what the numbers were computed from
     aside: tuple[SetAside, ...] = ()  # shown and not ranked
     note: str = ''  # why there are no rows
+    grid: BoardGrid | None = None  # splits and conditions across
 
 
 class Scores:
@@ -207,6 +209,7 @@ def make_board(benchmark: str, by_number: Mapping[int, Analysis], standings: Sta
     return Board(
         benchmark=benchmark, endpoint=analysis.primary[0].value, rows=tuple(rows), head=analysis.head,
         statement=analysis.statement, source=success_source(analysis), aside=standings.aside,
+        grid=make_grid(analysis, [row.policy for row in rows]),
         cautions=(
             *_account_cautions(standings, analysis.plan.alpha), *_missing_caution(analysis), *analysis.cautions,
             *analysis.safety_caveats,

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from robotrials.errors import NotEstimable
 from robotrials.measure.geometry import Box, PlacementScore, recorded_placement, score_recorded_pose
 from robotrials.record import Camera, Episode, Store, Trajectory
+from robotrials.record.trajectory import frame_times
 from robotrials.verdict.analysis.absent import Absent
 from robotrials.verdict.analysis.selection import Selection
 
@@ -72,10 +73,9 @@ def films_of(store: Store, episode: Episode, trajectory: Trajectory) -> tuple[tu
 def _film(episode: Episode, trajectory: Trajectory, camera: Camera, *, path: Path) -> Film:
     rows = np.arange(1, trajectory.n_steps + 1)
     steps = np.array(camera.video_steps or rows, dtype=np.int64)
-    rate_hz = trajectory.scene.control_rate_hz
-    is_sampled = bool(camera.video_steps)
-    times_s = steps / rate_hz if is_sampled and rate_hz else np.asarray(trajectory.time_s)
-    return Film(episode, path, camera.video, camera.name, steps, times_s, is_sampled)
+    return Film(
+        episode, path, camera.video, camera.name, steps, frame_times(camera, trajectory), bool(camera.video_steps)
+    )
 
 
 def leading_films(films: Iterable[Film]) -> dict[tuple[str, int], Film]:

@@ -1,0 +1,353 @@
+"""`robotrials store attach`: telemetry and cameras of other recorders, joined to a store's episodes by their clocks."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robotrials.errors import InputError
+from robotrials.formats.catalog import candidates, open_source
+from robotrials.formats.clip import TimedClip, encode_frames, opened_video
+from robotrials.formats.clock import ClockJoin, Span, join_clocks, join_in_order
+from robotrials.formats.imported import ImportOptions, Media, source_hash
+from robotrials.formats.rollout import file_name
+from robotrials.record import Camera, Contacts, Episode, EventKind, EventSource, Scene, Store, Trajectory
+from robotrials.record.attachment import Attachment, attach, check_attachable
+from robotrials.record.film import film_times
+from robotrials.record.trajectory import STEP_COLUMNS, frame_times
+
+VIDEOS = ('.mp4', '.mkv', '.mov', '.avi', '.webm')
+# A recorder of telemetry knows no policy, task or verdict: those are the episode's.
+NOBODY = {'policy': 'attached', 'task': 'attached'}
+BY_FORMAT = {
+    'positronic': ImportOptions(defaults=NOBODY, blank='invalid'),
+    'mcap': ImportOptions(),
+}  # fmt: skip
+OTHERS = ImportOptions(defaults={**NOBODY, 'outcome': 'invalid'})
+SLACK_S = 1e-3  # the record's own, between clocks
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """One file or folder: where its recordings begin and end, and how its clock meets the store's."""
+
+    path: Path
+    spans: tuple[Span, ...]
+    join: ClockJoin
+    releases_s: tuple[tuple[float, ...], ...] = ()  # by their clock, of each recording
+    frames_s: Array | None = None  # of a lone film, by its clock
+
+    @property
+    def held(self) -> dict[int, list[int]]:
+        """Recording -> the episodes in it."""
+        held: dict[int, list[int]] = {}
+        for episode, recording in enumerate(self.join.pairs):
+            if recording is not None:
+                held.setdefault(recording, []).append(episode)
+        return held
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AttachmentPlan:
+    """What would be joined to what, before anything is written."""
+
+    store: Store
+    episodes: tuple[Episode, ...]
+    telemetry: tuple[Source, ...]
+    films: tuple[Source, ...]
+    keys: tuple[tuple[str, int], ...] = ()
+    lags_s: tuple[float, ...] = field(default=())  # from a release in the telemetry to the operator's mark
+
+    def write(self, *, by: str = '') -> int:
+        """Attach everything in one durable write; how many episodes have a trajectory now."""
+        is_blinded = self.store.is_blinded
+        sources = [
+            {'sha256': source_hash(_files(s.path)), **({} if is_blinded else {'source': s.path.name}),
+             'offset_s': s.join.offset_s, 'drift': s.join.drift, 'how': s.join.how,
+             'start_gap_s': s.join.start_gap_s, 'spread_s': s.join.spread_s}
+            for s in (*self.telemetry, *self.films)
+        ]  # fmt: skip
+        return attach(self.store, self._attachments(), keys=self.keys, body={'sources': sources}, by=by)
+
+    def _attachments(self) -> Iterator[Attachment]:
+        """One recording in memory at a time; then the episodes that have films alone."""
+        done: set[int] = set()
+        for source in self.telemetry:
+            held = source.held
+            recordings = _recordings(source.path, cameras=True, needs_clock=False)
+            for number, (_, trajectory, media) in enumerate(recordings):
+                for index in held.get(number, ()):
+                    done.add(index)
+                    yield self._joined(index, source, source.spans[number].start_s, trajectory, media)
+        for index in sorted({e for film in self.films for held in film.held.values() for e in held} - done):
+            yield self._filmed(index)
+
+    def _joined(
+        self, index: int, source: Source, start_s: float, trajectory: Trajectory, media: Mapping[str, Media]
+    ) -> Attachment:
+        episode = self.episodes[index]
+        time_s = _episode_time(source.join, episode, start_s + np.asarray(trajectory.time_s, dtype=np.float64))
+        rows = np.flatnonzero((time_s >= -SLACK_S) & (time_s <= (episode.duration_s or 0.0) + SLACK_S))
+        cameras: list[Camera] = []
+        files: dict[str, Callable[[Path], object]] = {}
+        for camera in trajectory.scene.cameras:
+            if camera.video in media:
+                frames_s = np.asarray(frame_times(camera, trajectory), dtype=np.float64)
+                shown_s = _episode_time(source.join, episode, start_s + frames_s)
+                kept, clip = _cut_film(episode, camera, shown_s, time_s[rows], media[camera.video])
+                cameras.append(kept)
+                files[kept.video] = clip.write
+        for camera, write in self._films_of(index, time_s[rows]):
+            cameras.append(camera)
+            files[camera.video] = write
+        cut = cut_trajectory(trajectory, rows, time_s[rows], cameras=tuple(cameras))
+        return Attachment(episode.key, cut, files)
+
+    def _filmed(self, index: int) -> Attachment:
+        """Steps of an episode without telemetry: the frames of its first film."""
+        episode = self.episodes[index]
+        source = next(f for f in self.films if f.join.pairs[index] is not None)
+        assert source.frames_s is not None
+        shown_s = _episode_time(source.join, episode, source.frames_s)
+        inside = (shown_s >= -SLACK_S) & (shown_s <= (episode.duration_s or 0.0) + SLACK_S)
+        time_s = np.unique(shown_s[inside])
+        films = list(self._films_of(index, time_s))
+        rate_hz = float(1 / np.median(np.diff(time_s))) if len(time_s) > 1 else None
+        scene = Scene(control_rate_hz=rate_hz, cameras=tuple(camera for camera, _ in films))
+        files = {camera.video: write for camera, write in films}
+        return Attachment(episode.key, Trajectory(time_s=time_s, scene=scene), files)
+
+    def _films_of(self, index: int, time_s: Array) -> Iterator[tuple[Camera, Callable[[Path], object]]]:
+        episode = self.episodes[index]
+        for source in self.films:
+            if source.join.pairs[index] is None or source.frames_s is None:
+                continue
+            with opened_video(source.path) as container:
+                context = container.streams.video[0].codec_context
+                camera = Camera(source.path.stem, None, None, int(context.width), int(context.height))
+            shown_s = _episode_time(source.join, episode, source.frames_s)
+            kept, clip = _cut_film(episode, camera, shown_s, time_s, source.path)
+            yield kept, clip.write
+
+
+def plan_attachment(
+    store: Store, paths: Sequence[Path], *, offset_s: float | None = None, in_order: bool = False
+) -> AttachmentPlan:
+    """Open every source once for its clock, and say what belongs to what; InputError where it cannot be told."""
+    episodes = tuple(
+        sorted(
+            (e for e in store.episodes(attempts='all') if e.started_at is not None and e.duration_s),
+            key=lambda e: (_start_s(e), e.attempt),
+        )
+    )
+    if not episodes:
+        raise InputError(
+            f'{store.path}: no episode says when it began and how long it lasted, so nothing can be joined'
+        )
+    ours = [Span(_start_s(e), _start_s(e) + (e.duration_s or 0.0)) for e in episodes]
+    telemetry: list[Source] = []
+    films: list[Source] = []
+    for path in paths:
+        if not path.exists():
+            raise InputError(f'{path}: no such file or folder')
+        is_film = path.is_file() and path.suffix.lower() in VIDEOS and not candidates(path)
+        source = _open_film(path, ours, offset_s) if is_film else _open_telemetry(path, ours, offset_s, in_order)
+        (films if is_film else telemetry).append(source)
+    named = [e for source in telemetry for held in source.held.values() for e in held]
+    named += sorted({e for film in films for held in film.held.values() for e in held} - set(named))
+    keys = tuple(episodes[index].key for index in named)
+    check_attachable(store, keys)
+    plan = AttachmentPlan(store, episodes, tuple(telemetry), tuple(films), keys)
+    return dataclasses.replace(plan, lags_s=_lags(plan))
+
+
+def _open_telemetry(path: Path, ours: Sequence[Span], offset_s: float | None, in_order: bool) -> Source:
+    spans, releases = [], []
+    for start_s, trajectory, _ in _recordings(path, cameras=False, needs_clock=not in_order):
+        spans.append(Span(start_s, start_s + float(trajectory.time_s[-1])))
+        releases.append(tuple(start_s + t for t in _releases(trajectory)))
+    if not spans:
+        raise InputError(f'{path}: no recording with telemetry in it')
+    try:
+        join = join_in_order(ours, spans) if in_order else join_clocks(ours, spans, offset_s=offset_s)
+    except InputError as error:
+        raise InputError(f'{path}: {error}; nothing was attached') from error
+    if in_order:  # the clock of an ordered recording is its episode's
+        pairs = {j: i for i, j in enumerate(join.pairs) if j is not None}
+        spans = [Span(ours[pairs[j]].start_s, ours[pairs[j]].start_s + s.length_s) for j, s in enumerate(spans)]
+    return Source(path, tuple(spans), join, tuple(releases))
+
+
+def _open_film(path: Path, ours: Sequence[Span], offset_s: float | None) -> Source:
+    frames_s = _film_clock(path)
+    span = Span(float(frames_s[0]), float(frames_s[-1]))
+    try:
+        join = join_clocks(ours, [span], offset_s=offset_s)
+    except InputError as error:
+        raise InputError(f'{path}: {error}; nothing was attached') from error
+    return Source(path, (span,), join, frames_s=frames_s)
+
+
+def _film_clock(path: Path) -> Array:
+    """When each frame was taken, in seconds since 1970: its times from the moment that the file says it began."""
+    with opened_video(path) as container:
+        told = container.metadata.get('creation_time') or container.streams.video[0].metadata.get('creation_time')
+    if not told:
+        raise InputError(
+            f'{path}: no creation_time in it, so that nobody knows when it was filmed; record with one, or write it: '
+            'ffmpeg -i IN.mp4 -c copy -metadata creation_time=2026-01-31T14:00:00Z OUT.mp4'
+        )
+    try:
+        began = dt.datetime.fromisoformat(told.replace('Z', '+00:00'))
+    except ValueError as error:
+        raise InputError(f'{path}: creation_time is {told!r}, wanted ISO 8601') from error
+    began = began if began.tzinfo is not None else began.replace(tzinfo=dt.UTC)
+    return np.asarray(film_times(path), dtype=np.float64) + began.timestamp()
+
+
+def _recordings(
+    path: Path, *, cameras: bool, needs_clock: bool = True
+) -> Iterator[tuple[float, Trajectory, Mapping[str, Media]]]:
+    """The recordings of a source that have telemetry: when each began, its trajectory and films."""
+    found = candidates(path)
+    options = BY_FORMAT.get(found[0].format.name, OTHERS) if found else OTHERS
+    if not cameras and options is not BY_FORMAT['mcap']:
+        options = dataclasses.replace(options, answers={'cameras': 'leave'})
+    imported = open_source(path, options)  # its files are there as long as it is
+    for recording in imported.recordings():
+        started = recording.episode.started_at
+        if started is None and needs_clock:
+            raise InputError(
+                f'{path}: it does not record when a recording began, so that clocks cannot be joined; with --in-order '
+                'its recordings are those of the episodes, in their order and of their lengths; nothing was attached'
+            )
+        if recording.trajectory is not None:
+            yield (0.0 if started is None else started.timestamp()), recording.trajectory, recording.media
+
+
+def _files(path: Path) -> list[Path]:
+    return [path] if path.is_file() else sorted(p for p in path.rglob('*') if p.is_file())
+
+
+def _start_s(episode: Episode) -> float:
+    assert episode.started_at is not None
+    return episode.started_at.timestamp()
+
+
+def _episode_time(join: ClockJoin, episode: Episode, theirs_s: Array) -> Array:
+    """Times of their clock as seconds since the episode's start."""
+    shift = join.offset_s - join.drift * join.epoch_s
+    time_s: Array = (theirs_s - shift) / (1 + join.drift) - _start_s(episode)
+    return time_s
+
+
+def _releases(trajectory: Trajectory) -> Array:
+    """When the gripper was told to open, or opened: openings from below the middle of their range to above it."""
+    opening = trajectory.gripper_command if trajectory.gripper_command is not None else trajectory.gripper_position
+    if opening is None or not np.isfinite(opening).any():
+        return np.zeros(0)
+    values = np.asarray(opening, dtype=np.float64)
+    low, high = np.nanmin(values), np.nanmax(values)
+    is_open = values > (low + high) / 2
+    return np.asarray(trajectory.time_s, dtype=np.float64)[1:][is_open[1:] & ~is_open[:-1] & (high > low)]
+
+
+def _lags(plan: AttachmentPlan) -> tuple[float, ...]:
+    """From the nearest release in the telemetry to each placement that an operator marked: the join, checked."""
+    lags: list[float] = []
+    for source in plan.telemetry:
+        for recording, held in source.held.items():
+            releases = np.array(source.releases_s[recording]) if source.releases_s else np.zeros(0)
+            for index in held if len(releases) else ():
+                episode = plan.episodes[index]
+                times_s = _episode_time(source.join, episode, releases)
+                marks = [
+                    e.t_s for e in episode.events
+                    if e.kind is EventKind.PLACEMENT and e.source is EventSource.OPERATOR
+                ]  # fmt: skip
+                lags += [float(min((m - times_s).tolist(), key=abs)) for m in marks]
+    return tuple(lags)
+
+
+def _cut_film(episode: Episode, camera: Camera, shown_s: Array, time_s: Array, source: Media) -> tuple[Camera, CutFilm]:
+    """The frames that show the episode, and the last one before it; `shown_s` are in its time."""
+    inside = shown_s <= (episode.duration_s or 0.0) + SLACK_S
+    before = np.flatnonzero(shown_s < -SLACK_S)
+    inside[before[:-1]] = False
+    steps = np.searchsorted(time_s, shown_s[inside], side='right')
+    times_s = np.append(0.0, time_s)[np.minimum(steps, len(time_s))]
+    name = f'{episode.episode_id}-{episode.attempt}/{file_name(camera.name)}.mp4'
+    kept = dataclasses.replace(camera, video=name, depth='', video_steps=tuple(steps.tolist()))
+    return kept, CutFilm(source, tuple(np.flatnonzero(inside).tolist()), tuple(times_s.tolist()), len(shown_s))
+
+
+@dataclass(frozen=True, slots=True)
+class CutFilm:
+    """Some frames of a film, each at its time in the episode; copied where all are kept, else encoded anew."""
+
+    source: Media
+    frames: tuple[int, ...]
+    times_s: tuple[float, ...]
+    length: int
+
+    def write(self, target: Path) -> None:
+        """Write the frames as an MP4 file."""
+        path = self.source if isinstance(self.source, Path) else target.with_suffix('.whole.mp4')
+        try:
+            if not isinstance(self.source, Path):
+                self.source.write(path)
+            if len(self.frames) == self.length:
+                TimedClip(path, self.times_s).write(target)
+                return
+            with opened_video(path) as container:
+                wanted = set(self.frames)
+                decoded = (
+                    frame.to_ndarray(format='rgb24')
+                    for number, frame in enumerate(container.decode(container.streams.video[0]))
+                    if number in wanted
+                )
+                rate = float(container.streams.video[0].average_rate or 30)
+                encode_frames(decoded, target, fps=rate, times_s=self.times_s)
+        finally:
+            if path is not self.source:
+                path.unlink(missing_ok=True)
+
+
+def cut_trajectory(
+    trajectory: Trajectory, rows: NDArray[np.intp], time_s: Array, *, cameras: tuple[Camera, ...]
+) -> Trajectory:
+    """Some rows, one after the other, on a clock of their own."""
+    if not len(rows):
+        raise InputError('no step of the recording lies inside the episode; nothing was attached')
+    changed: dict[str, Any] = {
+        name: np.asarray(column)[rows] for name in STEP_COLUMNS if (column := getattr(trajectory, name)) is not None
+    }
+    if trajectory.body_pose is not None:
+        changed['body_pose'] = trajectory.body_pose[rows]
+    if trajectory.contacts is not None:
+        changed['contacts'] = _cut_contacts(trajectory.contacts, int(rows[0]), int(rows[-1]) + 1)
+    return dataclasses.replace(
+        trajectory, time_s=time_s, **changed,
+        extra={name: np.asarray(column)[rows] for name, column in trajectory.extra.items()},
+        frame_hash={name: column[rows] for name, column in trajectory.frame_hash.items()},
+        scene=dataclasses.replace(trajectory.scene, cameras=cameras),
+    )  # fmt: skip
+
+
+def _cut_contacts(contacts: Contacts, first: int, last: int) -> Contacts:
+    begin, end = int(contacts.offsets[first]), int(contacts.offsets[last])
+    pick = partial(lambda column: column[begin:end])
+    return dataclasses.replace(
+        contacts, offsets=contacts.offsets[first : last + 1] - begin, body_a=pick(contacts.body_a),
+        body_b=pick(contacts.body_b), force_n=pick(contacts.force_n),
+        point_m=None if contacts.point_m is None else pick(contacts.point_m),
+    )  # fmt: skip

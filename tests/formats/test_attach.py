@@ -1,0 +1,194 @@
+"""Telemetry and films of other recorders, joined to a console's episodes by their clocks, in one durable write."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from tests.cli.command import robotrials
+from tests.formats.robot import made_store
+from tests.formats.test_positronic import RATE_HZ, ROUND, START_NS, ZONES, put_episode
+
+from robotrials.errors import InputError
+from robotrials.formats.clip import encode_frames
+from robotrials.formats.clock import Span, join_clocks, join_in_order
+from robotrials.formats.export import ExportOptions, load_exporter
+from robotrials.old_name import LEROBOT_FILE
+from robotrials.record import Episode, Event, EventKind, EventSource, Outcome, Store, Trajectory, read_store
+from robotrials.record.attachment import Attachment, attach
+from robotrials.record.film import film_times
+from robotrials.record.trajectory import frame_times
+
+START_S = START_NS / 1e9
+STARTS_S = (0.0, 61.0, 150.0, 199.0)  # of the episodes; no two gaps alike
+LENGTH_S = (2 * ROUND + 19) / RATE_HZ
+
+
+def console_episodes(*, starts_s: tuple[float, ...] = STARTS_S) -> list[Episode]:
+    """As the console writes them: a clock, counts, marks half a second after each release, and no trajectory."""
+    return [
+        Episode(
+            policy='arm-a', task='pack', outcome=Outcome.SUCCESS, duration_s=LENGTH_S, trial_id='console', seed=number,
+            started_at=dt.datetime.fromtimestamp(START_S + start_s, dt.UTC), items=2, items_placed=2, stratum='towel',
+            events=[Event(t, EventKind.PLACEMENT, EventSource.OPERATOR) for t in (3.7, 7.7)],
+        )
+        for number, start_s in enumerate(starts_s)
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    made = Store.create(tmp_path / 'store')
+    for episode in console_episodes():
+        made.append([episode])
+    return tmp_path / 'store'
+
+
+def put_telemetry(root: Path, *, ahead_s: float = 0.0, starts_s: tuple[float, ...] = STARTS_S) -> Path:
+    """positronic's recordings of those episodes, by a clock that is ahead."""
+    for number, start_s in enumerate(starts_s):
+        folder = root / '000000000000' / f'{number:012d}'
+        put_episode(folder, f'u{number}', rounds=2, late_ns=round((start_s + ahead_s) * 1e9))
+    return root
+
+
+def test_telemetry_is_joined_and_scored(store: Path, tmp_path: Path) -> None:
+    before = list(read_store(store).episodes())
+    text = robotrials('store', 'attach', store, put_telemetry(tmp_path / 'tele'))
+    assert 'the recorded clocks agree' in text
+    assert 'half of them from' in text
+    assert '4 episodes have a trajectory now' in text
+    opened = read_store(store)
+    assert list(opened.episodes()) == before  # what was recorded stays as it was
+    assert 'clean: 4 episodes, 8 events, 4 trajectories' in robotrials('store', 'verify', store)
+    for episode, trajectory in opened.trajectories():
+        assert trajectory.time_s[0] == pytest.approx(0.0, abs=1e-6)
+        assert trajectory.time_s[-1] == pytest.approx(LENGTH_S, abs=1e-6)
+        (camera,) = trajectory.scene.cameras
+        film = opened.path / 'media' / camera.video
+        np.testing.assert_allclose(film_times(film), frame_times(camera, trajectory), atol=1e-3)
+        assert opened.trajectory(episode) is not None
+    (tmp_path / 'zones.toml').write_text(ZONES)
+    assessed = robotrials('annotate', 'assess', store, '--settings', tmp_path / 'zones.toml')
+    assert 'precision' in assessed
+    robotrials('store', 'compact', store)
+    assert len(list(read_store(store).trajectories())) == 4
+
+
+def test_a_wrong_clock_is_found_by_the_pattern_of_starts(store: Path, tmp_path: Path) -> None:
+    text = robotrials('store', 'attach', store, put_telemetry(tmp_path / 'tele', ahead_s=3600.25))
+    assert '+3600.250' in text
+    assert 'estimated from the starts of 4 pairs' in text
+    for _, trajectory in read_store(store).trajectories():
+        assert trajectory.time_s[0] == pytest.approx(0.0, abs=1e-3)
+
+
+def test_a_session_recorded_in_one_go_is_cut(store: Path, tmp_path: Path) -> None:
+    """One film and one recording of the whole session: each episode gets its own piece."""
+    video = tmp_path / 'overview.mp4'
+    frames = (np.full((16, 16, 3), min(k, 255), np.uint8) for k in range(240))
+    encode_frames(frames, tmp_path / 'plain.mp4', fps=1)
+    with av.open(str(tmp_path / 'plain.mp4')) as source, av.open(str(video), 'w') as sink:
+        sink.metadata['creation_time'] = dt.datetime.fromtimestamp(START_S - 20, dt.UTC).isoformat()
+        copied = sink.add_stream_from_template(source.streams.video[0])
+        for packet in source.demux(source.streams.video[0]):
+            if packet.dts is not None:
+                packet.stream = copied
+                sink.mux(packet)
+    robotrials('store', 'attach', store, put_telemetry(tmp_path / 'tele'), video)
+    for number, (_, trajectory) in enumerate(read_store(store).trajectories()):
+        names = {c.name: c for c in trajectory.scene.cameras}
+        assert set(names) == {'wrist', 'overview'}
+        shown_s = film_times(store / 'media' / names['overview'].video)
+        # 9.9 s at one frame per second, and the frame before: what was seen at the start
+        assert names['overview'].video_steps == (0, *range(1, 100, 10)), number
+        assert len(shown_s) == 11
+
+
+def test_nothing_is_attached_twice_or_to_a_closed_trial(store: Path, tmp_path: Path) -> None:
+    tele = put_telemetry(tmp_path / 'tele')
+    dry = robotrials('store', 'attach', store, tele, '--dry-run')
+    assert 'trajectory now' not in dry
+    assert not list(read_store(store).trajectories())
+    robotrials('store', 'attach', store, tele)
+    before = sorted(p for p in store.rglob('*') if p.is_file())
+    assert 'has a trajectory already; nothing was attached' in robotrials('store', 'attach', store, tele, code=2)
+    assert sorted(p for p in store.rglob('*') if p.is_file()) == before
+
+
+def test_an_attachment_that_breaks_leaves_nothing(store: Path) -> None:
+    opened = Store.open(store)
+    first, trajectory = next(opened.episodes()), Trajectory(time_s=np.arange(3) / 10)
+
+    def broken(target: Path) -> None:
+        raise InputError('the disk of the camera was full')
+
+    attachments = [Attachment(first.key, trajectory, {'x/film.mp4': broken})]
+    with pytest.raises(InputError, match='the disk of the camera'):
+        attach(opened, attachments, keys=[first.key], body={})
+    assert not list(read_store(store).trajectories())
+    assert 'clean: 4 episodes, 8 events, 0 trajectories' in robotrials('store', 'verify', store)
+
+
+def test_a_dataset_without_a_clock_is_attached_in_order_if_that_is_said(tmp_path: Path) -> None:
+    """LeRobot records no time of day: refused, unless its recordings are said to be the episodes, in their order."""
+    made = made_store(tmp_path / 'recorded')
+    load_exporter('lerobot').write(made, tmp_path / 'dataset', ExportOptions())
+    (tmp_path / 'dataset' / 'meta' / LEROBOT_FILE).unlink()  # as LeRobot itself writes one
+    console = Store.create(tmp_path / 'console')
+    recorded = list(made.trajectories())
+    for number, (episode, _) in enumerate(recorded):
+        began = dt.datetime.fromtimestamp(START_S + 60 * number, dt.UTC)
+        console.append([Episode(policy='arm-b', task='stack', outcome=Outcome.FAILURE, duration_s=episode.duration_s,
+                                seed=number, started_at=began)])  # fmt: skip
+    message = robotrials('store', 'attach', console.path, tmp_path / 'dataset', code=2)
+    assert 'does not record when a recording began' in message
+    robotrials('store', 'attach', console.path, tmp_path / 'dataset', '--in-order')
+    joined = list(read_store(console.path).trajectories())
+    assert len(joined) == len(recorded)
+    for (_, found), (_, before) in zip(joined, recorded, strict=True):
+        np.testing.assert_allclose(found.action_raw, before.action_raw, rtol=1e-6)
+        assert [c.name for c in found.scene.cameras] == ['front']
+
+
+def spans(starts_s: list[float], length_s: float = 30.0) -> list[Span]:
+    return [Span(1e9 + s, 1e9 + s + length_s) for s in starts_s]
+
+
+def test_offset_and_drift_are_recovered() -> None:
+    """40 episodes over four hours; their clock is 7,200 s ahead and gains 40 ppm; starts scatter by 0.2 s."""
+    rng = np.random.default_rng(7)
+    starts = np.cumsum(rng.uniform(200, 500, 40))
+    theirs = [s * (1 + 40e-6) + 7200 + rng.normal(0, 0.05) for s in starts]
+    join = join_clocks(spans(starts.tolist()), spans(theirs))
+    assert join.pairs == tuple(range(40))
+    middle = 1e9 + float(np.median(starts))
+    assert join.theirs(middle) - middle == pytest.approx(7200 + 40e-6 * np.median(starts), abs=0.3)
+    assert join.drift == pytest.approx(40e-6, abs=10e-6)
+
+
+def test_episodes_at_regular_times_are_ambiguous() -> None:
+    regular = [60.0 * k for k in range(12)]
+    with pytest.raises(InputError, match='ambiguous'):
+        join_clocks(spans(regular), spans([s + 600_000 / 60 for s in regular]))
+    # and somebody who measured it may say so
+    shift = 600_000 / 60
+    assert join_clocks(spans(regular), spans([s + shift for s in regular]), offset_s=shift).pairs == tuple(range(12))
+
+
+def test_one_pair_does_not_give_an_offset() -> None:
+    with pytest.raises(InputError, match='too few to believe it'):
+        join_clocks(spans([0.0]), spans([3600.0]))
+    with pytest.raises(InputError, match='no recording is about as long'):
+        join_clocks(spans([0.0]), spans([3600.0], length_s=300))
+
+
+def test_recordings_without_a_clock_are_joined_in_order_only_if_asked() -> None:
+    assert join_in_order(spans([0.0, 90.0]), spans([0.0, 0.0])).pairs == (0, 1)
+    with pytest.raises(InputError, match='3 recordings for 2 episodes'):
+        join_in_order(spans([0.0, 90.0]), spans([0.0, 0.0, 0.0]))
+    with pytest.raises(InputError, match='their order does not tell'):
+        join_in_order(spans([0.0]), spans([0.0], length_s=50))
