@@ -83,7 +83,7 @@ ALL = (
 )  # fmt: skip
 # Tests that concern a peer, where a file holds those of several.
 ONLY: Mapping[str, str] = {
-    'lerobot': '0.6',
+    'vla-eval': 'its_own or batched_by_its_server or harness_records or aggregate_hold', 'lerobot': '0.6',
     'metaworld': 'meta_world', 'gymnasium-robotics': 'fetch', 'gym-pusht': 'push_t', 'gym-aloha': 'aloha',
 }  # fmt: skip
 
