@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 QUIETLY := -qq --disable-pip-version-check
 
-.PHONY: demo test again test-peers test-hosts test-platform test-scale test-training setup check study grid crash fuzz bench generated house lock sbom system peers clean
+.PHONY: demo test again drift test-peers test-hosts test-platform test-scale test-training setup check study grid crash fuzz bench generated house lock sbom system peers clean
 
 demo: $(STAMP)
 	$(BIN)/robotrials demo
@@ -43,6 +43,10 @@ test-scale: $(STAMP)
 # Probes trained on demonstrations of the embedded cell, in the environment that users get; about 20 minutes of one core.
 test-training: $(STAMP) system
 	ROBOTRIALS_ENVIRONMENTS=$${ROBOTRIALS_ENVIRONMENTS:-$(CURDIR)/.peers/environments} $(BIN)/python -m pytest -m training
+
+# The newest release of every peer, tried, and docs/reference/compatibility.md written; PEERS="vla-eval lerobot" for some.
+drift: $(STAMP)
+	$(BIN)/python tools/drift.py $(PEERS)
 
 # Simulations of minutes, and curves, means and tests against R's survival.
 study: $(STAMP)

@@ -3,7 +3,7 @@
 python tools/peer_environments.py [NAME ...]     all but the large ones by default; prints each one's interpreter
 
 They need packages that can't live beside ours (openpi-client wants numpy 1). Each lies in .peers/NAME, or in the folder
-that ROBOTRIALS_PEERS names.
+that ROBOTRIALS_PEERS names. With ROBOTRIALS_NEWEST=1 the newest releases are installed, for `make drift`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ PEERS = {
     'openpi': ('openpi-client==0.1.2', 'typing-extensions==4.15.0'),
     'openvla': ('json-numpy==2.1.1', 'requests==2.34.2'),
     'vla-eval': ('vla-eval==0.8.0', 'pillow==13.0.0'),
+    'inspect-ai': ('inspect-ai==0.3.285',),
+    'inspect-robots': ('inspect-robots==0.60.0',),
+    'positronic': ('positronic-model-server[websocket]==0.3.1',),
     'lerobot': (
         'torch==2.13.0', 'torchvision==0.28.0', 'datasets==4.1.1', 'huggingface-hub==0.35.3', 'av==15.1.0',
         'pandas==2.3.3', 'pillow==12.0.0', 'packaging==25.0', 'setuptools==80.9.0', 'draccus==0.10.0', 'einops==0.8.2',
@@ -32,7 +35,7 @@ PEERS = {
 # Installed last and without what they ask for: lerobot 0.4.4 wants an older torch, and runs on this one.
 ALONE = {'lerobot': ('lerobot==0.4.4',)}
 # Too large for every test run: made by `make test-peers`.
-LARGE = ('lerobot', 'positronic')
+LARGE = ('inspect-ai', 'inspect-robots', 'lerobot', 'positronic')
 
 
 def peer_folder() -> Path:
@@ -48,14 +51,20 @@ def make_peer(name: str) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         python = folder / 'bin' / 'python'
         alone = ALONE.get(name, ())
-        complete, wanted = folder / '.complete', '\n'.join((*PEERS[name], *alone))
+        packages = tuple(map(unpinned, PEERS[name])) if os.environ.get('ROBOTRIALS_NEWEST') else PEERS[name]
+        complete, wanted = folder / '.complete', '\n'.join((*packages, *alone))
         if not complete.exists() or complete.read_text() != wanted:
             venv.create(folder, with_pip=True, clear=True)
-            install(python, *PEERS[name])
+            install(python, *packages)
             if alone:
                 install(python, '--no-deps', *alone)
             complete.write_text(wanted)
     return python
+
+
+def unpinned(line: str) -> str:
+    """PACKAGE[EXTRA] of PACKAGE[EXTRA]==VERSION."""
+    return line.partition('==')[0]
 
 
 def install(python: Path, *arguments: str) -> None:

@@ -1,73 +1,40 @@
-"""LeRobot checkpoints: what is refused at the door, and a small random ACT policy, saved, loaded and asked."""
+"""LeRobot checkpoints: what is refused at the door, and tiny ones of LeRobot's own, saved, loaded, asked and run."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
+import shutil
 import subprocess
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.patience import PATIENCE_S
 
-from robotrials.errors import InputError, SetupError
+from robotrials.errors import InputError, RemoteError, SetupError
 from robotrials.policies.lerobot import LeRobotPolicy
+from robotrials.record import read_store
 from robotrials.run import Observation, Setup, check_policy
 from robotrials.run.environment import read_recipe
-from robotrials.run.environment.create import create_environment
+from robotrials.run.environment.create import check_environment, create_environment
 from robotrials.run.environment.place import link_robotrials
 from robotrials.testing.point_mass import PointMassHost
 
+LOADING_S = 5 * PATIENCE_S  # torch, transformers and a checkpoint, from a cold disk
+ENVIRONMENTS = {'lerobot': '0.4.4', 'lerobot-0.6': '0.6.1'}
 ROOT = Path(__file__).resolve().parents[2]
 OPTIONS: dict[str, Any] = {
     'observation': {
         'images': {'observation.images.top': 'top'}, 'state': {'observation.state': [0, 4]}, 'prompt': 'task',
     },
     'action': {'convention': {'control_mode': 'se3', 'target': 'delta', 'frame': 'world'}, 'chunk_length': 8},
-    'connect_timeout_s': 120.0,
+    'connect_timeout_s': LOADING_S,
 }  # fmt: skip
-
-# A tiny ACT policy with random weights, saved by LeRobot, and what LeRobot itself answers for one observation.
-SAVE = """
-import json, sys
-import numpy as np
-from robotrials.policies.lerobot_worker import load_torchvision
-load_torchvision()
-import torch
-from lerobot.configs.types import FeatureType, PolicyFeature
-from lerobot.policies.act.configuration_act import ACTConfig
-from lerobot.policies.act.modeling_act import ACTPolicy
-from lerobot.policies.factory import make_pre_post_processors
-from lerobot.utils.control_utils import predict_action
-
-torch.manual_seed(0)
-folder = sys.argv[1]
-config = ACTConfig(
-    input_features={'observation.state': PolicyFeature(FeatureType.STATE, (4,)),
-                    'observation.images.top': PolicyFeature(FeatureType.VISUAL, (3, 64, 64))},
-    output_features={'action': PolicyFeature(FeatureType.ACTION, (3,))},
-    chunk_size=8, n_action_steps=8, dim_model=32, n_heads=2, dim_feedforward=64, n_encoder_layers=1,
-    n_vae_encoder_layers=1, latent_dim=8, pretrained_backbone_weights=None, device='cpu',
-)
-policy = ACTPolicy(config).eval()
-stats = {
-    'observation.state': {'mean': torch.full((4,), 0.1), 'std': torch.full((4,), 2.0)},
-    'action': {'mean': torch.tensor([0.1, 0.2, 0.3]), 'std': torch.tensor([0.01, 0.02, 0.03])},
-    'observation.images.top': {'mean': torch.full((3, 1, 1), 0.5), 'std': torch.full((3, 1, 1), 0.25)},
-}
-before, after = make_pre_post_processors(config, dataset_stats=stats)
-for part in (policy, before, after):
-    part.save_pretrained(folder)
-image = (np.arange(64 * 64 * 3) % 251).astype(np.uint8).reshape(64, 64, 3)
-policy.reset()
-answers = []
-for _ in range(8):
-    seen = {'observation.state': np.array([0.0, 0.1, 0.2, 0.3], np.float32), 'observation.images.top': image}
-    found = predict_action(seen, policy, torch.device('cpu'), before, after, False, task='go')
-    answers.append(found.numpy()[0].tolist())
-print(json.dumps(answers))
-"""
 
 
 def checkpoint(folder: Path, **changes: Any) -> Path:
@@ -108,33 +75,47 @@ def test_a_missing_environment_says_how_to_make_it(tmp_path: Path, monkeypatch: 
         policy.fit(PointMassHost(camera_px=64).spec)
 
 
-@pytest.fixture(scope='module')
-def act(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray]:
-    """A saved ACT policy, and LeRobot's own answers."""
+@dataclass(frozen=True)
+class Sample:
+    """A tiny checkpoint that LeRobot saved, what LeRobot itself answers, and the environment it came from."""
+
+    folder: Path
+    expected: np.ndarray
+    environment: str
+
+
+def save(environment: str, kind: str, folder: Path, *numbers: int) -> Sample:
     os.environ.setdefault('ROBOTRIALS_ENVIRONMENTS', str(ROOT / '.peers' / 'environments'))
-    made = create_environment(read_recipe('lerobot'))
-    folder = tmp_path_factory.mktemp('act')
+    made = create_environment(read_recipe(environment))
+    command = [str(made.python), '-m', 'robotrials.policies.lerobot_sample', kind, str(folder), *map(str, numbers)]
+    variables = {'PATH': os.environ['PATH'], 'HOME': str(folder), 'HF_HUB_OFFLINE': '1'}
     ran = subprocess.run(
-        [str(made.python), '-c', SAVE, str(folder)], capture_output=True, text=True, timeout=300,
-        env={'PATH': os.environ['PATH'], 'HOME': str(folder), 'PYTHONPATH': str(link_robotrials(made.folder))},
+        command, capture_output=True, text=True, timeout=LOADING_S,
+        env={**variables, 'PYTHONPATH': str(link_robotrials(made.folder))},
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr[-2000:]
-    return folder, np.array(json.loads(ran.stdout.splitlines()[-1]))
+    return Sample(folder, np.array(json.loads(ran.stdout.splitlines()[-1])), environment)
+
+
+@pytest.fixture(scope='module', params=ENVIRONMENTS)
+def act(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Sample:
+    return save(request.param, 'act', tmp_path_factory.mktemp('act'))
 
 
 def seen() -> Observation:
     image = (np.arange(64 * 64 * 3) % 251).astype(np.uint8).reshape(64, 64, 3)
-    return Observation(0.0, np.array([0.0, 0.1, 0.2, 0.3]), {'top': image})
+    return Observation(0.0, np.linspace(0.0, 0.3, 4, dtype=np.float32), {'top': image})
 
 
 @pytest.mark.peers
-def test_a_checkpoint_answers_as_lerobot_itself_does(act: tuple[Path, np.ndarray]) -> None:
-    folder, expected = act
-    policy = LeRobotPolicy(path=str(folder), **OPTIONS)
+def test_a_checkpoint_answers_as_lerobot_itself_does(act: Sample) -> None:
+    expected = act.expected
+    options = {**OPTIONS, 'path': str(act.folder), 'environment': act.environment}
+    policy = LeRobotPolicy(**options)
     policy.fit(PointMassHost(camera_px=64).spec)
     facts: Any = policy.facts
     assert (facts['type'], facts['mode'], facts['steps'], facts['action_width']) == ('act', 'chunk', 8, 3)
-    assert facts['versions']['lerobot'] == '0.4.4'
+    assert facts['versions']['lerobot'] == ENVIRONMENTS[act.environment]
     session = policy.start(Setup(task='t', seed=0, instruction='go'), seed=0)
     chunk = session.act(seen())
     np.testing.assert_allclose(chunk.actions, expected, atol=1e-5)
@@ -143,9 +124,7 @@ def test_a_checkpoint_answers_as_lerobot_itself_does(act: tuple[Path, np.ndarray
     np.testing.assert_allclose(pair[1].actions, expected, atol=1e-5)
     check_policy(policy, host=PointMassHost(camera_px=64), task='reach', steps=24, deterministic=True)
     policy.close()
-    one = LeRobotPolicy(
-        path=str(folder), mode='step', **{**OPTIONS, 'action': {**OPTIONS['action'], 'chunk_length': 1}}
-    )
+    one = LeRobotPolicy(**{**options, 'mode': 'step', 'action': {**OPTIONS['action'], 'chunk_length': 1}})
     one.fit(PointMassHost(camera_px=64).spec)
     stepping = one.start(Setup(task='t', seed=0, instruction='go'), seed=0)
     np.testing.assert_allclose([stepping.act(seen()).actions[0] for _ in range(8)], expected, atol=1e-5)
@@ -153,10 +132,12 @@ def test_a_checkpoint_answers_as_lerobot_itself_does(act: tuple[Path, np.ndarray
 
 
 @pytest.mark.peers
-def test_the_checkpoints_features_are_held_against_the_mapping(act: tuple[Path, np.ndarray]) -> None:
-    folder, _ = act
+def test_the_checkpoints_features_are_held_against_the_mapping(act: Sample) -> None:
     wrong = {'observation': {'state': {'observation.state': [0, 3], 'observation.effort': [0, 1]}}}
-    policy = LeRobotPolicy(path=str(folder), **{**OPTIONS, **wrong, 'action': {**OPTIONS['action'], 'chunk_length': 9}})
+    policy = LeRobotPolicy(
+        path=str(act.folder), environment=act.environment,
+        **{**OPTIONS, **wrong, 'action': {**OPTIONS['action'], 'chunk_length': 9}},
+    )  # fmt: skip
     with pytest.raises(InputError) as caught:
         policy.fit(PointMassHost(camera_px=64).spec)
     for told in (
@@ -166,3 +147,139 @@ def test_the_checkpoints_features_are_held_against_the_mapping(act: tuple[Path, 
         'chunk_length is 9, the checkpoint gives 8 steps',
     ):
         assert told in str(caught.value)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize('environment', ENVIRONMENTS)
+def test_every_kind_loads_and_answers_as_lerobot_does_in_the_environment(environment: str) -> None:
+    """ACT, diffusion and SmolVLA, by the recipe's own checks; a check that finds a difference fails."""
+    os.environ.setdefault('ROBOTRIALS_ENVIRONMENTS', str(ROOT / '.peers' / 'environments'))
+    recipe = read_recipe(environment)
+    create_environment(recipe)
+    assert [check.rpartition('_')[2] for check in recipe.checks] == ['act', 'diffusion', 'smolvla']
+    assert check_environment(recipe).problems == ()
+    amiss = dataclasses.replace(recipe, checks=('robotrials.policies.lerobot_sample:_check',))
+    assert 'missing 1 required positional argument' in check_environment(amiss).problems[0]
+
+
+PLAN = """
+seed = 3
+benchmark = "tabletop"
+episodes_per_cell = 2
+time_cap_s = 2
+tasks = [{{name = "single_block"}}]
+
+[host]
+use = "tabletop"
+options = {{control = "joint", cameras = ["front"], image_size = [64, 64], shadows = false}}
+
+[policies.tiny]
+use = "lerobot"
+
+[policies.tiny.options]
+path = {path}
+environment = {environment}
+
+[policies.tiny.options.observation]
+images = {{"observation.images.top" = "front"}}
+state = {{"observation.state" = [0, 8]}}
+prompt = "task"
+
+[policies.tiny.options.action]
+chunk_length = 8
+
+[policies.tiny.options.action.convention]
+control_mode = "joint_position"
+target = "absolute"
+frame = "joint"
+n_joints = 7
+gripper = "open_is_one"
+
+[policies.nothing]
+use = "no_op"
+
+[blinding]
+secret = "one of our own"
+"""
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize('environment', ENVIRONMENTS)
+def test_a_smolvla_is_evaluated_on_the_cell_from_its_folder(environment: str, tmp_path: Path) -> None:
+    """The folder of a training run, as LeRobot lays it out, named in a plan; run, closed and scored by verbs."""
+    run = tmp_path / 'train'
+    save(environment, 'smolvla', run / 'checkpoints' / 'last' / 'pretrained_model', 8, 8)
+    plan = tmp_path / 'cell.toml'
+    plan.write_text(PLAN.format(path=json.dumps(str(run)), environment=json.dumps(environment)))
+    store = tmp_path / 'store'
+    verb('run', str(plan), '--store', str(store))
+    verb('close', str(plan), '--store', str(store), '--by', 'kim')
+    told = json.loads(verb('score', str(store), '--format', 'json'))
+    episodes = [e for e in read_store(store).episodes() if e.policy == 'tiny']
+    assert [e.is_valid for e in episodes] == [True, True], 'random weights may hit the table'
+    assert [row['episodes'] for row in told[0]['rows'] if row['policy'] == 'tiny'] == [2]
+    assert all(e.instruction for e in episodes)
+
+
+def verb(*arguments: str) -> str:
+    ran = subprocess.run(
+        [sys.executable, '-m', 'robotrials', *arguments], capture_output=True, text=True, timeout=LOADING_S
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    return ran.stdout
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize('environment', ENVIRONMENTS)
+def test_a_name_on_the_hub_goes_to_lerobots_loader(
+    environment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Offline: from the Hub's cache where it is there, with its revision; otherwise an error that says what to do."""
+    monkeypatch.setenv('HF_HOME', str(tmp_path))
+    monkeypatch.setenv('HF_HUB_OFFLINE', '1')
+    options = {**OPTIONS, 'environment': environment}
+    policy = LeRobotPolicy(path='somebody/act_tiny', **options)
+    with pytest.raises(
+        SetupError, match=r'somebody/act_tiny is neither in the cache .* `hf download somebody/act_tiny`'
+    ):
+        policy.fit(PointMassHost(camera_px=64).spec)
+    kept = tmp_path / 'hub' / 'models--somebody--act_tiny'
+    sample = save(environment, 'act', kept / 'snapshots' / ('a' * 40))
+    (kept / 'refs').mkdir()
+    (kept / 'refs' / 'main').write_text('a' * 40)
+    policy.fit(PointMassHost(camera_px=64).spec)
+    assert str(policy.facts['checkpoint']).endswith('a' * 40)
+    answer = policy.start(Setup(task='t', seed=0, instruction='go'), seed=0).act(seen())
+    np.testing.assert_allclose(answer.actions, sample.expected, atol=1e-5)
+    policy.close()
+    (sample.folder / 'policy_preprocessor.json').write_text('{"steps": [{"class": "os.system"}]}')
+    with pytest.raises(InputError, match='names a class to import'):
+        policy.fit(PointMassHost(camera_px=64).spec)
+
+
+@pytest.mark.peers
+def test_what_a_checkpoint_lacks_is_said_and_never_random(tmp_path: Path) -> None:
+    """A backbone that is not on this machine; a setting that the kind does not have; weights that are missing."""
+    sample = save('lerobot', 'smolvla', tmp_path / 'smolvla')
+    host = PointMassHost(camera_px=64).spec
+    away = LeRobotPolicy(path=str(sample.folder), overrides={'vlm_model_name': 'somebody/backbone'}, **OPTIONS)
+    with pytest.raises(SetupError, match=r'somebody/backbone is neither .* `network = true`'):
+        away.fit(host)
+    moved = tmp_path / 'moved'
+    shutil.copytree(sample.folder / 'backbone', moved)
+    shutil.rmtree(sample.folder / 'backbone')
+    policy = LeRobotPolicy(path=str(sample.folder), overrides={'vlm_model_name': str(moved)}, **OPTIONS)
+    policy.fit(host)
+    policy.close()
+    odd = LeRobotPolicy(path=str(sample.folder), overrides={'n_actions': 1}, **OPTIONS)
+    with pytest.raises(RemoteError, match='smolvla has no n_actions; it has'):
+        odd.fit(host)
+    config = sample.folder / 'config.json'
+    config.write_text(json.dumps({**json.loads(config.read_text()), 'of_tomorrow': 1}))
+    with pytest.raises(RemoteError, match=r'is not of LeRobot 0\.4\.4.* name the environment of the release'):
+        LeRobotPolicy(path=str(sample.folder), **OPTIONS).fit(host)
+    cut = LeRobotPolicy(
+        path=str(save('lerobot', 'act', tmp_path / 'act').folder), overrides={'n_encoder_layers': 2}, **OPTIONS
+    )
+    with pytest.raises(RemoteError, match='weights of this policy, which would be random'):
+        cut.fit(host)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.patience import PATIENCE_S
 from tests.policies.wires import GOOD, HOST, WIRES, ask, observation, policy_of, positronic_server
+from tests.tool import peer_python
 
 from robotrials.errors import AnswerError, InputError, RemoteError, SetupError
 from robotrials.policies.positronic import PositronicPolicy
@@ -228,3 +231,40 @@ def test_numbers_are_no_answer_of_a_version_1_server() -> None:
         with pytest.raises(AnswerError, match='result is a ndarray'):
             ask(policy)
         policy.close()
+
+
+REAL_SERVER = """
+import numpy as np
+from positronic_model_server.server import Model, ModelServer, Session
+from positronic_model_server.server_wire import ServedHostPort
+from positronic_model_server.spec import component
+from positronic_model_server.websocket_wire import WebsocketWire
+
+class Steps(Session):
+    def infer(self, observation):
+        return np.arange(3.0)[:, None] * np.ones(8)
+
+class Counting(Model):
+    def prepare_session(self, params):
+        return Steps(component('chunked_schedule', fps=5))
+
+server = ModelServer(Counting)
+wire = WebsocketWire(ServedHostPort('127.0.0.1', 0))
+server.serve([wire], on_ready=lambda: print(wire.served_address.port, flush=True))
+"""
+
+
+@pytest.mark.peers
+def test_its_own_server_is_asked() -> None:
+    """Three actions of a 5 Hz schedule fill six steps at 10 Hz, in two episodes."""
+    serving = subprocess.Popen([str(peer_python('positronic')), '-c', REAL_SERVER], stdout=subprocess.PIPE, text=True)
+    try:
+        assert serving.stdout is not None
+        policy = six_steps(f'ws://127.0.0.1:{int(serving.stdout.readline())}')
+        assert 'model_server_version' in policy.facts
+        for _ in range(2):
+            np.testing.assert_array_equal(ask(policy).actions[:, 0], [0.0, 0.0, 1.0, 1.0, 2.0, 2.0])
+        policy.close()
+    finally:
+        serving.kill()
+        serving.communicate(timeout=PATIENCE_S)

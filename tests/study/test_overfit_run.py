@@ -67,6 +67,14 @@ def test_a_change_that_hurts_and_was_trained_on_is_overfitting_and_a_fresh_sampl
     assert wind.drop > 0.8
 
 
+def test_the_starts_behind_each_drop_are_measured(run):
+    """The wind keeps the grid's starts; a fresh sample draws its own, as widely."""
+    _, _, found = run
+    assert set(found.starts) == {'wind', 'fresh sample'}
+    assert all('from the middle of the baseline starts the arm' in told for told in found.starts.values())
+    assert found.still == ()
+
+
 def test_what_the_host_cannot_change_is_said_and_not_counted(run):
     _, _, found = run
     assert list(found.missing) == ['reversed instruction']

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # Part -> the named table that shows it.
 PARTS = {
     'splits': 'splits-by-condition', 'estimates': 'splits-estimates', 'drops': 'condition-drops', 'doses': 'doses',
-    'compound': 'compound', 'swap': 'swap', 'spatial': 'spatial',
+    'starts': 'start-states', 'compound': 'compound', 'swap': 'swap', 'spatial': 'spatial',
 }  # fmt: skip
 
 

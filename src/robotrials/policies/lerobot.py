@@ -1,19 +1,21 @@
-"""LeRobot checkpoints from a local folder, run with their processors in an environment of their own.
+"""LeRobot checkpoints, from a folder or from the Hub, run with their processors in an environment of their own.
 
 LeRobot's own remote wire (gRPC) carries pickles in both directions, so that either side can run code on the other: it
-is not spoken. The checkpoint folder is the way out.
+is not spoken. The checkpoint is the way out.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from robotrials.errors import AnswerError, InputError
+from robotrials.errors import AnswerError, InputError, RemoteError, SetupError
 from robotrials.policies.endpoint import Patience, Reply, action_array, map_answer, seconds_told
 from robotrials.policies.mapping import ActionEntry, read_mapping
 from robotrials.policies.observe import Question
@@ -21,16 +23,23 @@ from robotrials.policies.served import ServedPolicy
 from robotrials.run import Setup
 from robotrials.run.environment import WorkerProcess, find_environment, read_recipe
 
-SERVICE = 'robotrials.policies.lerobot_worker:LeRobotService'
 PROCESSORS = ('policy_preprocessor.json', 'policy_postprocessor.json')
+SERVICE = 'robotrials.policies.lerobot_worker:LeRobotService'
+HUB_NAME = re.compile(r'[\w][\w.-]*/[\w][\w.-]*(@[\w][\w./-]*)?')
+HUB_VARIABLES = ('HF_HUB_OFFLINE', 'HF_TOKEN', 'HF_TOKEN_PATH', 'HF_ENDPOINT', 'HF_HUB_CACHE', 'SSL_CERT_FILE',
+                 'REQUESTS_CA_BUNDLE', 'https_proxy', 'http_proxy', 'no_proxy', 'HTTPS_PROXY', 'HTTP_PROXY',
+                 'NO_PROXY')  # fmt: skip
 MODES = ('auto', 'chunk', 'step')
 
 
 class LeRobotPolicy(ServedPolicy):
     """A checkpoint of LeRobot as a policy.
 
-    path: the folder with ``config.json``, ``model.safetensors`` and the two processors. Keys of the mapping are the
-    checkpoint's own, such as ``observation.state`` and ``observation.images.top``; pictures go as (H, W, 3) bytes.
+    path: the folder with ``config.json``, ``model.safetensors`` and the two processors, or a name on the Hub, as
+    ``OWNER/NAME`` or ``OWNER/NAME@REVISION``. Keys of the mapping are the checkpoint's own, such as
+    ``observation.state`` and ``observation.images.top``; pictures go as (H, W, 3) bytes. overrides: settings of the
+    checkpoint to change, as LeRobot's ``--policy.NAME=VALUE``. network: whether the Hub may be asked; by default only
+    for a name on it, so that a folder runs from what is on this machine, or not at all.
     mode: ``chunk`` asks for whole chunks, ``step`` for one action at a time, leaving queues to LeRobot; ``auto`` takes
     chunks from the kinds of policy that are meant so. environment: the recipe to run it in.
     """
@@ -46,6 +55,8 @@ class LeRobotPolicy(ServedPolicy):
         mode: str = 'auto',
         device: str = 'cpu',
         environment: str = 'lerobot',
+        overrides: Mapping[str, Any] | None = None,
+        network: bool | None = None,
         connect_timeout_s: float = 600.0,
         answer_timeout_s: float = 60.0,
         url: str = '',
@@ -53,25 +64,34 @@ class LeRobotPolicy(ServedPolicy):
         if url:
             raise InputError(
                 f"url is {url!r}: LeRobot's gRPC wire carries pickles both ways and is not spoken; give path, the "
-                "checkpoint's folder, instead"
+                "checkpoint's folder or its name on the Hub, instead"
             )
         if mode not in MODES:
             raise InputError(f'mode is {mode!r}, wanted one of: {", ".join(MODES)}')
+        is_hub = not Path(path).exists() and HUB_NAME.fullmatch(path) is not None
         endpoint = LeRobotEndpoint(
-            check_checkpoint(Path(path)),
+            path if is_hub else str(check_checkpoint(Path(path)).resolve()),
             patience=Patience(connect_s=connect_timeout_s, answer_s=answer_timeout_s),
-            mode=mode,
-            device=device,
+            wanted={'device': device, 'mode': mode, 'overrides': dict(overrides or {})},
             environment=environment,
+            is_hub=is_hub,
+            uses_network=is_hub if network is None else network,
         )
         super().__init__(endpoint, read_mapping(preset=preset, observation=observation, action=action), name=name)
 
 
 def check_checkpoint(folder: Path) -> Path:
-    """The folder, if it is a checkpoint that can be loaded without running anything that came with it."""
+    """The folder, if it is a checkpoint that can be loaded without running anything that came with it.
+
+    Of a training run's folder, or one of its checkpoints, it is the model inside.
+    """
+    inside = ('pretrained_model', 'last/pretrained_model', 'checkpoints/last/pretrained_model')
+    folder = next((folder / name for name in inside if (folder / name / 'config.json').is_file()), folder)
     for file in ('config.json', 'model.safetensors'):
         if not (folder / file).is_file():
-            raise InputError(f'{folder}: no {file}; wanted the folder of a LeRobot checkpoint')
+            raise InputError(
+                f'{folder}: no {file}; wanted the folder of a LeRobot checkpoint, or a name on the Hub as OWNER/NAME'
+            )
     for file in PROCESSORS:
         if not (folder / file).is_file():
             raise InputError(
@@ -91,9 +111,12 @@ def check_checkpoint(folder: Path) -> Path:
 class LeRobotEndpoint:
     """A worker process in the environment, with the checkpoint loaded."""
 
-    def __init__(self, folder: Path, *, patience: Patience, mode: str, device: str, environment: str) -> None:
-        self._folder, self._patience, self._mode, self._device = folder, patience, mode, device
-        self._environment = environment
+    def __init__(
+        self, place: str, *, patience: Patience, wanted: Mapping[str, Any], environment: str, is_hub: bool,
+        uses_network: bool,
+    ) -> None:  # fmt: skip
+        self._place, self._patience, self._wanted, self._environment = place, patience, dict(wanted), environment
+        self._is_hub, self._uses_network = is_hub, uses_network
         self._worker: WorkerProcess | None = None
         self._facts: Mapping[Any, Any] = {}
 
@@ -102,15 +125,37 @@ class LeRobotEndpoint:
             return
         recipe = read_recipe(self._environment)
         found = find_environment(recipe.name, recipe.digest)
-        worker = WorkerProcess(found, SERVICE, start_timeout_s=self._patience.connect_s)
-        wanted = {'folder': str(self._folder.resolve()), 'device': self._device, 'mode': self._mode}
+        variables = {name: os.environ[name] for name in HUB_VARIABLES if name in os.environ}
+        variables.setdefault('HF_HUB_OFFLINE', '0')
+        worker = WorkerProcess(
+            found, SERVICE, start_timeout_s=self._patience.connect_s, variables=variables if self._uses_network else {}
+        )
         try:
-            told = worker.call('load', wanted, timeout_s=self._patience.connect_s)
-            self._facts = map_answer(str(self._folder), told)
+            self._facts = self._loaded(worker)
         except BaseException:
             worker.close()
             raise
         self._worker = worker
+
+    def _loaded(self, worker: WorkerProcess) -> Mapping[Any, Any]:
+        """Fetch the checkpoint if it is on the Hub, look at it before it is loaded, and load it."""
+        folder, waits_s = self._place, self._patience.connect_s
+        told: Mapping[Any, Any] = {}
+        if self._is_hub:
+            told = map_answer(self._place, worker.call('fetch', {'name': self._place}, timeout_s=waits_s))
+            if 'missing' not in told:
+                folder = str(check_checkpoint(Path(str(told['folder']))))
+        if 'missing' not in told:
+            told = map_answer(folder, worker.call('load', {**self._wanted, 'folder': folder}, timeout_s=waits_s))
+        if 'missing' in told:
+            name = told.get('name') or self._place.partition('@')[0]
+            way = '' if self._uses_network else '; `network = true` in its options lets it be fetched'
+            raise SetupError(
+                f'{self._place}: {name} is neither in the cache of the Hub on this machine nor could it be fetched '
+                f'({told["missing"]}){way}. Where there is a network, run `hf download {name}`, and bring the folder '
+                'that HF_HOME names'
+            )
+        return {**told, 'checkpoint': folder}
 
     def facts(self) -> Mapping[str, object]:
         self.connect()
@@ -143,7 +188,7 @@ class LeRobotEndpoint:
 
     def ask_many(self, questions: Sequence[Question]) -> list[Reply]:
         """Several questions as one batch."""
-        where = str(self._folder)
+        where = self._place
         answer = map_answer(where, self._call('infer', {'questions': list(questions)}))
         chunks = answer.get('actions')
         if not isinstance(chunks, np.ndarray) or chunks.ndim != 3 or len(chunks) != len(questions):
@@ -152,8 +197,6 @@ class LeRobotEndpoint:
         return [Reply(action_array(where, chunk), thought_s) for chunk in chunks]
 
     def _call(self, name: str, value: object) -> Any:
-        from robotrials.errors import RemoteError
-
         self.connect()
         if self._worker is None:
             raise RuntimeError('connect() left no worker')

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+# What is in the checkpoint is not fetched first.
+FROM_CHECKPOINT = {'pretrained_backbone_weights': None, 'load_vlm_weights': False}
 CHUNKED = ('act', 'pi0', 'pi05', 'pi0_fast', 'smolvla', 'groot', 'xvla')
 
 
@@ -21,23 +23,36 @@ class LeRobotService:
         self._policy: Any = None
         self._is_chunked = False
 
-    def load(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Load the folder; what the checkpoint takes and gives."""
-        from lerobot.configs.policies import PreTrainedConfig
-        from lerobot.policies.factory import get_policy_class, make_pre_post_processors
+    def fetch(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """A checkpoint's files from the Hub or its cache: the folder they lie in, or why they are missing."""
+        from huggingface_hub import snapshot_download
 
-        folder, device = asked['folder'], asked['device']
-        config = PreTrainedConfig.from_pretrained(folder, local_files_only=True)
-        config.device = device
-        if hasattr(config, 'pretrained_backbone_weights'):
-            config.pretrained_backbone_weights = None  # they are in the checkpoint; nothing is downloaded
-        self._policy = get_policy_class(config.type).from_pretrained(folder, config=config, local_files_only=True)
-        self._policy.to(device).eval()
-        overrides = {'device_processor': {'device': device}}
-        self._before, self._after = make_pre_post_processors(
-            config, pretrained_path=folder, preprocessor_overrides=overrides
-        )
-        self._device = device
+        name, _, revision = asked['name'].partition('@')
+        try:
+            folder = snapshot_download(name, revision=revision or None, allow_patterns=['*.json', '*.safetensors'])
+        except _unreachable() as error:
+            return {'missing': _last_line(error)}
+        return {'folder': str(folder)}
+
+    def load(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Load the folder; what the checkpoint takes and gives, or what of the Hub it lacks."""
+        config = _read_config(asked['folder'])
+        config.device = asked['device']
+        for name, value in asked['overrides'].items():
+            if not hasattr(config, name):
+                known = ', '.join(sorted(vars(config)))
+                raise ValueError(f'overrides: {config.type} has no {name}; it has {known}')
+            setattr(config, name, value)
+        for name, value in FROM_CHECKPOINT.items():
+            if hasattr(config, name):
+                setattr(config, name, value)
+        backbone = getattr(config, 'vlm_model_name', None)
+        try:
+            self._build(asked['folder'], config, backbone if 'vlm_model_name' in asked['overrides'] else None)
+        except _unreachable() as error:
+            if backbone is None:
+                raise
+            return {'missing': _last_line(error), 'name': backbone}
         mode = asked['mode']
         self._is_chunked = mode == 'chunk' or (mode == 'auto' and config.type in CHUNKED)
         self._inputs = {key: list(feature.shape) for key, feature in config.input_features.items()}
@@ -50,6 +65,21 @@ class LeRobotService:
             'mode': 'chunk' if self._is_chunked else 'step',
             'versions': _versions(),
         }
+
+    def _build(self, folder: str, config: Any, backbone: str | None) -> None:
+        from lerobot.policies.factory import get_policy_class, make_pre_post_processors
+
+        kind = get_policy_class(config.type)
+        self._policy = kind.from_pretrained(folder, config=config, local_files_only=True)
+        _check_whole(self._policy, kind, folder)
+        self._policy.to(config.device).eval()
+        overrides = {'device_processor': {'device': config.device}}
+        if backbone is not None:  # the tokenizer is the backbone's
+            overrides['tokenizer_processor'] = {'tokenizer_name': backbone}
+        self._before, self._after = make_pre_post_processors(
+            config, pretrained_path=folder, preprocessor_overrides=overrides
+        )
+        self._device = config.device
 
     def reset(self, asked: Mapping[str, Any]) -> None:
         """A new episode: queues empty, generators at the seed."""
@@ -91,6 +121,49 @@ class LeRobotService:
         batch['task'] = [str(question.get('task', '')) for question in questions]
         batch['robot_type'] = ''
         return batch
+
+
+def _read_config(folder: str) -> Any:
+    import lerobot.policies.factory  # noqa: F401 - it registers the kinds of policy
+    from draccus.utils import DecodingError
+    from lerobot.configs.policies import PreTrainedConfig
+
+    try:
+        return PreTrainedConfig.from_pretrained(folder, local_files_only=True)
+    except DecodingError as error:
+        raise ValueError(
+            f'{folder}/config.json is not of LeRobot {_versions()["lerobot"]}, which runs here ({str(error)[:300]}); '
+            'name the environment of the release that saved it, such as environment = "lerobot-0.6"'
+        ) from error
+
+
+def _check_whole(policy: Any, kind: Any, folder: str) -> None:
+    """Refuse weights that the checkpoint lacks: LeRobot leaves them random, and says so in a log.
+
+    Kinds that load in a way of their own rename weights, and are left to it.
+    """
+    from lerobot.policies.pretrained import PreTrainedPolicy
+    from safetensors.torch import load_model
+
+    if kind.from_pretrained.__func__ is not PreTrainedPolicy.from_pretrained.__func__:
+        return
+    missing, _ = load_model(policy, f'{folder}/model.safetensors', strict=False)
+    if missing:
+        some = ', '.join(sorted(missing)[:5])
+        raise ValueError(
+            f'model.safetensors lacks {len(missing)} weights of this policy, which would be random: {some}'
+        )
+
+
+def _unreachable() -> tuple[type[Exception], ...]:
+    """What the Hub's client raises where a file is neither in its cache nor to be had."""
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
+
+    return (LocalEntryNotFoundError, OfflineModeIsEnabled, HfHubHTTPError, OSError)
+
+
+def _last_line(error: Exception) -> str:
+    return f'{type(error).__name__}: {(str(error).strip().splitlines() or [""])[0][:200]}'
 
 
 def load_torchvision() -> None:

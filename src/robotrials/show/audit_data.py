@@ -141,6 +141,7 @@ def alteration_table(found: Overfit) -> Table:
         f'states drawn whole. "Low, all rows" allows for the {len(found.rows)} comparisons; a drop is shown where it '
         f'is above 0. {counted}'
     )
+    note += ''.join(f' Starts of {change}: {told}.' for change, told in found.starts.items() if told)
     return table(f'Creeping overfitting ({found.host}, {found.task})', columns, rows, note=note)
 
 

@@ -67,6 +67,7 @@ def robustness_blocks(part: RobustnessPart, *, alpha: float) -> list[Block]:
         ('robustness-drops', 'Drops from the baseline', part.drops, partial(robustness_tables.drop_table, alpha=alpha)),
         ('robustness-doses', 'Dose-response', part.doses, robustness_tables.dose_table),
         ('robustness-compound', 'Compound against single conditions', part.compound, robustness_tables.compound_table),
+        ('robustness-starts', 'Start states', part.starts, robustness_tables.start_table),
         (
             'robustness-swap',
             'Swap test: does the policy act on the instruction?',
@@ -77,7 +78,7 @@ def robustness_blocks(part: RobustnessPart, *, alpha: float) -> list[Block]:
     )
     if len(part.conditions) < 2 and isinstance(part.drops, Absent):
         blocks.append(missing('What changed conditions cost', part.drops))
-        shown = shown[3:]
+        shown = shown[4:]
     for key, what, found, build in shown:
         if isinstance(found, Absent):
             blocks.append(missing(what, found))

@@ -13,6 +13,7 @@ from robotrials.verdict.robustness import (
     ConditionRow,
     DoseResponse,
     SpatialSensitivity,
+    StartSpread,
     SwapResult,
 )
 
@@ -146,6 +147,22 @@ def swap_table(results: Sequence[SwapResult]) -> Table:
     ]  # fmt: skip
     note = 'same scene, another instruction; habits are counted only where something else was asked for'
     return table('Swap test', columns, lines, note=note)
+
+
+def start_table(found: Sequence[StartSpread]) -> Table:
+    """What each change of start states amounts to, task by task."""
+    columns: list[str | Column] = [
+        'task', 'condition', 'n', Column('target (mm)', '.1f'), Column('baseline target (mm)', '.1f'),
+        Column('arm (mm)', '.1f'), Column('baseline arm (mm)', '.1f'), 'target stays',
+    ]  # fmt: skip
+    lines: list[list[Cell]] = [
+        [s.task, s.condition, s.n, s.target_mm, s.baseline_target_mm, s.arm_mm, s.baseline_arm_mm, s.target_stays]
+        for s in found
+    ]
+    note = (
+        'root mean square distance from the middle of the baseline starts; where the target stays, no drop says nothing'
+    )
+    return table('Start states', columns, lines, note=note)
 
 
 def spatial_table(found: Sequence[SpatialSensitivity]) -> Table:

@@ -12,6 +12,7 @@ from robotrials.show.robustness import (
     estimate_table,
     spatial_table,
     split_table,
+    start_table,
     swap_table,
 )
 from robotrials.show.robustness_plot import (
@@ -70,6 +71,12 @@ def swap(request: ShowRequest) -> list[Table]:
 def spatial(request: ShowRequest) -> list[Table]:
     """Does success depend on where the object started?"""
     return [spatial_table(of_shown(request, present(requested_part(request).spatial)))]
+
+
+@apart
+def starts(request: ShowRequest) -> list[Table]:
+    """How far target and arm really start from where they were, for every task and condition."""
+    return [start_table(present(requested_part(request).starts))]
 
 
 @apart

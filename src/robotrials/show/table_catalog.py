@@ -40,6 +40,7 @@ TABLES = Catalog(
         'compound': 'robotrials.show.robustness_sheet:compound',
         'swap': 'robotrials.show.robustness_sheet:swap',
         'spatial': 'robotrials.show.robustness_sheet:spatial',
+        'start-states': 'robotrials.show.robustness_sheet:starts',
         'splits-by-policy': 'robotrials.show.robustness_sheet:splits_by_policy',
         'splits-by-condition': 'robotrials.show.robustness_sheet:splits_by_condition',
         'splits-estimates': 'robotrials.show.robustness_sheet:split_estimates',

@@ -43,9 +43,11 @@ from robotrials.verdict.audit.overfit import (
     overfit,
     write_overfit,
 )
+from robotrials.verdict.robustness import StartPlace, StartSpread, start_spreads, told_spread
 
 RESULT = 'overfit.json'
 CALIBRATION, FRESH = 'calibration', 'fresh sample'
+MEASURED_STARTS = 24  # of each run: a reset of a simulator may take seconds
 FRESH_SHIFT = 1_000_003  # between the seeds of the grid and of the fresh sample
 FloatArray = NDArray[np.floating[Any]]
 
@@ -167,8 +169,30 @@ def _run(
         host=plan.host.use, task=plan.task, compare=overfit_interval, training=training, level=plan.level,
         least_share=plan.least_share, missing=missing,
     )  # fmt: skip
+    spreads = _spreads(plan, runs)
+    told = {name: told_spread([spread], name) for name, spread in spreads.items()}
+    found = replace(found, starts=told, still=tuple(name for name, spread in spreads.items() if spread.target_stays))
     write_overfit(found, work / RESULT)
     return found
+
+
+def _spreads(plan: OverfitPlan, runs: Mapping[str, TrialPlan]) -> dict[str, StartSpread]:
+    """Name of a change -> how far its first starts lie from the calibration's, where the host shows poses.
+
+    A change may be another task: it is the calibration's starts that it is held against.
+    """
+    places = []
+    with using_host(plan.host) as host:
+        if Ability.SIGNALS not in host.abilities:
+            return {}
+        for name, trial in runs.items():
+            for setup in start_setups(trial)[:MEASURED_STARTS]:
+                host.prepare(setup)
+                host.reset(setup.task, seed=setup.seed)
+                signals = host.signals()
+                target = (signals.get('body_pose') or {}).get(host.scene().target_object)
+                places.append(StartPlace.of('', name, target=target, arm=signals.get('ee_pose')))
+    return {spread.condition: spread for spread in start_spreads(places, baseline=CALIBRATION)}
 
 
 def run_folder(name: str) -> str:

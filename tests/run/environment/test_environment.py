@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import sys
@@ -25,7 +26,9 @@ from robotrials.run.environment import (
 )
 from robotrials.run.environment.create import (
     check_environment,
+    check_problems,
     create_environment,
+    find_python,
     remove_environment,
     repair_environment,
 )
@@ -189,6 +192,44 @@ def test_a_recipe_is_locked_and_its_digest_is_its_content(tmp_path: Path) -> Non
         read_recipe('lerobt')
     with pytest.raises(InputError, match=r'nothere.toml: no such file; wanted a recipe, or a name: gym-aloha'):
         read_recipe(str(tmp_path / 'nothere.toml'))
+
+
+def test_a_python_is_hashed_only_when_it_is_another_and_checks_never_are(tmp_path: Path) -> None:
+    ours = f'3.{sys.version_info[1]}'
+    assert dataclasses.replace(SMALL, python=ours).digest == SMALL.digest
+    assert dataclasses.replace(SMALL, python='3.99').digest != SMALL.digest
+    assert dataclasses.replace(SMALL, checks=('a.b:c',)).digest == SMALL.digest
+    assert read_recipe('lerobot-0.6').version == (3, 12)
+    for key, value in (('python', '3'), ('python', '>=3.12'), ('checks', ('os',)), ('checks', ('os:a b',))):
+        with pytest.raises(InputError, match=r'wanted a version such as|is no MODULE:FUNCTION'):
+            dataclasses.replace(SMALL, **{key: value})
+    file = tmp_path / 'mine.toml'
+    file.write_text('python = 3.12\nrequirements = ["numpy==2.3.5", "msgpack==1.2.4"]')
+    with pytest.raises(InputError, match=r'python is 3\.12, wanted text'):
+        read_recipe(str(file))
+
+
+def test_another_python_is_found_or_its_install_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shim, kept = tmp_path / 'shims' / 'python3.98', tmp_path / 'pyenv' / 'versions' / '3.98.1' / 'bin' / 'python3.98'
+    for place, text in ((shim, '#!/bin/sh\nexit 127\n'), (kept, f'#!/bin/sh\nexec {sys.executable} "$@"\n')):
+        place.parent.mkdir(parents=True)
+        place.write_text(text)
+        place.chmod(0o755)
+    monkeypatch.setenv('PATH', f'{shim.parent}:{os.environ["PATH"]}')
+    monkeypatch.setenv('PYENV_ROOT', str(tmp_path / 'pyenv'))
+    assert find_python('3.98') == Path(sys.executable), 'the shim leads nowhere'
+    with pytest.raises(SetupError, match=r'no Python 3\.99 with venv.*`uv python install 3\.99`'):
+        create_environment(dataclasses.replace(SMALL, python='3.99'))
+
+
+def test_a_check_that_fails_makes_an_environment_unsound(here: Environment) -> None:
+    (link_robotrials(here.folder) / 'sound.py').write_text(
+        'import os\ndef fine():\n    assert os.environ["HF_HUB_OFFLINE"] == "1"\n'
+        'def amiss():\n    raise ValueError("no GPU")\n'
+    )
+    for check, problems in (('sound:fine', []), ('sound:amiss', ['amiss: ValueError: no GPU'])):
+        found = list(check_problems(here.folder, dataclasses.replace(SMALL, checks=(check,))))
+        assert found == problems
 
 
 def test_a_recipe_without_what_the_process_inside_speaks_with_is_refused_before_the_download(tmp_path: Path) -> None:

@@ -1,8 +1,11 @@
 """A benchmark card: nothing passes by being left out, and every part says what it found."""
 
+from dataclasses import replace
+
 import pytest
 
 from robotrials.show.audit_card import card_document
+from robotrials.show.audit_data import alteration_table
 from robotrials.show.document import Missing
 from robotrials.show.report_file import render_document
 from robotrials.verdict.audit.card import (
@@ -63,6 +66,14 @@ def test_overfitting_is_a_weakness_only_where_it_was_counted():
     assert finding(made(overfit=overfit_of(row(0.1), training=counted)), part).standing is CardStanding.WEAK
     assert finding(made(overfit=overfit_of(row(0.1))), part).standing is CardStanding.OPEN
     assert finding(made(overfit=overfit_of(row(-0.1))), part).standing is CardStanding.SOUND
+
+
+def test_no_drop_where_the_target_stayed_is_no_sign_of_soundness():
+    still = replace(overfit_of(row(-0.1)), still=('poses',), starts={'poses': 'the target starts 0.0 mm away'})
+    told = finding(made(overfit=still), 'creeping overfitting')
+    assert told.standing is CardStanding.OPEN
+    assert 'Under poses the target stays where it was, and no drop there says nothing.' in told.text
+    assert 'Starts of poses: the target starts 0.0 mm away.' in str(alteration_table(still).note)
 
 
 def test_a_fall_with_distance_is_a_weakness_and_one_distance_settles_nothing():

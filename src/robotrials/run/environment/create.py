@@ -7,8 +7,10 @@ import datetime as dt
 import fcntl
 import json
 import os
+import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 import venv
@@ -23,6 +25,7 @@ from robotrials.run.environment.recipe import Recipe
 INSTALL_S = 3600.0
 LOCK_S = 3600.0
 CHECK_S = 300.0
+OFFLINE = {'HF_HUB_OFFLINE': '1', 'TRANSFORMERS_OFFLINE': '1'}
 TOLD_LINES = 20
 Progress = Callable[[str], None]
 
@@ -52,12 +55,15 @@ def create_environment(recipe: Recipe, *, progress: Progress | None = None) -> E
             return found
         tell = progress or (lambda line: None)
         tell(f'making {folder}')
-        venv.create(folder, with_pip=True, clear=True)
+        if recipe.version == sys.version_info[:2]:
+            venv.create(folder, with_pip=True, clear=True)
+        else:
+            command = [str(find_python(recipe.python)), '-m', 'venv', '--clear', str(folder)]
+            subprocess.run(command, check=True, capture_output=True, timeout=INSTALL_S)
         python = folder / 'bin' / 'python'
         _install(python, recipe, tell)
-        link_robotrials(folder)
         tell('checking imports')
-        problems = _import_problems(python, recipe)
+        problems = [*_import_problems(python, recipe), *check_problems(folder, recipe)]
         if problems:
             raise SetupError(f'the environment {recipe.name!r} was made, and does not work: {"; ".join(problems)}')
         record = {'created_at': dt.datetime.now(dt.UTC).isoformat(timespec='seconds'), 'packages': _packages(python)}
@@ -80,7 +86,7 @@ def check_environment(recipe: Recipe) -> Soundness:
     for name, version in found.packages.items():
         if now.get(name) != version:
             problems.append(f'{name} was {version}, is {now.get(name, "gone")}')
-    problems += _import_problems(found.python, recipe)
+    problems += [*_import_problems(found.python, recipe), *check_problems(found.folder, recipe)]
     return Soundness(tuple(problems))
 
 
@@ -104,7 +110,10 @@ def remove_environment(folder: Path) -> None:
 def _install(python: Path, recipe: Recipe, tell: Progress) -> None:
     with tempfile.TemporaryDirectory() as drafts:
         constraints = Path(drafts) / 'constraints.txt'
-        constraints.write_text('\n'.join((*recipe.constraints, *recipe.requirements)), encoding='utf-8')
+        lines = (
+            re.sub(r'\[.*\]', '', line) for line in (*recipe.constraints, *recipe.requirements)
+        )  # pip wants no extras
+        constraints.write_text('\n'.join(lines), encoding='utf-8')
         _pip(python, ['-c', str(constraints), *recipe.requirements], tell)
         if recipe.without_dependencies:
             _pip(python, ['--no-deps', *recipe.without_dependencies], tell)
@@ -140,20 +149,46 @@ def _tell_new(descriptor: int, seen: int, tell: Progress) -> int:
     return seen + len(whole)
 
 
-def _import_problems(python: Path, recipe: Recipe) -> list[str]:
-    problems = []
+def find_python(version: str) -> Path:
+    """An interpreter of a version, such as 3.12, on the path or where pyenv and uv keep theirs."""
+    pyenv = Path(os.environ.get('PYENV_ROOT', Path.home() / '.pyenv')) / 'versions'
+    kept = (*pyenv.glob(f'{version}.*'), *(Path.home() / '.local/share/uv/python').glob(f'cpython-{version}.*'))
+    named = shutil.which(f'python{version}')
+    for python in (*([Path(named)] if named else []), *(folder / 'bin' / f'python{version}' for folder in kept)):
+        ask = 'import sys, venv, ensurepip; print(sys.executable)'
+        with contextlib.suppress(subprocess.SubprocessError, OSError):  # a shim of pyenv's may lead nowhere
+            ran = subprocess.run([str(python), '-c', ask], check=True, capture_output=True, text=True, timeout=CHECK_S)
+            return Path(ran.stdout.strip())
+    raise SetupError(
+        f'no Python {version} with venv, on the path or of pyenv or uv; install it (`uv python install {version}`, or '
+        f'`pyenv install {version}`), and run the command again'
+    )
+
+
+def _import_problems(python: Path, recipe: Recipe) -> Iterator[str]:
     for module in recipe.imports:
-        try:
-            subprocess.run(
-                [str(python), '-I', '-c', f'import {module}'],
-                check=True, capture_output=True, text=True, timeout=CHECK_S, stdin=subprocess.DEVNULL,
-            )  # fmt: skip
-        except subprocess.CalledProcessError as error:
-            last = (error.stderr.strip().splitlines() or ['no message'])[-1]
-            problems.append(f'import {module}: {last[:300]}')
-        except (subprocess.TimeoutExpired, OSError) as error:
-            problems.append(f'import {module}: {type(error).__name__}')
-    return problems
+        yield from _problem(f'import {module}', [str(python), '-I', '-c', f'import {module}'])
+
+
+def check_problems(folder: Path, recipe: Recipe) -> Iterator[str]:
+    """What the recipe's own checks find, each in a process of its own that sees this robotrials and no network."""
+    variables = {**os.environ, 'PYTHONPATH': str(link_robotrials(folder)), 'PYTHONNOUSERSITE': '1', **OFFLINE}
+    for check in recipe.checks:
+        run = f'from robotrials.catalog import load_attribute; load_attribute({check!r})()'
+        yield from _problem(check.partition(':')[2], [str(folder / 'bin' / 'python'), '-c', run], variables)
+
+
+def _problem(what: str, command: list[str], variables: Mapping[str, str] | None = None) -> Iterator[str]:
+    try:
+        subprocess.run(
+            command, check=True, capture_output=True, text=True, timeout=CHECK_S, stdin=subprocess.DEVNULL,
+            env=None if variables is None else dict(variables),
+        )  # fmt: skip
+    except subprocess.CalledProcessError as error:
+        last = (error.stderr.strip().splitlines() or ['no message'])[-1]
+        yield f'{what}: {last[:300]}'
+    except (subprocess.TimeoutExpired, OSError) as error:
+        yield f'{what}: {type(error).__name__}'
 
 
 def _packages(python: Path) -> Mapping[str, str]:

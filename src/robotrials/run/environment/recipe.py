@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import sys
 import tomllib
@@ -23,7 +24,8 @@ class Recipe:
     """An environment as it is to be: equal recipes make equal environments, and share one.
 
     `requirements` are installed with what they need, within `constraints`; `without_dependencies` afterwards, alone,
-    for packages whose own pins are narrower than what they run with. `imports` must work for it to be sound.
+    for packages whose own pins are narrower than what they run with. `python` is a version such as 3.12, where ours
+    will not do. To be sound, `imports` must work, and so must `checks`: ``module:function``, each run inside.
     """
 
     name: str
@@ -32,6 +34,8 @@ class Recipe:
     constraints: tuple[str, ...] = ()
     without_dependencies: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
+    python: str = ''
+    checks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for line in (*self.requirements, *self.constraints, *self.without_dependencies):
@@ -40,11 +44,22 @@ class Recipe:
         for module in self.imports:
             if not all(part.isidentifier() for part in module.split('.')):
                 raise InputError(f'recipe {self.name}: {module!r} is no module')
+        if self.python and not re.fullmatch(r'3\.\d+', self.python):
+            raise InputError(f'recipe {self.name}: python is {self.python!r}, wanted a version such as "3.12"')
+        for check in self.checks:
+            if not re.fullmatch(r'[\w.]+:\w+', check):
+                raise InputError(f'recipe {self.name}: the check {check!r} is no MODULE:FUNCTION')
+
+    @property
+    def version(self) -> tuple[int, ...]:
+        """The Python that it runs with."""
+        return tuple(map(int, self.python.split('.'))) if self.python else sys.version_info[:2]
 
     @property
     def digest(self) -> str:
-        """What identifies the environment: the recipe, and the Python that runs it."""
-        content = json.dumps([asdict(self), sys.version_info[:2], sys.platform], sort_keys=True)
+        """What identifies the environment: what is installed, and the Python that runs it; checks install nothing."""
+        installed = {key: value for key, value in asdict(self).items() if key not in ('python', 'checks')}
+        content = json.dumps([installed, self.version, sys.platform], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:DIGEST_DIGITS]
 
 
@@ -55,7 +70,10 @@ def recipe_names() -> tuple[str, ...]:
 
 
 def read_recipe(name: str) -> Recipe:
-    """A recipe by name, or from a file of your own (``.toml``)."""
+    """A recipe by name, or from a file of your own (``.toml``).
+
+    One of the same name in the folder that ROBOTRIALS_RECIPES names goes before ours: other versions, same hosts.
+    """
     if name.endswith('.toml'):
         path = Path(name)
         try:
@@ -71,6 +89,9 @@ def read_recipe(name: str) -> Recipe:
     if name not in recipe_names():
         raise UnknownName('environment', name, recipe_names())
     text = files('robotrials.run.environment').joinpath('recipes', f'{name}.toml').read_text(encoding='utf-8')
+    instead = Path(os.environ.get('ROBOTRIALS_RECIPES', os.devnull)) / f'{name}.toml'
+    if instead.is_file():
+        return _parse(instead.read_text(encoding='utf-8'), name, str(instead))
     return _parse(text, name, name)
 
 
@@ -91,18 +112,19 @@ def _parse(text: str, name: str, where: str) -> Recipe:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f'{where}: not TOML ({error})') from error
-    known = ('about', 'requirements', 'constraints', 'without_dependencies', 'imports')
+    known = ('about', 'python', 'requirements', 'constraints', 'without_dependencies', 'imports', 'checks')
+    texts = ('about', 'python')
     for key, value in values.items():
         if key not in known:
             raise UnknownName(f'key of recipe {where}', key, known)
         is_fine = (
             isinstance(value, str)
-            if key == 'about'
+            if key in texts
             else isinstance(value, list) and all(isinstance(v, str) for v in value)
         )
         if not is_fine:
-            raise InputError(f'{where}: {key} is {value!r}, wanted {"text" if key == "about" else "a list of texts"}')
+            raise InputError(f'{where}: {key} is {value!r}, wanted {"text" if key in texts else "a list of texts"}')
     if 'requirements' not in values:
         raise InputError(f'{where}: requirements is missing')
-    lists = {key: tuple(value) for key, value in values.items() if key != 'about'}
-    return Recipe(name=name, about=str(values.get('about', '')), **lists)
+    lists = {key: tuple(value) for key, value in values.items() if key not in texts}
+    return Recipe(name=name, about=values.get('about', ''), python=values.get('python', ''), **lists)

@@ -472,7 +472,12 @@ class Analysis:
     def robustness(self) -> RobustnessPart | Absent:
         found = self.trajectories
         return robustness_part(
-            self.selection.episodes, self.plan, stream=self.stream, swaps=found.swaps, starts=found.starts
+            self.selection.episodes,
+            self.plan,
+            stream=self.stream,
+            swaps=found.swaps,
+            starts=found.starts,
+            places=found.places,
         )
 
     @cached_property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -19,6 +19,8 @@ from robotrials.verdict.robustness import (
     ConditionRow,
     DoseResponse,
     SpatialSensitivity,
+    StartPlace,
+    StartSpread,
     StartTrial,
     SwapResult,
     SwapTrial,
@@ -28,7 +30,9 @@ from robotrials.verdict.robustness import (
     condition_trials,
     dose_responses,
     spatial_sensitivities,
+    start_spreads,
     swap_tests,
+    told_spread,
 )
 
 R = TypeVar('R')
@@ -47,11 +51,12 @@ class RobustnessPart:
     compound: tuple[CompoundEffect, ...] | Absent
     swap: tuple[SwapResult, ...] | Absent
     spatial: tuple[SpatialSensitivity, ...] | Absent
+    starts: tuple[StartSpread, ...] | Absent
 
 
 def robustness_part(
     episodes: Sequence[Episode], plan: AnalysisPlan, *, stream: Callable[..., np.random.Generator],
-    swaps: Sequence[SwapTrial] = (), starts: Sequence[StartTrial] = (),
+    swaps: Sequence[SwapTrial] = (), starts: Sequence[StartTrial] = (), places: Sequence[StartPlace] = (),
 ) -> RobustnessPart | Absent:  # fmt: skip
     """All of a robustness analysis that these episodes can give; absent when they know one condition and no starts."""
     conditions = tuple(dict.fromkeys(e.condition for e in episodes if e.is_valid))
@@ -72,6 +77,7 @@ def robustness_part(
         return Absent(f'all episodes were run under one condition ({", ".join(conditions) or "none"})', CHANGED)
     level = plan.level
     trials = condition_trials(episodes, baseline=baseline)
+    spreads = start_spreads(places, baseline=baseline)
     one = Absent('all episodes were run under one condition', CHANGED) if len(conditions) < 2 else None
     return RobustnessPart(
         baseline=baseline, conditions=conditions,
@@ -79,7 +85,7 @@ def robustness_part(
             condition_rows(by_severity(trials), n_resamples=n, rng=stream('conditions'), level=level) if trials else ()
         ),
         drops=one or _or_absent(
-            lambda: condition_drops(episodes, plan, rng=stream('drops'))
+            lambda: [_with_starts(d, spreads) for d in condition_drops(episodes, plan, rng=stream('drops'))]
         ),
         doses=one or _or_absent(
             lambda: dose_responses(trials, baseline=baseline, level=level),
@@ -89,7 +95,13 @@ def robustness_part(
             lambda: compound_effects(trials, compound=plan.compound, baseline=baseline, level=level)
         ),
         swap=swap, spatial=spatial,
+        starts=one or tuple(spreads) or Absent('no trajectory shows where the target or the arm started'),
     )  # fmt: skip
+
+
+def _with_starts(drop: ConditionDrop, spreads: Sequence[StartSpread]) -> ConditionDrop:
+    """A drop with what its change of start states amounts to."""
+    return replace(drop, note='; '.join(filter(None, (drop.note, told_spread(spreads, drop.condition)))))
 
 
 def _or_absent(compute: Callable[[], Sequence[R]], *, empty: str = 'nothing to compare') -> tuple[R, ...] | Absent:

@@ -28,7 +28,15 @@ from robotrials.record.packed import Packed
 from robotrials.verdict.analysis.absent import Absent
 from robotrials.verdict.analysis.selection import Selection
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan
-from robotrials.verdict.robustness import StartTrial, SwapTrial, start_trial, swap_trial
+from robotrials.verdict.robustness import (
+    StartPlace,
+    StartTrial,
+    SwapTrial,
+    conditions_by_severity,
+    start_place,
+    start_trial,
+    swap_trial,
+)
 
 SIGNALS = (
     'ee_pose', 'joint_position_rad', 'joint_torque_nm', 'body_pose', 'contacts', 'gripper_command', 'gripper_position',
@@ -43,6 +51,7 @@ class TrajectoryPass:
     safety: Packed[EpisodeSafety] = field(default_factory=Packed)
     swaps: Packed[SwapTrial] = field(default_factory=Packed)
     starts: Packed[StartTrial] = field(default_factory=Packed)
+    places: Packed[StartPlace] = field(default_factory=Packed)
     n_trajectories: int = 0
     signals: Counter[str] = field(default_factory=Counter)
 
@@ -61,7 +70,7 @@ class SafetyPart:
 def pass_trajectories(selection: Selection, plan: AnalysisPlan, scoring: Scoring) -> TrajectoryPass:
     """Read every trajectory once, and take all that an analysis needs of it."""
     found = TrajectoryPass()
-    has_any = selection.has_trajectories
+    has_any, named = selection.has_trajectories, conditions_by_severity(selection.episodes)
     for episode, trajectory in selection.pairs():
         if not episode.is_valid:
             continue
@@ -76,6 +85,8 @@ def pass_trajectories(selection: Selection, plan: AnalysisPlan, scoring: Scoring
             found.swaps.append(swap)
         if episode.condition in (plan.baseline, 'layout') and (start := start_trial(episode, trajectory)) is not None:
             found.starts.append(start)
+        if (place := start_place(episode, trajectory, condition=named(episode))) is not None:
+            found.places.append(place)
     return found
 
 

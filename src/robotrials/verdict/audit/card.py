@@ -160,7 +160,11 @@ def _overfit(found: Overfit) -> tuple[CardStanding, str]:
             CardStanding.OPEN,
             f'{unclear} of {len(readings)} drops are shown whose cause the training data does not tell.',
         )
-    return CardStanding.SOUND, f'No drop was shown in {len(readings)} comparisons.'
+    text = f'No drop was shown in {len(readings)} comparisons.'
+    if found.still:
+        still = f'Under {", ".join(found.still)} the target stays where it was, and no drop there says nothing.'
+        return CardStanding.OPEN, f'{text} {still}'
+    return CardStanding.SOUND, text
 
 
 def _datasource(found: DataSource) -> tuple[CardStanding, str]:

@@ -116,6 +116,8 @@ class Overfit:
     training: TrainingCount | None = None
     least_share: float = LEAST_SHARE
     missing: Mapping[str, str] = field(default_factory=dict)  # a change that this host cannot make -> why
+    starts: Mapping[str, str] = field(default_factory=dict)  # a change -> how far target and arm really move
+    still: tuple[str, ...] = ()  # changes under which the target stays where it was: no drop there says nothing
 
     def reading(self, row: Alteration) -> DropReading:
         if not row.is_dropped:

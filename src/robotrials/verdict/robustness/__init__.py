@@ -1,6 +1,13 @@
 """Does a policy survive a changed world: drops, dose-response, compounds, the swap test, spatial sensitivity."""
 
 from robotrials.verdict.robustness.compound import CompoundEffect, CompoundVerdict, compound_effects
+from robotrials.verdict.robustness.dispersion import (
+    StartPlace,
+    StartSpread,
+    start_place,
+    start_spreads,
+    told_spread,
+)
 from robotrials.verdict.robustness.dose import (
     Dose,
     DoseResponse,
@@ -47,6 +54,8 @@ __all__ = [
     'Habit',
     'HabitShare',
     'SpatialSensitivity',
+    'StartPlace',
+    'StartSpread',
     'StartTrial',
     'SwapResult',
     'SwapTrial',
@@ -65,8 +74,11 @@ __all__ = [
     'salient_object',
     'spatial_sensitivities',
     'split_conditions',
+    'start_place',
+    'start_spreads',
     'start_trial',
     'swap_tests',
     'swap_trial',
+    'told_spread',
     'trend_test',
 ]
