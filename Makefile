@@ -2,7 +2,9 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+INSTALLED := $(VENV)/.installed
+STAMP := $(VENV)/.built
+KERNELS := $(shell find src -name kernel.c) src/robotrials/stats/native.h tools/build_kernels.py
 QUIETLY := -qq --disable-pip-version-check
 
 .PHONY: demo test again drift test-peers test-hosts test-platform test-scale test-training setup check study grid crash fuzz bench generated house lock sbom system peers clean
@@ -78,11 +80,16 @@ peers: $(STAMP)
 system:
 	@sh tools/system_libraries.sh
 
-$(STAMP): requirements.lock pyproject.toml
+# The kernels in C, where there is a compiler; without one numpy serves.
+$(STAMP): $(INSTALLED) $(KERNELS)
+	@$(BIN)/python tools/build_kernels.py
+	@touch $(STAMP)
+
+$(INSTALLED): requirements.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install $(QUIETLY) -r requirements.lock
 	$(BIN)/pip install $(QUIETLY) --no-deps -e .
-	touch $(STAMP)
+	touch $(INSTALLED)
 
 # Lines, modules, classes and options of each room, and who imports whom.
 house:

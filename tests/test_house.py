@@ -11,7 +11,7 @@ from tests.cli.command import robotrials
 from tests.tool import tool
 
 ROOT = Path(__file__).resolve().parent.parent
-HEAVY = ('torch', 'mujoco', 'numba', 'matplotlib', 'ray', 'scipy', 'pandas')
+HEAVY = ('torch', 'mujoco', 'matplotlib', 'ray', 'scipy', 'pandas')
 
 
 def imported_by(code: str) -> set[str]:

@@ -76,10 +76,19 @@ def _findings(source: Path, found: Checkup, imported: Imported | None = None) ->
         ('pairing', found.pairing()),
         ('first step', f'{found.at_once:,} successes at the first step: was success true at the reset?'
          if found.at_once else 'no success at the first step'),
+        *_slow_kernels(),
         ('cannot be', '; '.join(wrong) or 'nothing'),
         *([('note', '; '.join(notes))] if notes else
           [('next', f'robotrials compare {shlex.quote(str(source))}')] if len(found.policies) > 1 else []),
     ]  # fmt: skip
+
+
+def _slow_kernels() -> list[tuple[str, str]]:
+    """A row where numpy runs in place of compiled kernels, and why."""
+    from robotrials.stats.compiled import COMPILED, backends
+
+    reasons = sorted({text for text in backends().values() if text != COMPILED})
+    return [('kernels', f'not compiled, so that resampling is slower; {"; ".join(reasons)}')] if reasons else []
 
 
 def _print(rows: list[tuple[str, str]]) -> None:

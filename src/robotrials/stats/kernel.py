@@ -1,123 +1,75 @@
-"""Compiled passes over many simulated trials: placements, shares of wins, and convolved null distributions."""
+"""Passes over many simulated trials: placements, shares of wins, and convolved null distributions."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from robotrials.stats.compiled import in_c
 
 F8 = NDArray[np.float64]
 I8 = NDArray[np.int64]
 
 
-@njit(cache=True, nogil=True)
-def _share(x: F8, y: F8) -> Any:
-    """The share of run-by-run, item-by-item comparisons that x wins; both are (runs, items)."""
-    wins = 0.0
-    for r in range(x.shape[0]):
-        for s in range(y.shape[0]):
-            for k in range(x.shape[1]):
-                if x[r, k] < y[s, k]:
-                    wins += 1.0
-                elif x[r, k] == y[s, k]:
-                    wins += 0.5
-    return wins / (x.shape[0] * y.shape[0] * x.shape[1])
+def _mean_terms(values: F8, value: F8 | None, variance: F8) -> None:
+    """Means of (trials, units), and the variances of those means."""
+    n = values.shape[1]
+    mean = (values / n).sum(axis=1)
+    if value is not None:
+        value[:] = mean
+    variance[:] = np.square(values - mean[:, None]).sum(axis=1) / (n * (n - 1.0)) if n > 1 else 0.0
 
 
-@njit(cache=True, nogil=True)
-def _mean_term(values: F8) -> Any:
-    n = values.shape[0]
-    mean = 0.0
-    for x in values:
-        mean += x / n
-    total = 0.0
-    for x in values:
-        total += (x - mean) ** 2
-    return mean, total / (n * (n - 1.0)) if n > 1 else 0.0
+def _shares(x: F8, y: F8) -> F8:
+    """The share of run-by-run, item-by-item comparisons that x wins: (..., runs, items) against as many of y."""
+    x, y = x[..., :, None, :], y[..., None, :, :]
+    level = np.count_nonzero(x == y, axis=(-3, -2, -1))
+    wins: F8 = (np.count_nonzero(x < y, axis=(-3, -2, -1)) + 0.5 * level) / (x.shape[-3] * y.shape[-2] * x.shape[-1])
+    return wins
 
 
-@njit(cache=True, nogil=True)
+@in_c
 def plain_placements(a: F8, b: F8, value: F8, variance_a: F8, variance_b: F8) -> None:
-    """The same as `placements` for one run of one item per unit, (trials, units): by sorting, not by every pair."""
-    for trial in range(a.shape[0]):
-        x, y = np.sort(a[trial]), np.sort(b[trial])
-        value[trial], variance_a[trial] = _later_shares(x, y)
-        variance_b[trial] = _later_shares(y, x)[1]
+    """The same as `placements` for one run of one item per unit, (trials, units), each trial sorted."""
+    for trial in range(len(a)):
+        x, y = a[trial], b[trial]
+        for own, other, mean, variance in ((x, y, value, variance_a), (y, x, None, variance_b)):
+            later = 1 - (np.searchsorted(other, own) + np.searchsorted(other, own, side='right')) / (2 * len(other))
+            _mean_terms(later[None], None if mean is None else mean[trial : trial + 1], variance[trial : trial + 1])
 
 
-@njit(cache=True, nogil=True)
-def _later_shares(x: F8, y: F8) -> Any:
-    """Mean, and variance of the mean, of each sorted x's share of later y, level by half."""
-    n, m = x.shape[0], y.shape[0]
-    before, not_after = 0, 0
-    shares = np.empty(n)
-    for i in range(n):
-        while before < m and y[before] < x[i]:
-            before += 1
-        while not_after < m and y[not_after] <= x[i]:
-            not_after += 1
-        shares[i] = 1 - (before + not_after) / (2 * m)
-    return _mean_term(shares)
-
-
-@njit(cache=True, nogil=True)
+@in_c
 def placements(a: F8, b: F8, value: F8, variance_a: F8, variance_b: F8) -> None:
     """Trial by trial: P of (units, runs, items) of a against those of b, and the variances of both placements."""
-    n, m = a.shape[1], b.shape[1]
-    p, q = np.empty(n), np.empty(m)
-    for trial in range(a.shape[0]):
-        p[:] = 0.0
-        q[:] = 0.0
-        for i in range(n):
-            for j in range(m):
-                won = _share(a[trial, i], b[trial, j])
-                p[i] += won / m
-                q[j] += won / n
-        value[trial], variance_a[trial] = _mean_term(p)
-        variance_b[trial] = _mean_term(q)[1]
+    for trial in range(len(a)):
+        won = np.stack([_shares(unit, b[trial]) for unit in a[trial]])
+        part = slice(trial, trial + 1)
+        _mean_terms(won.mean(axis=1)[None], value[part], variance_a[part])
+        _mean_terms(won.mean(axis=0)[None], None, variance_b[part])
 
 
-@njit(cache=True, nogil=True)
+@in_c
 def pair_shares(a: F8, b: F8, value: F8, variance: F8) -> None:
     """Trial by trial: the mean share of wins of each start against itself, and its variance."""
-    w = np.empty(a.shape[1])
-    for trial in range(a.shape[0]):
-        for i in range(a.shape[1]):
-            w[i] = _share(a[trial, i], b[trial, i])
-        value[trial], variance[trial] = _mean_term(w)
+    _mean_terms(_shares(a, b), value, variance)
 
 
-@njit(cache=True, nogil=True)
+@in_c
 def mid_tails(hits_a: I8, hits_b: I8, ahead: I8, behind: I8, chances: F8, coins: F8, above: F8, below: F8) -> None:
     """Trial by trial: mid-p tails of a's successes given every stratum's total, fair coins of shared starts included.
 
     `hits_*` are (trials, strata) successes among n and m units; `chances` is (n + m + 1, n + 1), the hypergeometric
     chances for every total; `coins` (c + 1, c + 1) the binomial ones for every number of discordant shared starts.
     """
-    n, strata = chances.shape[1] - 1, hits_a.shape[1]
-    longest = strata * n + coins.shape[0]
-    law, next_law = np.zeros(longest + 1), np.zeros(longest + 1)
-    for trial in range(hits_a.shape[0]):
-        law[0], length, observed = 1.0, 1, ahead[trial]
-        for s in range(strata + 1):
-            if s < strata:
-                row, width = chances[hits_a[trial, s] + hits_b[trial, s]], n
-                observed += hits_a[trial, s]
-            else:
-                row, width = coins[ahead[trial] + behind[trial]], ahead[trial] + behind[trial]
-            next_law[: length + width] = 0.0
-            for k in range(width + 1):
-                if row[k] > 0.0:
-                    for place in range(length):
-                        next_law[place + k] += law[place] * row[k]
-            length += width
-            law[:length] = next_law[:length]
-        up, down = law[observed] / 2, law[observed] / 2
-        for place in range(length):
-            if place > observed:
-                up += law[place]
-            elif place < observed:
-                down += law[place]
-        above[trial], below[trial] = up, down
+    law = np.ones((len(hits_a), 1))
+    rows = [chances[hits_a[:, s] + hits_b[:, s]] for s in range(hits_a.shape[1])]
+    for row in [*rows, coins[ahead + behind]]:
+        longer = np.zeros((len(law), law.shape[1] + row.shape[1] - 1))
+        for k in range(row.shape[1]):
+            longer[:, k : k + law.shape[1]] += law * row[:, k : k + 1]
+        law = longer
+    observed = (ahead + hits_a.sum(axis=1))[:, None]
+    place = np.arange(law.shape[1])
+    half = np.take_along_axis(law, observed, axis=1)[:, 0] / 2
+    above[:] = half + np.where(place > observed, law, 0.0).sum(axis=1)
+    below[:] = half + np.where(place < observed, law, 0.0).sum(axis=1)

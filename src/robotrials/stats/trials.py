@@ -64,16 +64,16 @@ def win_trials(
         f, value = s / (s + rest), np.zeros(len(x))
         if s:
             share, variance = np.empty(len(x)), np.empty(len(x))
-            kernel.pair_shares(x[:, :s], y[:, :s], share, variance)
+            kernel.pair_shares(np.ascontiguousarray(x[:, :s]), np.ascontiguousarray(y[:, :s]), share, variance)
             value = value + f * share
             terms.append(f**2 * variance)
             dof.append(max(s - 1.0, 1.0))
         if rest:
             p, v, w = (np.empty(len(x)) for _ in range(3))
             if x.shape[2:] == (1, 1) == y.shape[2:]:
-                kernel.plain_placements(x[:, s:, 0, 0], y[:, s:, 0, 0], p, v, w)
+                kernel.plain_placements(np.sort(x[:, s:, 0, 0]), np.sort(y[:, s:, 0, 0]), p, v, w)
             else:
-                kernel.placements(x[:, s:], y[:, s:], p, v, w)
+                kernel.placements(np.ascontiguousarray(x[:, s:]), np.ascontiguousarray(y[:, s:]), p, v, w)
             value = value + (1 - f) * p
             terms += [(1 - f) ** 2 * v, (1 - f) ** 2 * w]
             dof += [max(x.shape[1] - s - 1.0, 1.0), max(y.shape[1] - s - 1.0, 1.0)]
@@ -209,7 +209,8 @@ def success_count_trials(
     for c in range(most + 1):
         coins[c, : c + 1] = binomial_pmf(c, 0.5)
     above, below = np.empty(len(hits_a)), np.empty(len(hits_a))
-    kernel.mid_tails(hits_a, hits_b, ahead, behind, chances, coins, above, below)
+    counts = [np.ascontiguousarray(k, dtype=np.int64) for k in (hits_a, hits_b, ahead, behind)]
+    kernel.mid_tails(counts[0], counts[1], counts[2], counts[3], chances, coins, above, below)
     above, below = np.minimum(1.0, MID_P_FACTOR * above), np.minimum(1.0, MID_P_FACTOR * below)
     gap = (hits_a / n - hits_b / m).mean(axis=1)
     return TrialTests(gap, _doubled(above, below), above, below)

@@ -1,4 +1,4 @@
-"""The compiled passes against plain numpy, lifelines and each other."""
+"""The passes against plain numpy, lifelines and each other."""
 
 from __future__ import annotations
 
@@ -141,9 +141,7 @@ def test_auc_by_kernel_equals_auc_by_curves_and_is_antisymmetric(seed: int, coar
 
 def drawn_episodes(seed: np.uint64, row: int, n: int) -> np.ndarray:
     """Which episodes resample `row` of a stream draws."""
-    weight = np.zeros(n, dtype=np.int32)
-    kernel._draw_episodes(np.uint64(kernel._stream(seed, row)), n, weight)
-    return np.repeat(np.arange(n), weight)
+    return np.sort(kernel.draw_episodes(seed, row, 1, n)[0])
 
 
 @settings(max_examples=25)

@@ -132,8 +132,10 @@ def box_iou_arrays(
     for array, shape in zip(arrays, ((n, 3), (n, 3), (n, 3, 3)) * 2, strict=True):
         if array.shape != shape:
             raise InputError(f'wanted arrays of shapes (N, 3), (N, 3), (N, 3, 3) twice, found {array.shape}')
-    shared = intersection_volumes(*arrays)
-    first, second = arrays[1].prod(axis=1), arrays[4].prod(axis=1)
+    shared = np.empty(n)
+    ca, sa, ra, cb, sb, rb = arrays
+    intersection_volumes(ca, sa, ra, cb, sb, rb, shared)
+    first, second = sa.prod(axis=1), sb.prod(axis=1)
     # Rounding may leave the intersection a last bit above the smaller box.
     shared = np.minimum(shared, np.minimum(first, second))
     union = first + second - shared

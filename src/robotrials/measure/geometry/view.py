@@ -122,8 +122,9 @@ def fuse_views(
         k, pose = view.intrinsics_px, view.base_from_camera
         focal = np.array([k[0, 0], k[1, 1], k[0, 2], k[1, 2]])
         mask = NO_MASK if masks is None else np.ascontiguousarray(masks[view.name])
+        depth_m = view.depth_m.astype(np.float64, copy=False)
         n = fuse_pixels(
-            view.depth_m, view.rgb, mask, masks is not None, focal, np.ascontiguousarray(pose[:3, :3]),
+            depth_m, view.rgb, mask, masks is not None, focal, np.ascontiguousarray(pose[:3, :3]),
             np.ascontiguousarray(pose[:3, 3]), low, voxel_m, extent, index, sums, counts, cells, n,
         )  # fmt: skip
     mean = sums[:n] / counts[:n, None]

@@ -289,18 +289,17 @@ class Evaluation:
         if not _is_bound(bound):
             return None
         values, number, offsets = (
-            np.asarray(self.value(bound.left)),
+            np.ascontiguousarray(self.value(bound.left)),
             float(self.value(bound.right)),
             self.traces.offsets,
         )
+        least = np.empty(len(offsets) - 1)
         if gated is None:
-            plain: FloatArray = bound_minimum(values, offsets, number, bound.operator.is_upper)
-            return plain
-        literal = self.gate is Gate.LITERAL
-        found: FloatArray = gated_bound_minimum(
-            values, self.traces.signals[gated], offsets, number, bound.operator.is_upper, literal
-        )
-        return found
+            bound_minimum(values, offsets, number, bound.operator.is_upper, least)
+        else:
+            literal, gate = self.gate is Gate.LITERAL, self.traces.signals[gated]
+            gated_bound_minimum(values, gate, offsets, number, bound.operator.is_upper, literal, least)
+        return least
 
     def trace(self, node: Formula, *, boolean: bool = False) -> FloatArray:
         """The margin at every row; Boolean truth is written as +infinity and -infinity, so that one algebra serves."""
@@ -383,16 +382,17 @@ class Evaluation:
 
         is_past = node.operator.is_past
         turned, offsets = _turned(values, self.traces.offsets, is_past)
+        extreme = np.empty(len(turned))
         if node.bounds.is_whole:
-            extreme = suffix_extreme(turned, offsets, sign)
+            suffix_extreme(turned, offsets, sign, extreme)
         elif self.traces.time_s is not None:
             first, last = self.spans(node.bounds, is_past)
-            extreme = span_extreme(turned, first, last, sign)
+            span_extreme(turned, first, last, sign, extreme)
         else:
             low, high = self.steps(node.bounds)
             if is_past:
                 low, high = low[::-1].copy(), high[::-1].copy()
-            extreme = window_extreme(turned, offsets, low, high, sign)
+            window_extreme(turned, offsets, low, high, sign, extreme)
         return _turned(extreme, offsets, is_past)[0]
 
     def spans(self, bounds: Bounds, is_past: bool) -> tuple[IntArray, IntArray]:
@@ -425,7 +425,8 @@ class Evaluation:
 
         left, offsets = _turned(left, self.traces.offsets, node.is_past)
         right, _ = _turned(right, self.traces.offsets, node.is_past)
-        found = until_forever(left, right, offsets)
+        found = np.empty(len(left))
+        until_forever(left, right, offsets, found)
         if not node.bounds.is_whole and self.traces.time_s is not None:
             found = self.until_by_time(node, left, right, found, offsets)
         elif not node.bounds.is_whole:
@@ -433,8 +434,9 @@ class Evaluation:
             if node.is_past:
                 low, high = low[::-1].copy(), high[::-1].copy()
             found = shift_back(found, offsets, low, -np.inf)
-            before = window_extreme(left, offsets, np.zeros_like(low), low - 1, 1.0)
-            within = window_extreme(right, offsets, low, high, -1.0)
+            before, within = np.empty(len(left)), np.empty(len(left))
+            window_extreme(left, offsets, np.zeros_like(low), low - 1, 1.0, before)
+            window_extreme(right, offsets, low, high, -1.0, within)
             found = np.minimum(np.minimum(found, before), within)
         return _turned(found, offsets, node.is_past)[0]
 
@@ -447,8 +449,10 @@ class Evaluation:
         first, last = self.spans(node.bounds, node.is_past)
         ends = np.repeat(offsets[1:], np.diff(offsets))
         later = np.where(first < ends, forever[np.minimum(first, self.rows - 1)], -np.inf)
-        before = span_extreme(left, np.arange(self.rows), np.minimum(first, ends) - 1, 1.0)
-        return np.minimum(np.minimum(later, before), span_extreme(right, first, last, -1.0))
+        before, within = np.empty(self.rows), np.empty(self.rows)
+        span_extreme(left, np.arange(self.rows), np.minimum(first, ends) - 1, 1.0, before)
+        span_extreme(right, first, last, -1.0, within)
+        return np.minimum(np.minimum(later, before), within)
 
     def reach(self, node: Window | Until, row: int, *, is_past: bool) -> range:
         """The rows of the node's window around `row` of a batch of one trace, nearest first."""

@@ -61,7 +61,7 @@ class Farm:
 
 
 def _call(function: Callable[..., Any], given: Sequence[Any], options: dict[str, Any]) -> Any:
-    # What Ray hands over can't be written to, and the kernels are compiled for arrays that can.
+    # What Ray hands over can't be written to.
     return function(*copy.deepcopy(given), **copy.deepcopy(options))
 
 

@@ -1,32 +1,35 @@
-"""Compiled Kaplan-Meier passes over resampled episodes.
+"""Kaplan-Meier passes over resampled episodes.
 
 Operations of a cell are sorted once by time, events before censorings at a tie. A resample is a weight an episode; one
 pass over the sorted operations gives the curve: tied events are taken one after another, which telescopes to the tied
-factor. Where it pays, LANES resamples go through a pass together, so that the processor's vector units divide for all
-of them at once. Ghosts (T = infinity) never leave the risk set, so they are only in its first size. Every resample has
-its own counter-based random stream, so that results do not depend on how resamples are spread over threads.
+factor. Ghosts (T = infinity) never leave the risk set, so they are only in its first size. Every resample has its own
+counter-based random stream, so that results do not depend on how resamples are spread over threads.
+
+Here a block of resamples is one array (operations, resamples), in C a pass has a few lanes; the arithmetic is the same
+step by step, divisions shared by two lanes included, so that both give the same bits.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.stats.compiled import njit
+from robotrials.stats.compiled import in_c
 
 F8 = NDArray[np.float64]
 I4 = NDArray[np.int32]
 I8 = NDArray[np.int64]
 U1 = NDArray[np.uint8]
-U4 = NDArray[np.uint32]
+U8 = NDArray[np.uint64]
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 MIX_A = np.uint64(0xBF58476D1CE4E5B9)
 MIX_B = np.uint64(0x94D049BB133111EB)
 LOW32 = np.uint64(0xFFFFFFFF)
-S27, S30, S31, S32 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(32)
+S27, S30, S31, S32, S63 = (np.uint64(shift) for shift in (27, 30, 31, 32, 63))
 
 END_OF_TIE = 2
 
@@ -34,504 +37,280 @@ POOLED_BOOTSTRAP, PERMUTATION, PAIRED_SWAP = 0, 1, 2
 N_SCALARS = 4  # RMST(tau), F(tau), integral of t dF up to tau, F at the last finite time
 SLACK = 1e-12
 LANES = 16
+BLOCK = 1 << 20  # numbers in an array of (operations, resamples)
 
 
-@njit(nogil=True)
-def _mixed(state: Any) -> Any:
+def _mixed(state: U8) -> U8:
     """Splitmix64's output function."""
     z = (state ^ (state >> S30)) * MIX_A
     z = (z ^ (z >> S27)) * MIX_B
     return z ^ (z >> S31)
 
 
-@njit(nogil=True)
-def _stream(seed: Any, index: Any) -> Any:
-    """The start of stream `index`: two rounds of mixing keep neighbouring streams apart."""
-    return _mixed(_mixed(seed + np.uint64(index) * GOLDEN) + GOLDEN)
+def _streams(seed: Any, first: int, count: int) -> U8:
+    """The starts of streams `first`, `first + 1`, ...: two rounds of mixing keep neighbouring streams apart."""
+    start = np.arange(count, dtype=np.uint64)
+    start += np.uint64(first % 2**64)
+    start *= GOLDEN
+    start += np.uint64(int(seed) % 2**64)
+    return _mixed(_mixed(start) + GOLDEN)
 
 
-@njit(nogil=True)
-def _draw_episodes(state: Any, n_draws: int, weight: I4) -> Any:
-    """Add `n_draws` draws with replacement from len(weight) episodes; gives the stream's new state."""
-    size = np.uint64(len(weight))
-    left = n_draws
-    while left > 0:
-        state += GOLDEN
-        z = _mixed(state)
-        weight[((z & LOW32) * size) >> S32] += 1
-        if left > 1:
-            weight[((z >> S32) * size) >> S32] += 1
-        left -= 2
-    return state
+def _numbers(starts: U8, first: int, count: int) -> U8:
+    """(streams, count) numbers of each stream, from its number `first` on."""
+    return _mixed(starts[:, None] + np.arange(first + 1, first + 1 + count, dtype=np.uint64) * GOLDEN)
 
 
-@njit(nogil=True)
-def _clear(weight: F8, risk: F8) -> None:
-    # Loops, because a slice assignment takes the compiler seconds.
-    for e in range(weight.shape[0]):
-        for k in range(weight.shape[1]):
-            weight[e, k] = 0.0
-    for k in range(len(risk)):
-        risk[k] = 0.0
+def _picks(numbers: U8, size: int, count: int) -> I8:
+    """`count` places in 0..size - 1 from each row, two from each number."""
+    picks = np.empty((len(numbers), 2 * numbers.shape[1]), dtype=np.int64)
+    picks[:, 0::2] = ((numbers & LOW32) * np.uint64(size)) >> S32
+    picks[:, 1::2] = ((numbers >> S32) * np.uint64(size)) >> S32
+    return picks[:, :count]
 
 
-@njit(nogil=True)
+def draw_episodes(seed: Any, first: int, count: int, n_episodes: int) -> I8:
+    """(count, n_episodes) draws with replacement: row r is what stream `first + r` picks."""
+    return _picks(_numbers(_streams(seed, first, count), 0, -(-n_episodes // 2)), n_episodes, n_episodes)
+
+
+def _counted(places: I8, size: int) -> F8:
+    """(size, rows): how often each row of `places` has each place."""
+    rows = len(places)
+    flat = places + np.arange(rows)[:, None] * size
+    return np.bincount(flat.ravel(), minlength=rows * size).reshape(rows, size).T.astype(np.float64)
+
+
+def _blocks(rows: int, steps: int, whole: int) -> Iterator[slice]:
+    """Rows in blocks that fit into memory, each but the last a multiple of `whole`."""
+    size = max(1, BLOCK // max(steps, 1) // whole) * whole
+    for first in range(0, rows, size):
+        yield slice(first, min(first + size, rows))
+
+
+def _before(weights: F8) -> F8:
+    """Along operations, the sum of all weights before each."""
+    return np.cumsum(weights, axis=0) - weights
+
+
+def _from_one(factors: F8) -> F8:
+    """(n + 1, rows): 1 before the first operation, then the running product."""
+    return np.concatenate([np.ones((1, factors.shape[1])), np.cumprod(factors, axis=0)])
+
+
+@in_c
 def curve_scalars(
     times: F8, cluster: I4, event: U1, sizes: I4, weight: I4, inverse: F8, tau: float, levels: F8, out: F8
 ) -> None:
     """One weighted curve's N_SCALARS, then the quantile at each of `levels` (NaN where it is not reached)."""
-    at_risk = 0
-    for e in range(len(sizes)):
-        at_risk += weight[e] * sizes[e]
-    survival, area, first_moment, before = 1.0, 0.0, 0.0, 0.0
-    at_tau, reached = -1.0, 0
-    for k in range(len(levels)):
-        out[N_SCALARS + k] = np.nan
-    for i in range(len(times)):
-        w = weight[cluster[i]]
-        if w == 0:
-            continue
-        t = times[i]
-        if at_tau < 0.0 and t > tau:
-            area += survival * (tau - before)
-            at_tau = survival
-        if event[i]:
-            if at_tau < 0.0:
-                area += survival * (t - before)
-                before = t
-            after = survival * (1.0 - w * inverse[at_risk])
-            if at_tau < 0.0:
-                first_moment += t * (survival - after)
-            survival = after
-            while reached < len(levels) and 1.0 - survival >= levels[reached] - SLACK:
-                out[N_SCALARS + reached] = t
-                reached += 1
-        at_risk -= w
-    if at_tau < 0.0:
-        area += survival * (tau - before)
-        at_tau = survival
-    out[0], out[1], out[2], out[3] = area, 1.0 - at_tau, first_moment, 1.0 - survival
+    weights = weight[cluster].astype(np.int64)
+    is_event = (event > 0) & (weights > 0)
+    at_risk = int(weight.astype(np.int64) @ sizes.astype(np.int64)) - (np.cumsum(weights) - weights)
+    t, factor = times[is_event], 1.0 - weights[is_event] * inverse[at_risk[is_event]]
+    survival = np.concatenate([[1.0], np.cumprod(factor)])
+    n = int(np.searchsorted(t, tau, side='right'))
+    before = np.concatenate([[0.0], t[:n]])
+    area = np.cumsum(np.concatenate([survival[:n] * np.diff(before), [survival[n] * (tau - before[-1])]]))[-1]
+    moment = np.cumsum(np.concatenate([[0.0], t[:n] * (survival[:n] - survival[1 : n + 1])]))[-1]
+    out[:N_SCALARS] = area, 1.0 - survival[n], moment, 1.0 - survival[-1]
+    for k, level in enumerate(levels):
+        reached = 1.0 - survival[1:] >= level - SLACK
+        out[N_SCALARS + k] = t[np.argmax(reached)] if reached.any() else np.nan
 
 
-@njit(nogil=True, error_model='numpy')
-def _scalar_lanes(
-    gaps: F8, n_to_tau: int, last_gap: float, tau: float, cluster: U4, event: U1, weight: F8, at_risk: F8, out: F8
-) -> None:
-    """N_SCALARS of 2 LANES weighted curves; gaps are the times between operations, last_gap that from the last to tau.
-
-    One division serves two lanes: 1/(n m).
-    """
-    survival, area = np.ones(2 * LANES), np.zeros(2 * LANES)
-    for i in range(len(gaps)):
-        w, gap = weight[cluster[i]], gaps[i]
-        if i == n_to_tau:
-            _keep_at_tau(survival, area, last_gap, tau, out)
-        if event[i]:
-            for k in range(LANES):
-                n, m = max(at_risk[k], 1.0), max(at_risk[k + LANES], 1.0)
-                inverse = 1.0 / (n * m)
-                area[k] += survival[k] * gap
-                area[k + LANES] += survival[k + LANES] * gap
-                survival[k] *= 1.0 - w[k] * m * inverse
-                survival[k + LANES] *= 1.0 - w[k + LANES] * n * inverse
-                at_risk[k] -= w[k]
-                at_risk[k + LANES] -= w[k + LANES]
-        else:
-            for k in range(2 * LANES):
-                area[k] += survival[k] * gap
-                at_risk[k] -= w[k]
-    if n_to_tau == len(gaps):
-        _keep_at_tau(survival, area, last_gap, tau, out)
-    for k in range(2 * LANES):
-        out[k, 3] = 1.0 - survival[k]
-
-
-@njit(nogil=True)
-def _keep_at_tau(survival: F8, area: F8, last_gap: float, tau: float, out: F8) -> None:
-    for k in range(len(survival)):
-        mean = area[k] + survival[k] * last_gap
-        # Integrating by parts: the integral of t dF up to tau is RMST less tau times what is left; 0 without a success.
-        moment = mean - tau * survival[k] if survival[k] < 1.0 else 0.0
-        out[k, 0], out[k, 1], out[k, 2] = mean, 1.0 - survival[k], moment
-
-
-@njit(nogil=True)
+@in_c
 def bootstrap_scalars(
     times: F8, cluster: I4, event: U1, sizes: I4, inverse: F8, tau: float, levels: F8, seed: Any, start: int, out: F8
 ) -> None:
     """Rows `start`, `start + 1`, ... of an episode bootstrap; `out` is (rows, N_SCALARS + levels)."""
     if len(levels) == 0:
-        _bootstrap_lanes(times, cluster, event, sizes, tau, seed, start, out)
+        for part in _blocks(len(out), len(times) + len(sizes), 2 * LANES):
+            _bootstrap_block(times, cluster, event, sizes, tau, seed, start + part.start, out[part])
         return
-    weight = np.zeros(len(sizes), dtype=np.int32)
-    for row in range(out.shape[0]):
-        for e in range(len(sizes)):
-            weight[e] = 0
-        _draw_episodes(_stream(seed, start + row), len(sizes), weight)
-        curve_scalars(times, cluster, event, sizes, weight, inverse, tau, levels, out[row])
+    for row in range(len(out)):
+        weight = np.bincount(draw_episodes(seed, start + row, 1, len(sizes))[0], minlength=len(sizes))
+        curve_scalars(
+            times, cluster, event, sizes, weight.astype(np.int32), inverse, tau, levels, out[row]
+        )  # fmt: skip
 
 
-@njit(nogil=True)
-def _bootstrap_lanes(times: F8, cluster: I4, event: U1, sizes: I4, tau: float, seed: Any, start: int, out: F8) -> None:
-    place = cluster.astype(np.uint32)
-    gaps, n_to_tau, before = np.empty(len(times)), 0, 0.0
-    for i in range(len(times)):
-        gaps[i] = times[i] - before
-        before = times[i]
-        if times[i] <= tau:
-            n_to_tau += 1
-    last_gap = tau - times[n_to_tau - 1] if n_to_tau > 0 else tau
-    weight, at_risk = np.empty((len(sizes), 2 * LANES)), np.empty(2 * LANES)
-    kept = np.empty((2 * LANES, N_SCALARS))
-    for first in range(0, out.shape[0], 2 * LANES):
-        lanes = min(2 * LANES, out.shape[0] - first)
-        _clear(weight, at_risk)
-        for k in range(lanes):
-            at_risk[k] = _draw_lane(_stream(seed, start + first + k), sizes, weight, k)
-        _scalar_lanes(gaps, n_to_tau, last_gap, tau, place, event, weight, at_risk, kept)
-        for k in range(lanes):
-            for c in range(N_SCALARS):
-                out[first + k, c] = kept[k, c]
+def _bootstrap_block(times: F8, cluster: I4, event: U1, sizes: I4, tau: float, seed: Any, start: int, out: F8) -> None:
+    rows = len(out)
+    lanes = -(-rows // (2 * LANES)) * 2 * LANES
+    picks = draw_episodes(seed, start, rows, len(sizes))
+    weight, risk = np.zeros((len(sizes), lanes)), np.zeros(lanes)
+    weight[:, :rows], risk[:rows] = _counted(picks, len(sizes)), sizes[picks].sum(axis=1)
+    w = weight[cluster]
+    at_risk = np.maximum(risk - _before(w), 1.0)
+    # A lane shares its division with the one LANES away.
+    partner = at_risk[:, np.arange(lanes) ^ LANES]
+    factor = np.where(event[:, None] > 0, 1.0 - w * partner * (1.0 / (at_risk * partner)), 1.0)
+    survival = _from_one(factor)[:, :rows]
+    n = int(np.searchsorted(times, tau, side='right'))
+    gaps = np.diff(np.concatenate([[0.0], times[:n]]))
+    area = np.cumsum(survival[:n] * gaps[:, None], axis=0)[-1] if n else np.zeros(rows)
+    at_tau = survival[n]
+    mean = area + at_tau * (tau - times[n - 1] if n else tau)
+    out[:, 0], out[:, 1], out[:, 3] = mean, 1.0 - at_tau, 1.0 - survival[-1]
+    # Integrating by parts: the integral of t dF up to tau is RMST less tau times what is left; 0 without a success.
+    out[:, 2] = np.where(at_tau < 1.0, mean - tau * at_tau, 0.0)
 
 
-@njit(nogil=True)
-def _draw_lane(state: Any, sizes: I4, weight: F8, lane: int) -> int:
-    """As many draws with replacement as there are episodes, the same as _draw_episodes makes; gives the risk set."""
-    size, left, at_risk = np.uint64(len(sizes)), len(sizes), 0
-    while left > 0:
-        state += GOLDEN
-        z = _mixed(state)
-        pick = ((z & LOW32) * size) >> S32
-        weight[pick, lane] += 1.0
-        at_risk += sizes[pick]
-        if left > 1:
-            pick = ((z >> S32) * size) >> S32
-            weight[pick, lane] += 1.0
-            at_risk += sizes[pick]
-        left -= 2
-    return at_risk
+def _curves(cluster: I4, event: U1, sizes: I4, seed: Any, first: int, rows: int) -> tuple[F8, F8]:
+    """(n + 1, rows) of resampled curves, before each operation and after all: 1 - F, and how many are at risk."""
+    picks = draw_episodes(seed, first, rows, len(sizes))
+    w = _counted(picks, len(sizes))[cluster]
+    whole = sizes[picks].sum(axis=1)
+    at_risk = np.concatenate([whole[None], whole - np.cumsum(w, axis=0)])
+    return _from_one(1.0 - event[:, None] * w / np.maximum(at_risk[:-1], 1.0)), at_risk
 
 
-@njit(nogil=True)
+@in_c
 def bootstrap_curves(times: F8, cluster: I4, event: U1, sizes: I4, grid: F8, seed: Any, start: int, out: F8) -> None:
     """F at each time of the sorted `grid`, one row a resample."""
-    place = cluster.astype(np.uint32)
-    weight, at_risk = np.empty((len(sizes), LANES)), np.empty(LANES)
-    for first in range(0, out.shape[0], LANES):
-        rows = out[first : first + LANES]
-        _clear(weight, at_risk)
-        for k in range(len(rows)):
-            at_risk[k] = _draw_lane(_stream(seed, start + first + k), sizes, weight, k)
-        survival, c = np.ones(LANES), 0
-        for i in range(len(times)):
-            while c < len(grid) and grid[c] < times[i]:
-                _keep_chance(survival, c, rows)
-                c += 1
-            _step_lanes(weight[place[i]], event[i], at_risk, survival)
-        for rest in range(c, len(grid)):
-            _keep_chance(survival, rest, rows)
+    places = np.searchsorted(times, grid, side='right')
+    for part in _blocks(len(out), len(times) + len(sizes), LANES):
+        survival, _ = _curves(cluster, event, sizes, seed, start + part.start, part.stop - part.start)
+        out[part] = 1.0 - survival[places].T
 
 
-@njit(nogil=True, error_model='numpy')
-def _step_lanes(w: F8, event: int, at_risk: F8, survival: F8) -> None:
-    for k in range(LANES):
-        # A curve whose last one at risk succeeds is exactly 0.
-        survival[k] *= 1.0 - event * w[k] / max(at_risk[k], 1.0)
-        at_risk[k] -= w[k]
-
-
-@njit(nogil=True)
-def _keep_chance(survival: F8, column: int, rows: F8) -> None:
-    for k in range(len(rows)):
-        rows[k, column] = 1.0 - survival[k]
-
-
-@njit(nogil=True)
+@in_c
 def bootstrap_jumps(cluster: I4, event: U1, sizes: I4, where: I8, share: float, seed: Any, start: int, out: F8) -> None:
     """Add `share` of the resampled curve's jump at operation i to out[row, where[i]], one row a resample."""
-    place = cluster.astype(np.uint32)
-    weight, at_risk = np.empty((len(sizes), LANES)), np.empty(LANES)
-    before = np.empty(LANES)
-    for first in range(0, out.shape[0], LANES):
-        rows = out[first : first + LANES]
-        _clear(weight, at_risk)
-        for k in range(len(rows)):
-            at_risk[k] = _draw_lane(_stream(seed, start + first + k), sizes, weight, k)
-        survival = np.ones(LANES)
-        for i in range(len(place)):
-            if where[i] >= out.shape[1]:
-                break
-            for k in range(LANES):
-                before[k] = survival[k]
-            _step_lanes(weight[place[i]], event[i], at_risk, survival)
-            if event[i]:
-                for k in range(len(rows)):
-                    rows[k, where[i]] += (before[k] - survival[k]) * share
+    taken = (event > 0) & (where < out.shape[1])
+    for part in _blocks(len(out), len(where) + len(sizes), LANES):
+        survival, _ = _curves(cluster, event, sizes, seed, start + part.start, part.stop - part.start)
+        np.add.at(out[part].T, where[taken], (survival[:-1][taken] - survival[1:][taken]) * share)
 
 
-@njit(nogil=True)
+@in_c
 def bootstrap_auc(
     rank: I4, cluster: I4, event: U1, sizes: I4, n_a: int, seed_a: Any, seed_b: Any, start: int, out: F8
 ) -> None:
-    """Resample both cells: episodes 0..n_a - 1 are a's, the rest b's; each has the stream its own seed gives."""
-    place = cluster.astype(np.uint32)
-    weight = np.empty((len(sizes), LANES))
-    risk_a, risk_b, kept = np.empty(LANES), np.empty(LANES), np.empty(LANES)
-    for first in range(0, len(out), LANES):
-        lanes = min(LANES, len(out) - first)
-        _clear(weight, risk_a)
-        _clear(weight, risk_b)
-        for k in range(lanes):
-            risk_a[k] = _draw_lane(_stream(seed_a, start + first + k), sizes[:n_a], weight[:n_a], k)
-            risk_b[k] = _draw_lane(_stream(seed_b, start + first + k), sizes[n_a:], weight[n_a:], k)
-        _auc_lanes(rank, place, event, n_a, weight, risk_a, risk_b, kept)
-        for k in range(lanes):
-            out[first + k] = kept[k]
+    """Resample both cells: episodes 0..n_a - 1 are a's, the rest b's; each has the stream its own seed gives.
 
-
-@njit(nogil=True)
-def _auc_lanes(rank: I4, place: U4, event: U1, n_a: int, weight: F8, risk_a: F8, risk_b: F8, out: F8) -> None:
-    """P(Ta < Tb) + P(Ta = Tb)/2 of LANES pairs of weighted curves, over one merged, sorted list of operations.
-
-    Mass that is left at the end, or from where one risk set is empty with its curve short of 1, counts as tied: such a
-    pair is no longer open.
+    Each number is P(Ta < Tb) + P(Ta = Tb)/2. Mass that is left at the end, or from where one risk set is empty with its
+    curve short of 1, counts as tied: such a pair is no longer open.
     """
-    sa, sb, before_a, before_b = np.ones(LANES), np.ones(LANES), np.ones(LANES), np.ones(LANES)
-    is_open, tied = np.ones(LANES), np.zeros(LANES)
-    for k in range(LANES):
-        out[k] = 0.0
-    for i in range(len(place)):
-        if place[i] < n_a:
-            _step_lanes(weight[place[i]], event[i], risk_a, sa)
-        else:
-            _step_lanes(weight[place[i]], event[i], risk_b, sb)
-        if i + 1 < len(place) and rank[i + 1] == rank[i]:
-            continue
-        for k in range(LANES):
-            out[k] += is_open[k] * (before_a[k] - sa[k]) * (before_b[k] + sb[k])
-        for k in range(LANES):
-            before_a[k], before_b[k] = sa[k], sb[k]
-        n_empty = 0
-        for k in range(LANES):
-            n_empty += (risk_a[k] < 0.5) | (risk_b[k] < 0.5)
-        if n_empty:
-            for k in range(LANES):
-                if is_open[k] and ((risk_a[k] < 0.5 and sa[k] > SLACK) or (risk_b[k] < 0.5 and sb[k] > SLACK)):
-                    is_open[k], tied[k] = 0.0, sa[k] * sb[k]
-    for k in range(LANES):
-        out[k] = 0.5 * (out[k] + tied[k] + is_open[k] * sa[k] * sb[k])
+    is_a = cluster < n_a
+    ends = np.flatnonzero(np.append(rank[1:] != rank[:-1], True)) if len(rank) else np.empty(0, dtype=np.int64)
+    for part in _blocks(len(out), len(rank) + len(sizes), LANES):
+        rows = part.stop - part.start
+        curves, is_lost = [], []
+        for own, seed, own_sizes, shift in ((is_a, seed_a, sizes[:n_a], 0), (~is_a, seed_b, sizes[n_a:], n_a)):
+            survival, at_risk = _curves(cluster[own] - shift, event[own], own_sizes, seed, start + part.start, rows)
+            # How many of its own operations are over when each instant ends.
+            over = np.cumsum(own)[ends]
+            curves.append(survival[over])
+            is_lost.append((at_risk[over] < 0.5) & (survival[over] > SLACK))
+        first = np.ones((1, rows))
+        (sa, sb), (before_a, before_b) = curves, (np.concatenate([first, c])[:-1] for c in curves)
+        lost = is_lost[0] | is_lost[1]
+        # An instant counts as long as no earlier one lost a curve.
+        is_open: NDArray[np.bool_] = np.cumsum(lost, axis=0) - lost == 0
+        parts = np.where(is_open, (before_a - sa) * (before_b + sb), 0.0)
+        total = np.cumsum(parts, axis=0)[-1] if len(ends) else np.zeros(rows)
+        closing = np.where(lost.any(axis=0), np.argmax(lost, axis=0), len(ends) - 1) if len(ends) else None
+        rest = np.ones(rows) if closing is None else (sa * sb)[closing, np.arange(rows)]
+        out[part] = 0.5 * (total + rest)
 
 
-@njit(nogil=True, error_model='numpy')
-def _ks_lanes(n_ops: int, place: U4, mark: U1, weight: F8, at_risk: F8, survival: F8, largest: F8) -> None:
-    """Largest |Fa - Fb| of LANES pairs of weighted curves; lane k has arm a in column k and arm b in k + LANES.
+class _Arrangement:
+    """One stratum of one trial: its distinct episodes numbered from 0, and their operations in time order."""
 
-    One division serves both arms: 1/(na nb).
-    """
-    for k in range(LANES):
-        survival[k] = survival[k + LANES] = 1.0
-        largest[k] = 0.0
-    for i in range(n_ops):
-        w = weight[place[i]]
-        if mark[i]:
-            is_end = 1.0 if mark[i] == END_OF_TIE else 0.0
-            for k in range(LANES):
-                na, nb = max(at_risk[k], 1.0), max(at_risk[k + LANES], 1.0)
-                inverse = 1.0 / (na * nb)
-                sa = survival[k] * (1.0 - w[k] * nb * inverse)
-                sb = survival[k + LANES] * (1.0 - w[k + LANES] * na * inverse)
-                survival[k], survival[k + LANES] = sa, sb
-                at_risk[k] -= w[k]
-                at_risk[k + LANES] -= w[k + LANES]
-                largest[k] = max(largest[k], abs(sa - sb) * is_end)
-        else:
-            for k in range(2 * LANES):
-                at_risk[k] -= w[k]
+    def __init__(self, units: I4, sizes: I4, n_a: int, rank: I4, cluster: I4, event: U1) -> None:
+        episodes, place = np.unique(units, return_inverse=True)
+        self.n_local = len(episodes)
+        self.unit_local, self.unit_size, self.n_a = place.ravel(), sizes[units].astype(np.float64), n_a
+        local = np.full(len(sizes), -1)
+        local[episodes] = np.arange(len(episodes))
+        self.ops = np.flatnonzero(local[cluster] >= 0) if len(cluster) else np.empty(0, dtype=np.int64)
+        self.place = local[cluster[self.ops]]
+        self.is_event = event[self.ops] > 0
+        own_rank = rank[self.ops][self.is_event]
+        self.is_end = np.zeros(len(self.ops), dtype=np.bool_)
+        self.is_end[self.is_event] = np.append(own_rank[1:] != own_rank[:-1], True) if len(own_rank) else False
+
+    def given(self) -> tuple[I8, I8]:
+        """The units of both arms as recorded, as one row."""
+        n = len(self.unit_local)
+        return np.arange(self.n_a)[None], np.arange(self.n_a, n)[None]
+
+    def drawn(self, method: int, seed: Any, first: int, rows: int) -> tuple[I8, I8]:
+        """(rows, units) of both arms under the null, whose streams are numbered from `first`."""
+        n, n_a, starts = len(self.unit_local), self.n_a, _streams(seed, first, rows)
+        if method == POOLED_BOOTSTRAP:
+            # Both arms drawn with replacement from all units; two draws from each random number.
+            half = -(-n_a // 2)
+            of_b = _numbers(starts, half, -(-(n - n_a) // 2))
+            return _picks(_numbers(starts, 0, half), n, n_a), _picks(of_b, n, n - n_a)
+        numbers = _numbers(starts, 0, n_a)
+        if method == PERMUTATION:
+            # The units dealt to the arms without replacement (a partial Fisher-Yates shuffle).
+            order, row = np.tile(np.arange(n), (rows, 1)), np.arange(rows)
+            for u in range(n_a):
+                swap = u + (((numbers[:, u] & LOW32) * np.uint64(n - u)) >> S32).astype(np.int64)
+                order[row, u], order[row, swap] = order[row, swap], order[row, u]
+            return order[:, :n_a], order[:, n_a:]
+        # Unit u of arm a is paired with unit u of arm b; a fair coin swaps each pair.
+        flip, own = (numbers >> S63) > 0, np.arange(n_a)
+        return np.where(flip, own + n_a, own), np.where(flip, own, own + n_a)
+
+    def curves(self, arms: tuple[I8, I8]) -> tuple[F8, F8]:
+        """(n + 1, rows) 1 - F of both arms before each operation and after all; one division serves both."""
+        (wa, na), (wb, nb) = (self._weighed(arm) for arm in arms)
+        inverse, event = 1.0 / (na * nb), self.is_event[:, None]
+        return (
+            _from_one(np.where(event, 1.0 - wa * nb * inverse, 1.0)),
+            _from_one(np.where(event, 1.0 - wb * na * inverse, 1.0)),
+        )
+
+    def _weighed(self, arm: I8) -> tuple[F8, F8]:
+        w = _counted(self.unit_local[arm], self.n_local)[self.place]
+        return w, np.maximum(self.unit_size[arm].sum(axis=1) - _before(w), 1.0)
 
 
-@njit(nogil=True, error_model='numpy')
-def _contrast_lanes(
-    n_ops: int, times: F8, place: U4, mark: U1, weight: F8, at_risk: F8, survival: F8, tau: float, thresholds: F8,
-    out: F8,
+def _trials(
+    rank: I4, cluster: I4, event: U1, op_offsets: I8, sizes: I4, episode_offsets: I8, units: I4, unit_offsets: I8,
+    n_a: I8, method: int, seed: Any, first_trial: int, first_resample: int, times: F8 | None, tau: float,
+    thresholds: F8, observed: F8, null: F8,
 ) -> None:  # fmt: skip
-    """Set rows of `out`: sup|Fa - Fb| up to tau, RMST_a - RMST_b at tau, then Fa - Fb at each sorted threshold.
-
-    Lanes are those of _ks_lanes, each a column of out (contrasts, LANES).
-    """
-    for k in range(LANES):
-        survival[k] = survival[k + LANES] = 1.0
-        out[0, k] = out[1, k] = 0.0
-    before, c = 0.0, 2
-    for i in range(n_ops):
-        t, w = times[i], weight[place[i]]
-        while c < 2 + len(thresholds) and thresholds[c - 2] < t:
-            _keep_difference(survival, out[c])
-            c += 1
-        if mark[i]:
-            gap = max(min(t, tau) - before, 0.0)
-            before += gap
-            counts = 1.0 if mark[i] == END_OF_TIE and t <= tau else 0.0
-            for k in range(LANES):
-                na, nb = max(at_risk[k], 1.0), max(at_risk[k + LANES], 1.0)
-                inverse = 1.0 / (na * nb)
-                out[1, k] += (survival[k] - survival[k + LANES]) * gap
-                sa = survival[k] * (1.0 - w[k] * nb * inverse)
-                sb = survival[k + LANES] * (1.0 - w[k + LANES] * na * inverse)
-                survival[k], survival[k + LANES] = sa, sb
-                out[0, k] = max(out[0, k], abs(sa - sb) * counts)
-        for k in range(2 * LANES):
-            at_risk[k] -= w[k]
-    for rest in range(c, 2 + len(thresholds)):
-        _keep_difference(survival, out[rest])
-    for k in range(LANES):
-        out[1, k] += (survival[k] - survival[k + LANES]) * max(tau - before, 0.0)
+    """Either kind of trials; `observed` is (trials, strata, contrasts) and `null` (trials, resamples, contrasts)."""
+    strata = len(n_a)
+    null[:] = 0.0
+    for trial in range(len(units)):
+        for s in range(strata):
+            ops = slice(op_offsets[s], op_offsets[s + 1])
+            own = _Arrangement(
+                units[trial, unit_offsets[s] : unit_offsets[s + 1]], sizes[episode_offsets[s] : episode_offsets[s + 1]],
+                int(n_a[s]), rank[ops], cluster[ops], event[ops],
+            )  # fmt: skip
+            own_times = None if times is None else times[ops][own.ops]
+            observed[trial, s] = _contrasts(own, own.given(), own_times, tau, thresholds)[0]
+            base = (((first_trial + trial) * strata + s) << 32) + first_resample
+            for part in _blocks(null.shape[1], len(own.ops) + len(own.unit_local), LANES):
+                arms = own.drawn(method, seed, base + part.start, part.stop - part.start)
+                null[trial, part] += _contrasts(own, arms, own_times, tau, thresholds) / strata
 
 
-@njit(nogil=True)
-def _keep_difference(survival: F8, row: F8) -> None:
-    for k in range(LANES):
-        row[k] = survival[k + LANES] - survival[k]
+def _contrasts(own: _Arrangement, arms: tuple[I8, I8], times: F8 | None, tau: float, thresholds: F8) -> F8:
+    """(rows, contrasts): sup|Fa - Fb|; with times that up to tau, RMST_a - RMST_b, and Fa - Fb at each threshold."""
+    sa, sb = own.curves(arms)
+    counts = own.is_end if times is None else own.is_end & (times <= tau)
+    sup: F8 = np.abs(sa[1:][counts] - sb[1:][counts]).max(axis=0, initial=0.0)
+    if times is None:
+        return sup[:, None]
+    gaps, before = [], 0.0
+    for t in times[own.is_event].tolist():
+        gaps.append(max(min(t, tau) - before, 0.0))
+        before += gaps[-1]
+    pieces = (sa[:-1] - sb[:-1])[own.is_event] * np.array(gaps)[:, None]
+    area = np.cumsum(pieces, axis=0)[-1] if gaps else np.zeros(len(sup))
+    places = np.searchsorted(times, thresholds, side='right')
+    return np.column_stack([sup, area + (sa[-1] - sb[-1]) * max(tau - before, 0.0), (sb[places] - sa[places]).T])
 
 
-@njit(nogil=True)
-def _select(
-    lo: int, hi: int, rank: I4, cluster: I4, event: U1, local: I4, op_out: I4, place_out: U4, mark_out: U1
-) -> int:
-    """Copy the operations lo..hi - 1 of chosen episodes (local >= 0), marking events and the last event of a tie."""
-    n = 0
-    for i in range(lo, hi):
-        if local[cluster[i]] >= 0:
-            op_out[n], place_out[n], mark_out[n] = i, local[cluster[i]], event[i]
-            n += 1
-    later = -1
-    for k in range(n - 1, -1, -1):
-        if mark_out[k]:
-            r = rank[op_out[k]]
-            if r != later:
-                mark_out[k] = END_OF_TIE
-            later = r
-    return n
-
-
-@njit(nogil=True)
-def _renumber(units: I4, local: I4, sizes: I4, unit_local: U4, unit_size: I4) -> int:
-    """Number the distinct episodes among `units` from 0; fills `local` (-1 elsewhere) and each unit's own."""
-    for e in range(len(local)):
-        local[e] = -1
-    n = 0
-    for u in range(len(units)):
-        e = units[u]
-        if local[e] < 0:
-            local[e] = n
-            n += 1
-        unit_local[u], unit_size[u] = local[e], sizes[e]
-    return n
-
-
-@njit(nogil=True)
-def _weigh_as_given(unit_local: U4, unit_size: I4, n_a: int, weight: F8, risk: F8) -> None:
-    """Weights of the arrangement itself, in lane 0: the first `n_a` units are arm a, the rest arm b."""
-    _clear(weight, risk)
-    b = weight.shape[1] // 2
-    for u in range(len(unit_local)):
-        arm = 0 if u < n_a else b
-        weight[unit_local[u], arm] += 1.0
-        risk[arm] += unit_size[u]
-
-
-@njit(nogil=True)
-def _weigh_pooled(
-    seed: Any, first: Any, lanes: int, unit_local: U4, unit_size: I4, n_a: int, weight: F8, risk: F8
-) -> None:
-    """Both arms drawn with replacement from all units, in their own sizes; two draws from each random number."""
-    n, b = np.uint64(len(unit_local)), weight.shape[1] // 2
-    for lane in range(lanes):
-        state = _stream(seed, first + np.uint64(lane))
-        for arm in range(2):
-            column = np.uint64(lane + arm * b)
-            left = n_a if arm == 0 else len(unit_local) - n_a
-            at_risk = 0
-            while left > 0:
-                state += GOLDEN
-                z = _mixed(state)
-                pick = ((z & LOW32) * n) >> S32
-                weight[unit_local[pick], column] += 1.0
-                at_risk += unit_size[pick]
-                if left > 1:
-                    pick = ((z >> S32) * n) >> S32
-                    weight[unit_local[pick], column] += 1.0
-                    at_risk += unit_size[pick]
-                left -= 2
-            risk[column] = at_risk
-
-
-@njit(nogil=True)
-def _weigh_permuted(
-    seed: Any, first: Any, lanes: int, unit_local: U4, unit_size: I4, n_a: int, weight: F8, risk: F8, order: U4
-) -> None:
-    """The units dealt to the arms without replacement, in their own sizes (a partial Fisher-Yates shuffle)."""
-    n, b = len(unit_local), weight.shape[1] // 2
-    for lane in range(lanes):
-        state = _stream(seed, first + np.uint64(lane))
-        risk_a, risk_b = 0, 0
-        for u in range(n):
-            order[u] = u
-        for u in range(n_a):
-            state += GOLDEN
-            swap = np.uint64(u) + (((_mixed(state) & LOW32) * np.uint64(n - u)) >> S32)
-            pick = order[swap]
-            order[swap] = order[u]
-            weight[unit_local[pick], lane] += 1.0
-            risk_a += unit_size[pick]
-        for u in range(n_a, n):
-            pick = order[u]
-            weight[unit_local[pick], lane + b] += 1.0
-            risk_b += unit_size[pick]
-        risk[lane], risk[lane + b] = risk_a, risk_b
-
-
-@njit(nogil=True)
-def _weigh_swapped(
-    seed: Any, first: Any, lanes: int, unit_local: U4, unit_size: I4, n_a: int, weight: F8, risk: F8
-) -> None:
-    """Unit u of arm a is paired with unit u of arm b; a fair coin swaps each pair."""
-    b = weight.shape[1] // 2
-    for lane in range(lanes):
-        state = _stream(seed, first + np.uint64(lane))
-        for u in range(n_a):
-            state += GOLDEN
-            flip = np.int64(_mixed(state) >> np.uint64(63))
-            one, other = (u + n_a, u) if flip else (u, u + n_a)
-            weight[unit_local[one], lane] += 1.0
-            weight[unit_local[other], lane + b] += 1.0
-            risk[lane] += unit_size[one]
-            risk[lane + b] += unit_size[other]
-
-
-@njit(nogil=True)
-def _weigh(
-    method: int, seed: Any, first: Any, lanes: int, unit_local: U4, unit_size: I4, n_a: int, weight: F8, risk: F8,
-    order: U4,
-) -> None:  # fmt: skip
-    """Weights of `lanes` resamples, whose streams are numbered from `first`."""
-    _clear(weight, risk)
-    if method == POOLED_BOOTSTRAP:
-        _weigh_pooled(seed, first, lanes, unit_local, unit_size, n_a, weight, risk)
-    elif method == PERMUTATION:
-        _weigh_permuted(seed, first, lanes, unit_local, unit_size, n_a, weight, risk, order)
-    else:
-        _weigh_swapped(seed, first, lanes, unit_local, unit_size, n_a, weight, risk)
-
-
-@njit(nogil=True)
-def _widest(offsets: I8) -> int:
-    most = 0
-    for s in range(len(offsets) - 1):
-        most = max(most, offsets[s + 1] - offsets[s])
-    return most
-
-
-@njit(nogil=True)
+@in_c
 def macro_ks_trials(
     rank: I4, cluster: I4, event: U1, op_offsets: I8, sizes: I4, episode_offsets: I8, units: I4, unit_offsets: I8,
     n_a: I8, method: int, seed: Any, first_trial: int, first_resample: int, observed: F8, null: F8,
@@ -542,78 +321,23 @@ def macro_ks_trials(
     the first n_a[s] are arm a. `observed` (trials, strata) gets each stratum's KS, `null` (trials, resamples) the
     macro-averages under the null. Streams are numbered by trial, stratum and resample alone.
     """
-    strata = len(n_a)
-    most_ops = _widest(op_offsets)
-    most_units = _widest(unit_offsets)
-    op, place, mark = np.empty(most_ops, np.int32), np.empty(most_ops, np.uint32), np.empty(most_ops, np.uint8)
-    local = np.empty(_widest(episode_offsets), dtype=np.int32)
-    unit_local, unit_size = np.empty(most_units, np.uint32), np.empty(most_units, np.int32)
-    order = np.empty(most_units, dtype=np.uint32)
-    weight, risk = np.empty((most_units, 2 * LANES)), np.empty(2 * LANES)
-    survival, largest = np.empty(2 * LANES), np.empty(LANES)
-    for trial in range(units.shape[0]):
-        for b in range(null.shape[1]):
-            null[trial, b] = 0.0
-        for s in range(strata):
-            row = units[trial, unit_offsets[s] : unit_offsets[s + 1]]
-            own_sizes = sizes[episode_offsets[s] : episode_offsets[s + 1]]
-            ul, us = unit_local[: len(row)], unit_size[: len(row)]
-            n_local = _renumber(row, local, own_sizes, ul, us)
-            n_ops = _select(op_offsets[s], op_offsets[s + 1], rank, cluster, event, local, op, place, mark)
-            w = weight[:n_local]
-            _weigh_as_given(ul, us, n_a[s], w, risk)
-            _ks_lanes(n_ops, place, mark, w, risk, survival, largest)
-            observed[trial, s] = largest[0]
-            base = np.uint64((first_trial + trial) * strata + s) << S32
-            for first in range(0, null.shape[1], LANES):
-                lanes = min(LANES, null.shape[1] - first)
-                stream = base + np.uint64(first_resample + first)
-                _weigh(method, seed, stream, lanes, ul, us, n_a[s], w, risk, order)
-                _ks_lanes(n_ops, place, mark, w, risk, survival, largest)
-                for k in range(lanes):
-                    null[trial, first + k] += largest[k] / strata
+    _trials(
+        rank, cluster, event, op_offsets, sizes, episode_offsets, units, unit_offsets, n_a, method, seed, first_trial,
+        first_resample, None, 0.0, np.empty(0), observed[:, :, None], null[:, :, None],
+    )  # fmt: skip
 
 
-@njit(nogil=True)
+@in_c
 def contrast_trials(
     times: F8, rank: I4, cluster: I4, event: U1, op_offsets: I8, sizes: I4, episode_offsets: I8, units: I4,
     unit_offsets: I8, n_a: I8, method: int, seed: Any, first_trial: int, first_resample: int, tau: float,
     thresholds: F8, observed: F8, null: F8,
 ) -> None:  # fmt: skip
-    """As macro_ks_trials, with every contrast of _contrast_pass, macro-averaged: (trials, resamples, contrasts).
+    """As macro_ks_trials, macro-averaged for every contrast: sup|Fa - Fb| up to tau, RMST, Fa - Fb at each threshold.
 
-    `observed` is (trials, strata, contrasts); `null` is added to: it comes as zeros.
+    `observed` is (trials, strata, contrasts), `null` (trials, resamples, contrasts).
     """
-    strata = len(n_a)
-    most_ops = _widest(op_offsets)
-    most_units = _widest(unit_offsets)
-    op, place, mark = np.empty(most_ops, np.int32), np.empty(most_ops, np.uint32), np.empty(most_ops, np.uint8)
-    local = np.empty(_widest(episode_offsets), dtype=np.int32)
-    unit_local, unit_size = np.empty(most_units, np.uint32), np.empty(most_units, np.int32)
-    order = np.empty(most_units, dtype=np.uint32)
-    weight, risk = np.empty((most_units, 2 * LANES)), np.empty(2 * LANES)
-    survival, found = np.empty(2 * LANES), np.empty((null.shape[2], LANES))
-    own_times = np.empty(most_ops, dtype=np.float64)
-    for trial in range(units.shape[0]):
-        for s in range(strata):
-            row = units[trial, unit_offsets[s] : unit_offsets[s + 1]]
-            own_sizes = sizes[episode_offsets[s] : episode_offsets[s + 1]]
-            ul, us = unit_local[: len(row)], unit_size[: len(row)]
-            n_local = _renumber(row, local, own_sizes, ul, us)
-            n_ops = _select(op_offsets[s], op_offsets[s + 1], rank, cluster, event, local, op, place, mark)
-            for i in range(n_ops):
-                own_times[i] = times[op[i]]
-            w = weight[:n_local]
-            _weigh_as_given(ul, us, n_a[s], w, risk)
-            _contrast_lanes(n_ops, own_times, place, mark, w, risk, survival, tau, thresholds, found)
-            for c in range(null.shape[2]):
-                observed[trial, s, c] = found[c, 0]
-            base = np.uint64((first_trial + trial) * strata + s) << S32
-            for first in range(0, null.shape[1], LANES):
-                lanes = min(LANES, null.shape[1] - first)
-                stream = base + np.uint64(first_resample + first)
-                _weigh(method, seed, stream, lanes, ul, us, n_a[s], w, risk, order)
-                _contrast_lanes(n_ops, own_times, place, mark, w, risk, survival, tau, thresholds, found)
-                for k in range(lanes):
-                    for c in range(null.shape[2]):
-                        null[trial, first + k, c] += found[c, k] / strata
+    _trials(
+        rank, cluster, event, op_offsets, sizes, episode_offsets, units, unit_offsets, n_a, method, seed, first_trial,
+        first_resample, times, tau, thresholds, observed, null,
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Resampling of episodes: cells sorted once, then thousands of weighted curves in compiled passes over threads."""
+"""Resampling of episodes: cells sorted once, then thousands of weighted curves in passes over threads."""
 
 from __future__ import annotations
 

@@ -104,8 +104,9 @@ class Kinematics:
         from robotrials.worlds.cell.kernel import inverse
 
         goal, start = np.asarray(target, dtype=np.float64), np.asarray(start_rad, dtype=np.float64)
-        found: FloatArray = inverse(_TABLE, _HAND, goal, start, _HOME, _EASE, _LOW, _HIGH, iterations)
-        return found
+        angles = np.empty(len(start))
+        inverse(_TABLE, _HAND, goal, start, _HOME, _EASE, _LOW, _HIGH, iterations, angles)
+        return angles
 
     def effort(self, angles_rad: FloatArray, acceleration_rad_s2: FloatArray) -> FloatArray:
         """The torques (7,) that accelerate the arm and its hand so, gravity and velocity terms left out."""
@@ -178,9 +179,10 @@ class Controller:
         from robotrials.worlds.cell.kernel import refer
 
         goal = np.minimum(np.maximum(goal_rad, panda.JOINT_LOW_RAD), panda.JOINT_HIGH_RAD)
-        self._end_rad, self._end_velocity = refer(
+        self._end_rad, self._end_velocity = np.empty(len(goal)), np.empty(len(goal))
+        refer(
             goal, self._goal_rad, self.angles_rad, self.velocity_rad_s, _BRAKE, _FASTEST,
-            panda.JOINT_ACCELERATION_RAD_S2, lasting_s,
+            panda.JOINT_ACCELERATION_RAD_S2, lasting_s, self._end_rad, self._end_velocity,
         )  # fmt: skip
         self._goal_rad = goal
 

@@ -30,9 +30,9 @@ TIP_M = 0.012  # the tool's least height above what the item lies on: the finger
 
 def heading(quaternion: Sequence[float]) -> float:
     """The heading of an item's long axis in the plane, however it came to lie."""
-    from robotrials.worlds.cell.kernel import heading as compiled
+    from robotrials.worlds.cell.kernel import heading as of_four
 
-    return float(compiled(*quaternion))
+    return of_four(*quaternion)
 
 
 class Slots:

@@ -15,7 +15,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.stats.compiled import njit
+from robotrials.stats.compiled import in_c
 
 F8 = NDArray[np.float64]
 I4 = NDArray[np.int32]
@@ -26,7 +26,7 @@ GAIN, AT_STOP, AT_END, FIRST_QUANTILE = 0, 1, 2, 3
 SLACK = 1e-12
 
 
-@njit(nogil=True)
+@in_c
 def left_out_curves(
     times: F8, cluster: I4, event: U1, sizes: I4, gain: F8, n_counted: int, levels: F8, out: F8
 ) -> None:
@@ -36,115 +36,69 @@ def left_out_curves(
     Operations are in time order, events before censorings at a tie; `sizes` counts all of an episode's operations,
     also those (ghosts, or beyond a horizon) that are not in the list.
     """
-    n_episodes, n_ops = len(sizes), len(times)
-    total = 0
-    for e in range(n_episodes):
-        total += sizes[e]
-    most_pieces = int(math.sqrt(total))
-    widest = 0
-    for e in range(n_episodes):
-        if sizes[e] > most_pieces:
-            _whole_pass(e, total - sizes[e], times, cluster, event, gain, n_counted, levels, out[e])
-        else:
-            widest = max(widest, sizes[e])
-            out[e, GAIN], out[e, AT_STOP], out[e, AT_END] = 0.0, 1.0, 1.0
-            for k in range(len(levels)):
-                out[e, FIRST_QUANTILE + k] = np.nan
-    starts, own = _own_operations(cluster, n_episodes)
-    survival, gained = np.empty(n_ops + 1), np.empty(n_ops + 1)
-    reached = np.zeros(n_episodes, dtype=np.int64)
-    for c in range(widest, -1, -1):
-        _tabulate(total - c, event, gain, survival, gained)
-        for e in range(n_episodes):
-            passed = sizes[e] - c
-            if sizes[e] <= most_pieces and 0 <= passed <= starts[e + 1] - starts[e]:
-                first = own[starts[e] + passed - 1] + 1 if passed > 0 else 0
-                stop = own[starts[e] + passed] if starts[e] + passed < starts[e + 1] else n_ops
-                reached[e] = _append_piece(
-                    first, stop, survival, gained, n_counted, times, levels, reached[e], out[e]
-                )  # fmt: skip
+    n_ops, total = len(times), int(sizes.sum())
+    is_large = sizes > int(math.sqrt(total))
+    out[:, GAIN], out[:, AT_STOP], out[:, AT_END], out[:, FIRST_QUANTILE:] = 0.0, 1.0, 1.0, np.nan
+    for e in np.flatnonzero(is_large).tolist():
+        _whole_pass(e, total - int(sizes[e]), times, cluster, event, gain, n_counted, levels, out[e])
+    # Where each episode's operations stand in the list: own[starts[e]:starts[e + 1]], increasing; the last is no one's.
+    own = np.append(np.argsort(cluster, kind='stable'), n_ops)
+    starts = np.concatenate([[0], np.cumsum(np.bincount(cluster, minlength=len(sizes)))])
+    reached = np.zeros(len(sizes), dtype=np.int64)
+    for still in range(int(sizes[~is_large].max(initial=-1)), -1, -1):
+        passed = sizes - still
+        (rows,) = np.nonzero(~is_large & (passed >= 0) & (passed <= np.diff(starts)))
+        if not len(rows):
+            continue
+        at, ends = starts[rows] + passed[rows], starts[rows + 1]
+        first = np.where(passed[rows] > 0, own[at - 1] + 1, 0)
+        stop = np.where(at < ends, own[at], n_ops)
+        _append_pieces(rows, first, stop, _table(total - still, event, gain), n_counted, times, levels, reached, out)
 
 
-@njit(nogil=True)
-def _own_operations(cluster: I4, n_episodes: int) -> tuple[I8, I8]:
-    """Where each episode's operations stand in the list: own[starts[e]:starts[e + 1]], increasing."""
-    starts = np.zeros(n_episodes + 1, dtype=np.int64)
-    for i in range(len(cluster)):
-        starts[cluster[i] + 1] += 1
-    for e in range(n_episodes):
-        starts[e + 1] += starts[e]
-    free, own = starts[:-1].copy(), np.empty(len(cluster), dtype=np.int64)
-    for i in range(len(cluster)):
-        own[free[cluster[i]]] = i
-        free[cluster[i]] += 1
-    return starts, own
-
-
-@njit(nogil=True)
-def _tabulate(at_risk: int, event: U1, gain: F8, survival: F8, gained: F8) -> None:
+def _table(at_risk: int, event: U1, gain: F8) -> tuple[F8, F8]:
     """The curve that starts with `at_risk` at risk, before each operation, and what it gained by then."""
-    now, sum_ = 1.0, 0.0
-    survival[0], gained[0] = now, sum_
-    for i in range(len(event)):
-        left = at_risk - i
-        if event[i] and left > 0:
-            after = now * (1.0 - 1.0 / left)
-            sum_ += gain[i] * (now - after)
-            now = after
-        survival[i + 1], gained[i + 1] = now, sum_
+    left = at_risk - np.arange(len(event))
+    factor = np.where((event > 0) & (left > 0), 1.0 - 1.0 / np.maximum(left, 1), 1.0)
+    survival = np.concatenate([[1.0], np.cumprod(factor)])
+    return survival, np.concatenate([[0.0], np.cumsum(gain * (survival[:-1] - survival[1:]))])
 
 
-@njit(nogil=True)
-def _append_piece(
-    first: int, stop: int, survival: F8, gained: F8, n_counted: int, times: F8, levels: F8, reached: int, row: F8
-) -> int:
-    """Go on along the table over operations first..stop - 1, none of which is the left-out episode's."""
-    base, now = survival[first], row[AT_END]
-    if base == 0.0:  # nobody else is left
-        if first <= n_counted <= stop:
-            row[AT_STOP] = now
-        return reached
-    scale = now / base
-    if first <= n_counted:
-        row[GAIN] += scale * (gained[min(stop, n_counted)] - gained[first])
-        if n_counted <= stop:
-            row[AT_STOP] = scale * survival[n_counted]
-    now = scale * survival[stop]
-    while reached < len(levels) and 1.0 - now >= levels[reached] - SLACK:
-        low, high = first, stop - 1
-        while low < high:
+def _append_pieces(
+    rows: I8, first: I8, stop: I8, table: tuple[F8, F8], n_counted: int, times: F8, levels: F8, reached: I8, out: F8
+) -> None:
+    """Go on along the table over operations first..stop - 1 of each row, none of which is the left-out episode's."""
+    survival, gained = table
+    base, now = survival[first], out[rows, AT_END]
+    is_alone = base == 0.0  # nobody else is left
+    scale = np.where(is_alone, 0.0, now / np.where(is_alone, 1.0, base))
+    begun = first <= n_counted
+    more = begun & ~is_alone
+    out[rows[more], GAIN] += (scale * (gained[np.minimum(stop, n_counted)] - gained[first]))[more]
+    ends_here = begun & (n_counted <= stop)
+    at_stop = np.where(is_alone, now, scale * survival[n_counted])
+    out[rows[ends_here], AT_STOP] = at_stop[ends_here]
+    after = np.where(is_alone, now, scale * survival[stop])
+    for k, level in enumerate(levels):
+        crossing = ~is_alone & (reached[rows] == k) & (1.0 - after >= level - SLACK)
+        low, high = first[crossing], stop[crossing] - 1
+        while (low < high).any():
             middle = (low + high) // 2
-            if 1.0 - scale * survival[middle + 1] >= levels[reached] - SLACK:
-                high = middle
-            else:
-                low = middle + 1
-        row[FIRST_QUANTILE + reached] = times[low]
-        reached += 1
-    row[AT_END] = now
-    return reached
+            is_there = 1.0 - scale[crossing] * survival[middle + 1] >= level - SLACK
+            high, low = np.where(is_there, middle, high), np.where(is_there, low, np.minimum(middle + 1, high))
+        out[rows[crossing], FIRST_QUANTILE + k] = times[low]
+        reached[rows[crossing]] = k + 1
+    out[rows, AT_END] = after
 
 
-@njit(nogil=True)
 def _whole_pass(
     e: int, at_risk: int, times: F8, cluster: I4, event: U1, gain: F8, n_counted: int, levels: F8, row: F8
 ) -> None:
     """The same row by going through all operations but those of episode e."""
-    now, reached = 1.0, 0
-    row[GAIN], row[AT_STOP] = 0.0, 1.0
-    for k in range(len(levels)):
-        row[FIRST_QUANTILE + k] = np.nan
-    for i in range(len(times)):
-        if cluster[i] == e:
-            continue
-        if event[i]:
-            after = now * (1.0 - 1.0 / at_risk)
-            if i < n_counted:
-                row[GAIN] += gain[i] * (now - after)
-            now = after
-            while reached < len(levels) and 1.0 - now >= levels[reached] - SLACK:
-                row[FIRST_QUANTILE + reached] = times[i]
-                reached += 1
-        at_risk -= 1
-        if i < n_counted:
-            row[AT_STOP] = now
-    row[AT_END] = now
+    (others,) = np.nonzero(cluster != e)
+    survival, gained = _table(at_risk, event[others], gain[others])
+    counted = int(np.searchsorted(others, n_counted))
+    row[GAIN], row[AT_STOP], row[AT_END] = gained[counted], survival[counted], survival[-1]
+    for k, level in enumerate(levels):
+        crossed = 1.0 - survival[1:] >= level - SLACK
+        row[FIRST_QUANTILE + k] = times[others[np.argmax(crossed)]] if crossed.any() else np.nan

@@ -1,4 +1,4 @@
-"""Compiled passes over simulated Brownian bridges, all bridges of a time side by side."""
+"""Passes over simulated Brownian bridges, all bridges of a time side by side."""
 
 from __future__ import annotations
 
@@ -7,44 +7,32 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.stats.compiled import njit
+from robotrials.stats.compiled import in_c
 
 F4 = NDArray[np.float32]
 
 
-@njit(nogil=True)
+@in_c
 def add_bridges(walk: F4, steps: F4, clock: F4, scale: Any, out: F4) -> None:
     """Add a Brownian bridge, times `scale`, to each column of out (k, bridges); walk (bridges, k + 1) is overwritten.
 
     `walk` holds standard normals, `steps` the spread of the clock's increments.
     """
-    k = len(clock)
-    for r in range(walk.shape[0]):
-        total = np.float32(0.0)
-        for j in range(k + 1):
-            total += walk[r, j] * steps[j]
-            walk[r, j] = total
-        for j in range(k):
-            out[j, r] += (walk[r, j] - clock[j] * total) * scale
+    np.cumsum(walk * steps, axis=1, out=walk)
+    out += ((walk[:, :-1] - clock * walk[:, -1:]) * np.float32(scale)).T
 
 
-@njit(nogil=True)
+@in_c
 def sup_shifted(noise: F4, drift: F4, out: F4) -> None:
     """The largest |noise + drift| of each column of noise (k, bridges)."""
-    for r in range(len(out)):
-        out[r] = 0.0
-    for j in range(len(drift)):
-        row, shift = noise[j], drift[j]
-        for r in range(len(out)):
-            out[r] = max(out[r], abs(row[r] + shift))
+    out[:] = 0.0
+    for row, shift in zip(noise, drift, strict=True):
+        np.maximum(out, np.abs(row + shift), out=out)
 
 
-@njit(nogil=True)
+@in_c
 def sup_scaled(noise: F4, drift: F4, scale: F4, out: F4) -> None:
     """As sup_shifted, with the drift scaled column by column."""
-    for r in range(len(out)):
-        out[r] = 0.0
-    for j in range(len(drift)):
-        row, shift = noise[j], drift[j]
-        for r in range(len(out)):
-            out[r] = max(out[r], abs(row[r] + scale[r] * shift))
+    out[:] = 0.0
+    for row, shift in zip(noise, drift, strict=True):
+        np.maximum(out, np.abs(row + scale * shift), out=out)
