@@ -66,7 +66,7 @@ ALL = (
          ('tests/policies/test_openpi.py::test_openpis_own_client_is_served_and_packs_the_same_bytes',
           'tests/policies/test_openpi.py::test_a_server_with_openpis_own_encoder_is_understood'), peer='openpi'),
     Peer('positronic-model-server', 'model server',
-         ('tests/policies/test_positronic.py::test_its_own_server_is_asked',), peer='positronic'),
+         ('tests/policies/test_positronic.py::test_its_own_server_is_asked',), peer='positronic-model-server'),
     Peer('inspect-ai', '.eval logs',
          ('tests/formats/test_peer_logs.py::test_a_log_that_inspect_writes_is_imported',), peer='inspect-ai'),
     Peer('inspect-robots', 'logs and action files',

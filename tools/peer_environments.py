@@ -23,7 +23,7 @@ PEERS = {
     'vla-eval': ('vla-eval==0.8.0', 'pillow==13.0.0'),
     'inspect-ai': ('inspect-ai==0.3.285',),
     'inspect-robots': ('inspect-robots==0.60.0',),
-    'positronic': ('positronic-model-server[websocket]==0.3.1',),
+    'positronic-model-server': ('positronic-model-server[websocket]==0.3.1',),
     'lerobot': (
         'torch==2.13.0', 'torchvision==0.28.0', 'datasets==4.1.1', 'huggingface-hub==0.35.3', 'av==15.1.0',
         'pandas==2.3.3', 'pillow==12.0.0', 'packaging==25.0', 'setuptools==80.9.0', 'draccus==0.10.0', 'einops==0.8.2',
@@ -35,7 +35,7 @@ PEERS = {
 # Installed last and without what they ask for: lerobot 0.4.4 wants an older torch, and runs on this one.
 ALONE = {'lerobot': ('lerobot==0.4.4',)}
 # Too large for every test run: made by `make test-peers`.
-LARGE = ('inspect-ai', 'inspect-robots', 'lerobot', 'positronic')
+LARGE = ('inspect-ai', 'inspect-robots', 'lerobot', 'positronic', 'positronic-model-server')
 
 
 def peer_folder() -> Path:

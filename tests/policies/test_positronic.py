@@ -257,7 +257,9 @@ server.serve([wire], on_ready=lambda: print(wire.served_address.port, flush=True
 @pytest.mark.peers
 def test_its_own_server_is_asked() -> None:
     """Three actions of a 5 Hz schedule fill six steps at 10 Hz, in two episodes."""
-    serving = subprocess.Popen([str(peer_python('positronic')), '-c', REAL_SERVER], stdout=subprocess.PIPE, text=True)
+    serving = subprocess.Popen(
+        [str(peer_python('positronic-model-server')), '-c', REAL_SERVER], stdout=subprocess.PIPE, text=True
+    )
     try:
         assert serving.stdout is not None
         policy = six_steps(f'ws://127.0.0.1:{int(serving.stdout.readline())}')
