@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from tests.cli.command import robotrials
 
-from robotrials.errors import InputError, SetupError
+from robotrials.errors import InputError, SetupError, UnknownName
 from robotrials.formats.calvin import completed_counts
 from robotrials.formats.catalog import open_here, open_source
 from robotrials.formats.imported import Imported, ImportOptions
@@ -442,6 +442,26 @@ def test_samples_of_an_inspect_log_are_episodes(tmp_path: Path) -> None:
     assert [e.outcome.value for e in episodes] == ['success', 'failure', 'timeout', 'invalid', 'success']
     assert [(e.instance, e.repeat) for e in episodes] == [(1, 0), (2, 0), (3, 0), (4, 0), (1, 1)]
     assert {(e.policy, e.task) for e in episodes} == {('pi05', 'pick')}
+
+
+def test_every_harness_says_how_it_reads_what_was_given_up_and_takes_the_switch(tmp_path: Path) -> None:
+    """Set aside with a hint that has the other reading's command; counted as failures where that was asked for."""
+    log = write_log(tmp_path / 'x.eval', **{'header.json': HEADER, 'summaries.json': SAMPLES})
+    nan = written(tmp_path / 'run' / 'eval_info.json', json.dumps(per_task([True, float('nan')])))
+    libero = written(tmp_path / 'openpi.log', OPENPI)
+    for path, name, n in ((log, 'inspect', 1), (nan, 'lerobot-eval', 1), (libero, 'libero-log', 1)):
+        source = opened(path, name)
+        given_up = [e for e in source.episodes() if not e.is_valid]
+        assert len(given_up) == n, name
+        assert any(f'{n} invalid episode' in h and '--answer faults=failures' in h for h in source.ledger.hints), name
+        counted = opened(path, name, answers={'faults': 'failures'})
+        read = {e.episode_id: e for e in counted.episodes()}
+        assert all(read[e.episode_id].outcome is Outcome.FAILURE for e in given_up), name
+        assert [read[e.episode_id].reason for e in given_up] == [e.reason for e in given_up], name
+        assert all(e.is_valid for e in read.values()), name
+        assert any('count as failures' in note for note in counted.ledger.notes), name
+        with pytest.raises(UnknownName, match='failures'):
+            list(opened(path, name, answers={'faults': 'failure'}).episodes())
 
 
 def test_an_unfinished_log_is_read_from_its_journal(tmp_path: Path) -> None:

@@ -73,6 +73,7 @@ def test_an_unscored_trial_is_the_policys_only_if_the_log_says_so(tmp_path: Path
     shutil.rmtree(folder)
     folder = changed(tmp_path, epochs=[{}, {'success_at_end': 0.0}], error='EmbodimentFault: estop')
     assert sum(e.outcome == 'invalid' for e in episodes_of(folder)) == 2
+    assert not any(e.outcome == 'invalid' for e in episodes_of(folder, answers={'faults': 'failures'}))
 
 
 def test_a_missing_or_foreign_action_file_leaves_the_steps_unknown(tmp_path: Path) -> None:

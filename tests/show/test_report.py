@@ -181,7 +181,7 @@ def test_the_lead_says_what_is_and_is_not_resolved(pages: Pages) -> None:
         'Over episode success and time to success together, quick is better than slow; steady is better than slow.'
     )
     assert fourth.startswith('Safety was not scored: no trajectory was recorded')
-    assert 'do not tell 1 of 3 pairs apart: quick and steady (about ' in last
+    assert '1 of 3 pairs is not resolved: quick and steady (about ' in last
     assert ' start states per cell for 80 % power in ' in last
     assert last.endswith(' start states per policy.')
 

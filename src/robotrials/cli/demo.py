@@ -164,16 +164,17 @@ def _three_questions(analysis: Analysis) -> str:
 
 
 def _resolved(pairs: Comparisons) -> str:
-    """How many pairs have a better one, how many are trade-offs, how many are open."""
+    """In how many pairs one is better, how many are trade-offs, how many are open."""
     from robotrials.stats.dominance import PairVerdict
 
     won, traded = (
         sum(d.verdict is kind for d in pairs.decisions) for kind in (PairVerdict.BETTER, PairVerdict.TRADE_OFF)
     )
     n = len(pairs.decisions)
+    rest, trade_offs = n - won - traded, 'is a trade-off' if traded == 1 else 'are trade-offs'
     return (
-        f'Of {n} pairs, {won} have a better one, {traded} are trade-offs, and {n - won - traded} are not resolved: '
-        'not resolved is not the same.'
+        f'In {won} of {n} pairs one policy is better, {traded} {trade_offs}, '
+        f'{rest} {"is" if rest == 1 else "are"} not resolved: that does not make two policies equal.'
     )
 
 

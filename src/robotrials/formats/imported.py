@@ -91,6 +91,20 @@ class Question:
         return given if given is not None else self.assumed
 
 
+FAULTS = Question(
+    'faults', 'The harness gave some episodes up (server lost, timeout without steps). Set aside, or failures?',
+    ('aside', 'failures'), 'aside',
+)  # fmt: skip
+
+
+def given_up(options: ImportOptions, reason: str) -> tuple[Outcome, str]:
+    """An episode that the harness gave up or could not score, for a reason that is not the policy's as far as is known.
+
+    It is set aside; `--answer faults=failures` counts it as a failure, as most harnesses do in their own rates.
+    """
+    return (Outcome.FAILURE if FAULTS.answer(options) == 'failures' else Outcome.INVALID), reason
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One line of the account: how many of what, and why."""
@@ -208,6 +222,7 @@ class Imported:
     origin: Provenance = field(default_factory=Provenance)  # what the source itself says of its making
     tables: Callable[[], Iterator[pa.Table]] | None = None  # the same episodes by whole columns, see `formats.bulk`
     sha256: str = ''  # of the source, where it is not the hash of its files
+    faults: str | None = None  # how episodes that a harness gave up are read (`FAULTS`); None: it gives none up
     resolved: ImportOptions | None = None  # the options with every guess spelled out, for `--save-map`
 
     def __post_init__(self) -> None:
@@ -215,9 +230,24 @@ class Imported:
 
         def from_the_start() -> Iterator[Recording]:
             self.ledger.restore(opened)
-            yield from read()
+            n_invalid = 0
+            for recording in read():
+                n_invalid += not recording.episode.is_valid
+                yield recording
+            self._tell_faults(n_invalid)
 
         object.__setattr__(self, 'recordings', from_the_start)
+
+    def _tell_faults(self, n_invalid: int) -> None:
+        """Which reading of missing episodes was taken, and how to get the other."""
+        if self.faults == 'failures':
+            self.ledger.note('episodes that the harness gave up count as failures (--answer faults=failures)')
+        elif self.faults is not None and n_invalid:
+            self.ledger.hint(
+                f'{n_invalid} invalid {"episode is" if n_invalid == 1 else "episodes are"} set aside from rates and '
+                'comparisons; harnesses count such as failures, which can turn a verdict: a report has both readings '
+                'where it does, and --answer faults=failures imports them as failures'
+            )
 
     def episodes(self) -> Iterator[Episode]:
         """The episodes alone."""

@@ -15,12 +15,14 @@ from typing import Any
 from robotrials.errors import InputError, RecordError, SetupError, UnknownName, install_hint
 from robotrials.formats.imported import (
     CERTAIN,
+    FAULTS,
     FieldGuess,
     Imported,
     ImportOptions,
     Ledger,
     Recording,
     check_settable,
+    given_up,
     placed,
     refuse_unused,
 )
@@ -62,7 +64,7 @@ class InspectLogFormat:
         def recordings() -> Iterator[Recording]:
             for number, sample in enumerate(samples):
                 try:
-                    episode = _episode(sample, policy, task, scorer, source)
+                    episode = _episode(sample, policy, task, scorer, source, options)
                 except (RecordError, TypeError, ValueError) as error:
                     raise RecordError(f'{path} summaries[{number}]: {error}; nothing was imported') from error
                 ledger.keep(f'episodes: {episode.outcome.value}')
@@ -76,7 +78,14 @@ class InspectLogFormat:
             FieldGuess('task', 'metadata.task, else eval.task', task),
             FieldGuess('success', f'score {scorer!r}', 'C or 1 is a success'),
         )
-        return Imported(format=self.name, sources=(path,), recordings=recordings, ledger=ledger, guesses=guesses)
+        return Imported(
+            format=self.name,
+            sources=(path,),
+            recordings=recordings,
+            ledger=ledger,
+            guesses=guesses,
+            faults=FAULTS.answer(options),
+        )
 
 
 INSPECT_LOG = InspectLogFormat()
@@ -147,10 +156,12 @@ def _scorer(path: Path, samples: list[dict[str, Any]], options: ImportOptions) -
     return told or names[0]
 
 
-def _episode(sample: Mapping[str, Any], policy: str, task: str, scorer: str, source: str) -> Episode:
+def _episode(
+    sample: Mapping[str, Any], policy: str, task: str, scorer: str, source: str, options: ImportOptions
+) -> Episode:
     metadata = _mapping(sample.get('metadata'))
     score = _score(sample, scorer)
-    outcome, reason = _outcome(sample, score)
+    outcome, reason = _outcome(sample, score, options)
     number = sample.get('id')
     instance = int(str(number)) if str(number).isdigit() else None
     lasted = metadata.get('duration_s')
@@ -179,14 +190,14 @@ def _score(sample: Mapping[str, Any], scorer: str) -> float | None:
     return number
 
 
-def _outcome(sample: Mapping[str, Any], score: float | None) -> tuple[Outcome, str]:
+def _outcome(sample: Mapping[str, Any], score: float | None, options: ImportOptions) -> tuple[Outcome, str]:
     if sample.get('invalidation'):
         return Outcome.INVALID, 'invalidated'
     if sample.get('error'):
         error = sample['error']
-        return Outcome.INVALID, str(error.get('message') if isinstance(error, dict) else error)[:300]
+        return given_up(options, str(error.get('message') if isinstance(error, dict) else error)[:300])
     if score is None:
-        return Outcome.INVALID, 'not scored'
+        return given_up(options, 'not scored')
     if score == 1.0:
         return Outcome.SUCCESS, ''
     limit = sample.get('limit')

@@ -14,6 +14,7 @@ from typing import Any
 from robotrials.errors import InputError, RecordError, UnknownName
 from robotrials.formats.imported import (
     CERTAIN,
+    FAULTS,
     FieldGuess,
     Imported,
     ImportOptions,
@@ -21,6 +22,7 @@ from robotrials.formats.imported import (
     Question,
     Recording,
     check_settable,
+    given_up,
     refuse_unused,
 )
 from robotrials.formats.peek import head_of, listed
@@ -73,6 +75,7 @@ class InspectRobotsFormat:
             sources=tuple(files),
             recordings=recordings,
             ledger=ledger,
+            faults=FAULTS.answer(options),
             guesses=(
                 FieldGuess('policy', 'eval.policy', ', '.join(sorted({log.policy for log in logs}))),
                 FieldGuess('task', 'eval.task', ', '.join(sorted({log.task for log in logs}))),
@@ -192,7 +195,7 @@ def _outcome(scene: Mapping[str, Any], score: Any, ended: str, options: ImportOp
         error = str(scene.get('error') or 'not scored')
         if error.startswith(POLICYS_OWN) and POLICY_ERRORS.answer(options) == 'failure':
             return Outcome.FAILURE, error[:300]
-        return Outcome.INVALID, error[:300]
+        return given_up(options, error[:300])
     if float(score) == 1.0:
         return Outcome.SUCCESS, ''
     return (Outcome.TIMEOUT, ended) if ended in CUTS else (Outcome.FAILURE, '' if ended == 'failure' else ended)

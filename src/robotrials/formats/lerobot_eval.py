@@ -12,12 +12,14 @@ from robotrials.errors import InputError, RecordError
 from robotrials.formats.counts import LABEL
 from robotrials.formats.imported import (
     CERTAIN,
+    FAULTS,
     FieldGuess,
     Imported,
     ImportOptions,
     Ledger,
     Recording,
     check_settable,
+    given_up,
     placed,
     refuse_unused,
 )
@@ -44,7 +46,7 @@ class LeRobotEvalFormat:
         return CERTAIN if old or (b'"per_task"' in head and b'"successes"' in head) else None
 
     def read(self, path: Path, options: ImportOptions) -> Imported:
-        refuse_unused(options, name='eval_info.json', takes=())
+        refuse_unused(options, name='eval_info.json', takes=('answers',))
         check_settable(options, 'eval_info.json', ('policy', 'task', 'benchmark'))
         file = path / NAME if path.is_dir() else path
         document = load_json(file)
@@ -68,6 +70,7 @@ class LeRobotEvalFormat:
             sources=(file,),
             recordings=recordings,
             ledger=ledger,
+            faults=FAULTS.answer(options),
             guesses=(FieldGuess('policy', 'the folder, since no policy is recorded (--set policy=NAME)', policy),)
             if 'policy' not in options.defaults
             else (),
@@ -133,7 +136,7 @@ def _check_rate(ledger: Ledger, total: Any, listed: list[Any], success: Any) -> 
 
 
 def _episode(values: Mapping[str, Any], policy: str, options: ImportOptions, *, source: str, file: Path) -> Episode:
-    outcome, reason = _outcome(values)
+    outcome, reason = _outcome(values, options)
     seed = values.get('seed')
     task = options.defaults.get('task') or values.get('task') or ''
     if not task:
@@ -149,10 +152,10 @@ def _episode(values: Mapping[str, Any], policy: str, options: ImportOptions, *, 
     return episode if seed is not None else placed(episode, values['place'])
 
 
-def _outcome(values: Mapping[str, Any]) -> tuple[Outcome, str]:
+def _outcome(values: Mapping[str, Any], options: ImportOptions) -> tuple[Outcome, str]:
     success = values['success']
     if isinstance(success, float) and math.isnan(success):
-        return Outcome.INVALID, 'success is NaN'
+        return given_up(options, 'success is NaN')
     if isinstance(success, bool) or success in (0, 1):
         return (Outcome.SUCCESS if success else Outcome.FAILURE), ''
     raise RecordError(f'{values["where"]}: success is {success!r}, wanted true or false; nothing was imported')

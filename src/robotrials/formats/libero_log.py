@@ -11,6 +11,7 @@ from robotrials.errors import InputError
 from robotrials.formats.control_rate import libero_suite
 from robotrials.formats.imported import (
     CERTAIN,
+    FAULTS,
     LIKELY,
     FieldGuess,
     Imported,
@@ -18,6 +19,7 @@ from robotrials.formats.imported import (
     Ledger,
     Recording,
     check_settable,
+    given_up,
     refuse_unused,
 )
 from robotrials.formats.peek import head_of, listed
@@ -55,7 +57,7 @@ class LiberoLogFormat:
         return (CERTAIN if NAME.match(path.stem) else LIKELY) if fits and 'Success: ' in head else None
 
     def read(self, path: Path, options: ImportOptions) -> Imported:
-        refuse_unused(options, name='LIBERO logs', takes=())
+        refuse_unused(options, name='LIBERO logs', takes=('answers',))
         check_settable(options, 'LIBERO logs', ('policy', 'benchmark'))
         ledger = Ledger()
         files = [path]
@@ -75,7 +77,12 @@ class LiberoLogFormat:
 
         guesses = [FieldGuess('policy', file.name, policies[file]) for file in files]
         return Imported(
-            format=self.name, sources=tuple(files), recordings=recordings, ledger=ledger, guesses=tuple(guesses)
+            format=self.name,
+            sources=tuple(files),
+            recordings=recordings,
+            ledger=ledger,
+            guesses=tuple(guesses),
+            faults=FAULTS.answer(options),
         )
 
 
@@ -194,13 +201,15 @@ def _episode(state: _State, success: bool, policy: str, options: ImportOptions, 
     state.n_episodes += 1
     state.n_successes += success
     outcome = Outcome.SUCCESS if success else Outcome.FAILURE
-    is_broken = bool(state.error) and not success
+    reason = ''
+    if state.error and not success:
+        outcome, reason = given_up(options, state.error)
     suite = libero_suite(state.suite)
     return Episode(
-        policy=policy, task=state.task, outcome=Outcome.INVALID if is_broken else outcome, instruction=state.task,
-        trial_id=f'import:{source}', instance=state.number - 1, success=None if is_broken else success,
+        policy=policy, task=state.task, outcome=outcome, instruction=state.task,
+        trial_id=f'import:{source}', instance=state.number - 1, success=None if outcome is Outcome.INVALID else success,
         benchmark=options.defaults.get('benchmark') or (suite.replace('_', '-') if suite else state.suite),
-        reason=state.error if is_broken else '',
+        reason=reason,
     )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from robotrials.errors import InputError, RecordError
 from robotrials.formats.control_rate import LIBERO_STEP_CAPS, known_rate_hz, libero_suite
 from robotrials.formats.imported import (
     CERTAIN,
+    FAULTS,
     LIKELY,
     FieldGuess,
     Imported,
@@ -29,6 +30,7 @@ from robotrials.formats.imported import (
     Question,
     Recording,
     check_settable,
+    given_up,
     placed,
     refuse_unused,
     whole_option,
@@ -45,10 +47,6 @@ POLICY_FAULTS = ('model_act',)
 SHARD = re.compile(r'^(?P<name>.+)_shard(?P<id>\d+)of(?P<total>\d+)\.json$')
 INDEXED = re.compile(r'^(?P<task>.*)_ep(?P<index>\d+)$', re.DOTALL)
 RUNS = ('policies', 'repeats')
-FAULTS = Question(
-    'faults', 'The harness gave some episodes up (server lost, timeout without steps). Set aside, or failures?',
-    ('aside', 'failures'), 'aside',
-)  # fmt: skip
 FEWEST_ACTIONS = 5  # fewer may well be equal by chance
 
 
@@ -93,6 +91,7 @@ class VlaEvalFormat:
             recordings=recordings,
             ledger=ledger,
             guesses=tuple(_guesses(runs, options)),
+            faults=FAULTS.answer(options),
             questions=(
                 *((question,) if doubled and 'runs' not in options.answers else ()),
                 *((FAULTS,) if 'faults' not in options.answers and any(map(_has_faults, runs)) else ()),
@@ -398,7 +397,7 @@ def _step_cap(run: _Run, options: ImportOptions) -> int | None:
 
 def _episode(row: EpisodeRow, run: _Run, options: ImportOptions, ledger: Ledger, source: str) -> Episode:
     rate, cap = _rate(run, options), _step_cap(run, options)
-    outcome, success, reason = _verdict(row, cap, are_failures=FAULTS.answer(options) == 'failures')
+    outcome, success, reason = _verdict(row, cap, options)
     start = _start(row, run, ledger)
     is_valid = outcome is not Outcome.INVALID
     steps = _whole(row.steps, 'steps') if row.steps is not None and is_valid else None
@@ -430,7 +429,7 @@ def _start(row: EpisodeRow, run: _Run, ledger: Ledger) -> int | None:
     return row.index
 
 
-def _verdict(row: EpisodeRow, cap: int | None, *, are_failures: bool) -> tuple[Outcome, bool | None, str]:
+def _verdict(row: EpisodeRow, cap: int | None, options: ImportOptions) -> tuple[Outcome, bool | None, str]:
     """What became of an episode. A time-out with its steps at the cap is the policy's; one without is not known."""
     lines = row.failure_detail.strip().splitlines()  # a traceback says it in its last line
     reason = ': '.join(filter(None, [row.failure_reason, lines[-1][:300] if lines else '']))
@@ -440,9 +439,8 @@ def _verdict(row: EpisodeRow, cap: int | None, *, are_failures: bool) -> tuple[O
     if row.failure_reason == 'timeout' and at_cap:
         return Outcome.TIMEOUT, False, 'step cap'
     if row.failure_reason or row.status == 'error':
-        return (
-            (Outcome.FAILURE, False, reason or 'error') if are_failures else (Outcome.INVALID, None, reason or 'error')
-        )
+        outcome, why = given_up(options, reason or 'error')
+        return outcome, None if outcome is Outcome.INVALID else False, why
     if row.success is None:
         raise RecordError('no success, neither in the episode nor in its metrics')
     if isinstance(row.success, bool) or row.success in (0, 1):
@@ -483,10 +481,3 @@ def _count(row: EpisodeRow, outcome: Outcome, ledger: Ledger, *, steps: int | No
 
 def _sum_up(ledger: Ledger) -> None:
     ledger.drop('elapsed_sec', None, why='wall clock of the harness, shared by its shards, and not time of the robot')
-    broken = sum(e.count or 0 for e in ledger.kept if e.what.startswith('episodes: invalid'))
-    if broken:
-        ledger.hint(
-            f'{broken} invalid episodes are set aside from rates and comparisons; the harness counts them as failures, '
-            'which can turn a verdict: a report tells both readings where it does, and --answer faults=failures '
-            'imports them as failures'
-        )

@@ -191,7 +191,7 @@ def contrast_table(found: Contrast) -> Table:
 
 def contrast_sentence(found: Contrast) -> str:
     """What the contrast of two runs says, the reverse included."""
-    told = f'{found.a} and {found.b} are not told apart'
+    told = f'{found.a} and {found.b} are not significantly different'
     if found.withheld:
         told = f'{found.a} and {found.b} cannot be compared: {found.withheld}'
     elif found.p_value is not None and found.p_value <= 1 - found.level and found.ahead is not None:

@@ -162,7 +162,7 @@ def _relation(best: str, pair: EndpointVerdict) -> str:
         average = ' on average' if pair.reversed else ''
         return f'{claim_words(pair.endpoint)}{average} than' if pair.ahead == best else _turned(pair.endpoint, average)
     return {
-        Standing.DEPENDS: 'is ahead or behind, depending on the stratum, of',
+        Standing.DEPENDS: 'is, depending on the stratum, ahead of or behind',
         Standing.SAME: 'is the same, within the margin, as',
         Standing.UNRESOLVED: 'is not significantly different from',
     }[pair.standing]
@@ -225,15 +225,17 @@ def _readings(analysis: Analysis) -> list[Paragraph]:
     for place, (policy, n) in enumerate(found.n_invalid.items()):
         pieces += [Words('; ' if place else ''), policy_name(policy), Words(f' has {plural(n, "invalid episode")}')]
         low, high = found.bounds[policy]
-        pieces.append(Words(f' (success between {100 * low:.1f} and {100 * high:.1f} %, whatever they were)'))
-    why = f', for which the record says: {", ".join(found.reasons[:MOST_NAMED])}' if found.reasons else ''
+        pieces.append(
+            Words(f' (success between {100 * low:.1f} and {100 * high:.1f} %, whichever way they would have ended)')
+        )
+    why = f', recorded as: {", ".join(found.reasons[:MOST_NAMED])}' if found.reasons else ''
     pieces.append(Words(f'{why}. Set aside, as here, the order by episode success is {", ".join(found.order)}'))
     if found.order != found.order_counted:
         pieces.append(Words(f'; counted as failures it is {", ".join(found.order_counted)}'))
     pieces.append(Words('.'))
     said = [paragraph(*pieces)]
     for before, after in found.turned[:MOST_DECISIONS]:
-        told = f'Counted as failures, {after.pair[0]} and {after.pair[1]} would be told otherwise: '
+        told = f'The verdict on {after.pair[0]} and {after.pair[1]} hangs on it. Counted as failures: '
         said.append(paragraph(f'{told}{_verdict_words(after)}; set aside: {_verdict_words(before)}.'))
     return said
 
@@ -364,7 +366,7 @@ def _drop_pieces(part: RobustnessPart, alpha: float) -> list[Words]:
 
 
 def _resolution_sentence(analysis: Analysis, n_strata: int) -> Paragraph:
-    """Which pairs are not told apart on any primary endpoint, and what a claim would take."""
+    """Which pairs are not resolved on any primary endpoint, and what a claim would take."""
     assert not isinstance(analysis.pairs, Absent)
     pairs = analysis.pairs
     if not pairs.tested:
@@ -375,9 +377,9 @@ def _resolution_sentence(analysis: Analysis, n_strata: int) -> Paragraph:
     if not open_:
         every = 'The only pair is' if len(pairs.decisions) == 1 else f'All {total} are'
         return paragraph(f'{every} resolved{_won(pairs.decisions)}.')
-    pieces = [Words(f'The data do not tell {len(open_)} of {total} apart: ')]
+    pieces = [Words(f'{len(open_)} of {total} {"is" if len(open_) == 1 else "are"} not resolved: ')]
     if len(pairs.decisions) == 1:
-        pieces = [Words('The data do not tell the only pair apart: ')]
+        pieces = [Words('The only pair is not resolved: ')]
     asked = sorted((_nearest(pairs, d) for d in open_), key=lambda p: math.inf if p.needed is None else p.needed.n)
     for place, pair in enumerate(asked[:MOST_NAMED]):
         joint = '' if place == 0 else '; '
@@ -400,8 +402,8 @@ def _nearest(pairs: Comparisons, decided: PairDecision) -> EndpointVerdict:
 def _won(decisions: Sequence[PairDecision]) -> str:
     won = sum(d.verdict is Overall.BETTER for d in decisions)
     if won == len(decisions):
-        return ': one is better' if won == 1 else ', each with a better one'
-    return f', {won} with a better one' if won else ''
+        return ': one policy is better' if won == 1 else ': in each one policy is better'
+    return f'; in {won} of them one policy is better' if won else ''
 
 
 def _needed(pair: EndpointVerdict, n_strata: int) -> list[Words]:

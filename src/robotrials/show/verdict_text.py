@@ -66,7 +66,7 @@ def decision_words(found: Comparisons, a: str, b: str) -> list[Words]:
         ]
     if decided.verdict is Overall.SAME:
         return [first, Words(' and '), second, Words(' are the same within the declared margins.')]
-    told = [first, Words(' and '), second, Words(' are not told apart')]
+    told = [first, Words(' and '), second, Words(' are not significantly different')]
     return [*told, *_resolving(found, a, b), Words('.')]
 
 
@@ -146,7 +146,7 @@ def pair_sentence(pair: EndpointVerdict, found: EndpointPairs, *, n_strata: int)
 
 
 def short_verdict(pair: EndpointVerdict) -> str:
-    """One endpoint's verdict in a cell of a table: `a faster`, `depends on the stratum`, `not told apart`."""
+    """One endpoint's verdict in a cell of a table: `a faster`, `not significantly different`."""
     if pair.withheld:
         return 'withheld'
     if pair.ahead:

@@ -131,6 +131,13 @@ def test_every_design_has_its_own_size() -> None:
         assert 5 <= size_of(pilot) < size_of(pilot, alpha=0.05 / 15) < 400, name
 
 
+def test_one_short_cell_does_not_shrink_what_every_cell_needs() -> None:
+    """R counts a trial by its weakest cell; what is suggested has as many units in every cell."""
+    even = rates([0.9] * 6, [0.8] * 6)[0]
+    arms = [[success_arm(np.arange(n) < round(r * n)) for n in (PILOT,) * 5 + (40,)] for r in (0.9, 0.8)]
+    assert size_of(success_contrast(*arms)) == pytest.approx(size_of(even), rel=0.1)
+
+
 def test_nothing_resolves_no_difference() -> None:
     for pilot in (rates([0.5] * 3, [0.5] * 3)[0], signs(0.4, 0.2, 2)[0], times([tight(40)], [tight(40)])[0]):
         assert size_of(pilot) == math.inf

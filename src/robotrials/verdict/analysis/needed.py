@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from robotrials.stats import Interval
+from robotrials.stats.allowance import Spread
 from robotrials.stats.argument import FloatArray
 from robotrials.stats.evidence import SignTest, WorstCase
 from robotrials.stats.normal import normal_cdf, two_sided_z
@@ -61,10 +62,11 @@ def needed_units(
 
 def _sized(rule: WinContrast | SuccessContrast, n_cells: int, alpha: float, power: float) -> tuple[Size, float]:
     """The size for any gap by the test of this design, and the gap that was observed."""
+    is_part_shared = rule.n_matched > 0 and rule.n_units != (rule.n_matched, rule.n_matched)
     if isinstance(rule, SuccessContrast):
         if rule.exact is not None:
             return _rate_size(rule, alpha, power), rule.difference
-        return _unseen_size(rule.rule, n_cells, alpha, power), rule.difference
+        return _unseen_size(rule.rule, n_cells, alpha, power, is_part_shared=is_part_shared), rule.difference
     evidence = rule.evidence
     if isinstance(evidence, WorstCase):  # every undecided pair against whoever is ahead
         evidence = evidence.least if rule.probability >= 0.5 else evidence.most
@@ -77,11 +79,17 @@ def _sized(rule: WinContrast | SuccessContrast, n_cells: int, alpha: float, powe
 
         return size, 0.0 if not decided else evidence.wins / decided - 0.5
     assert isinstance(evidence, UnseenRule)
-    return _unseen_size(evidence, n_cells, alpha, power), evidence.gap
+    return _unseen_size(evidence, n_cells, alpha, power, is_part_shared=is_part_shared), evidence.gap
 
 
-def _unseen_size(rule: UnseenRule, n_cells: int, alpha: float, power: float) -> Size:
+def _unseen_size(rule: UnseenRule, n_cells: int, alpha: float, power: float, *, is_part_shared: bool) -> Size:
+    """R with as many units in every cell: what is suggested is an even trial, whatever the present one is."""
     per_cell = rule.n_star / n_cells
+    terms, units = rule.spread.terms, rule.spread.dof + 1
+    if len(terms) in (n_cells, 2 * n_cells) and not is_part_shared:
+        per_cell = float(units.mean())
+        even = Spread(terms * units / per_cell, np.full(len(terms), max(per_cell - 1, 1.0)))
+        rule = UnseenRule(rule.value, even, n_cells * per_cell, rule.null)
     return lambda gap: units_needed(rule, per_cell=per_cell, alpha=alpha, power=power, gap=max(gap, 0.0))
 
 
