@@ -187,7 +187,18 @@ def _queue(kind: str, database: str) -> Result:
         scopes = {'boss': 'admin', 'cells': 'worker', 'kim': 'submitter'}
         tokens = {user: issue_offline(config, user=user, scopes=[scope], days=None) for user, scope in scopes.items()}
         port = free_port()
-        command = [sys.executable, '-m', 'robotrials.cli', 'serve', 'start', folder, '--port', str(port)]
+        command = [
+            sys.executable,
+            '-m',
+            'robotrials.cli',
+            'serve',
+            'start',
+            folder,
+            '--port',
+            str(port),
+            '--allow-private',
+            '127.0.0.0/8',
+        ]
         options = ['--database', database] if database else []
         process = subprocess.Popen([*command, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import stat
 import sys
+import time
 import zlib
 from pathlib import Path
 from typing import Any
@@ -24,13 +26,20 @@ from robotrials.record.envelope import close_envelope, open_envelope, public_key
 from robotrials.record.unblinding import arm_codes
 from robotrials.record.verify import verify_store
 from robotrials.run import TrialPlan, close_trial, read_fault, run_trial
+from robotrials.run.blinding import blinding_of, derived_seed
+from robotrials.run.closing import measured_leakage
+from robotrials.run.engine import trial_state
 from robotrials.run.plan import read_plan
-from robotrials.run.sealing import Allocation, read_allocation, read_arms, seal_trial
+from robotrials.run.rotation import Slot, rotate, trial_slots
+from robotrials.run.sealing import Allocation, Arms, read_allocation, read_arms, seal_trial
 from robotrials.run.seam import Chunk, Observation, Setup
+from robotrials.run.spool import private_folder
+from robotrials.run.station import Context
 from robotrials.testing.policy import SeekPolicy
 
 NAMES = ('zebrafinch-large', 'quokka-mini')
 EPISODES = 12
+STUDIED = 200  # episodes of each of two arms
 
 
 class TellingPolicy(SeekPolicy):
@@ -80,6 +89,17 @@ def sealed_run(plan: TrialPlan, folder: Path) -> tuple[Allocation, Store]:
     return sealed, Store.open(folder / 's')
 
 
+def true_slots(sealed: Allocation) -> dict[str, Slot]:
+    """Episode id -> slot, for who has the key of the order."""
+    context = Context.of(sealed.operator_plan, arms=Arms({}, sealed.rotation))
+    return {context.planned(slot).episode_id: slot for slot in context.slots()}
+
+
+def true_arms(sealed: Allocation, store: Store) -> dict[tuple[str, int], str]:
+    slots = true_slots(sealed)
+    return {e.key: slots[e.episode_id].policy for e in store.episodes(attempts='all')}
+
+
 def test_the_three_files_hold_what_each_role_may_know(plan: TrialPlan, tmp_path: Path) -> None:
     sealed = seal_trial(plan, tmp_path)
     text = (tmp_path / 'operator.json').read_text()
@@ -104,7 +124,7 @@ def test_the_three_files_hold_what_each_role_may_know(plan: TrialPlan, tmp_path:
 
 def test_nothing_a_sealed_run_writes_names_a_policy_and_closing_opens_all(plan: TrialPlan, tmp_path: Path) -> None:
     sealed, store = sealed_run(plan, tmp_path)
-    assert {e.policy for e in store.episodes()} == set(sealed.codes.values())
+    assert len({e.policy for e in store.episodes()}) == 2 * EPISODES, 'what stands for an arm changes every time'
     assert leaks(store.path) == []
     crashed = [e for e in store.episodes() if e.outcome is Outcome.INVALID]
     assert {e.reason for e in crashed} == {'policy fault'}
@@ -136,7 +156,10 @@ def test_verbs_show_no_arm_of_an_open_trial_but_to_a_board_on_record(plan: Trial
     assert view.provenance(next(view.episodes()).provenance_id).cpu == ''
     listed = robotrials('store', 'ls', store.path, '--all')
     assert not any(code in listed for code in sealed.codes.values())
-    as_board = robotrials('--board', 'dr-lee', 'store', 'ls', store.path)
+    refused = robotrials('--board', 'dr-lee', 'store', 'ls', store.path, code=2)
+    assert '--board-key arms.json' in refused
+    key = ('--board-key', tmp_path / 'sealed' / 'arms.json')
+    as_board = robotrials('--board', 'dr-lee', *key, 'store', 'ls', store.path)
     assert all(code in as_board for code in sealed.codes.values())
     (look,) = store.looks()
     assert (look.by, look.role) == ('dr-lee', 'board')
@@ -207,8 +230,7 @@ def chance_of(features: dict[tuple[str, int], dict[str, float]], labels: dict[tu
 
 def test_arms_can_not_be_guessed_from_the_files_better_than_by_chance(plan: TrialPlan, tmp_path: Path) -> None:
     sealed, store = sealed_run(plan, tmp_path)
-    policy = {code: name for name, code in sealed.codes.items()}
-    labels = {e.key: policy[e.policy] == NAMES[0] for e in store.episodes(attempts='all')}
+    labels = {key: code == sealed.codes[NAMES[0]] for key, code in true_arms(sealed, store).items()}
     features = operator_features(store.path)
     assert len(features) == 2 * EPISODES
     guess, chance = best_guess(features, labels), chance_of(features, labels)
@@ -255,3 +277,131 @@ def test_an_envelope_opens_for_its_secret_alone() -> None:
         with pytest.raises(InputError, match=r'open|sealed'):
             open_envelope(secret, envelope, label=label)
     assert set(WITHHELD_COLUMNS) >= {'inference_latency_s', 'action_raw'}
+
+
+# --- concealed allocation
+
+
+def test_the_order_ahead_cannot_be_predicted_from_the_operators_file(plan: TrialPlan, tmp_path: Path) -> None:
+    """The attack that used to tell all assignments before the first ran: the order followed from operator.json."""
+    big = dataclasses.replace(plan, episodes_per_cell=24)
+    sealed = seal_trial(big, tmp_path)
+    operator = read_plan(tmp_path / 'operator.json')
+    truth = [slot.policy for slot in trial_slots(operator, rotation=sealed.rotation)]
+    assert len(truth) == 48
+    with pytest.raises(InputError, match=r'concealed: its key is in arms\.json'):
+        trial_slots(operator)
+    guesses = []
+    for key in (blinding_of(operator).key, operator.hash.encode(), bytes.fromhex(operator.blinding.rotation), b''):
+        rng = np.random.default_rng(derived_seed(key, 'rotation', operator.seed, bits=63))
+        guesses.append([slot.policy for slot in rotate(operator, rng, key=key)])
+    right = [sum(a == b for a, b in zip(guess, truth, strict=True)) for guess in guesses]
+    # 42 or more of 48 fair coins come up in less than one of ten million; all 48 were predicted before.
+    assert max(right) < 42, f'{right} of 48 assignments predicted'
+    # Nor do ids of the record give arms away to who tries the few codes there are.
+    run_trial(operator, tmp_path / 's', workers=0, arms=tmp_path / 'arms.json', stop_after=8)
+    for episode in Store.open(tmp_path / 's').episodes():
+        assert all(
+            episode.replace(policy=code, episode_id='').episode_id != episode.episode_id for code in operator.policies
+        )
+
+
+def test_a_concealed_run_shows_nothing_of_a_block_until_it_is_whole(plan: TrialPlan, tmp_path: Path) -> None:
+    sealed = seal_trial(plan, tmp_path / 'sealed')
+    seen: list[tuple[int, dict[str, int], set[str]]] = []
+
+    def report(progress: Any) -> None:
+        seen.append((progress.n_valid, dict(progress.per_arm), {e.episode_id for e in Store.open(root).episodes()}))
+
+    root, arms = tmp_path / 's', tmp_path / 'sealed' / 'arms.json'
+    run_trial(sealed.operator_plan, root, workers=0, arms=arms, report=report)
+    slots = true_slots(sealed)
+    before: set[str] = set()
+    for n_valid, per_arm, ids in seen:
+        assert per_arm == {}
+        new = [slots[i] for i in ids - before]
+        assert len({s.block for s in new}) == 1
+        assert len({sum(s.policy == code for s in new) for code in sealed.codes.values()}) == 1, 'arms equally often'
+        assert n_valid <= len(ids)
+        before = ids
+    assert len(before) == 2 * EPISODES
+    assert stat.S_IMODE(private_folder(root).stat().st_mode) == 0o700
+
+
+def test_a_killed_concealed_run_resumes_and_loses_nothing(plan: TrialPlan, tmp_path: Path) -> None:
+    """Stopped three times in the midst of a block, by an exception that nothing catches."""
+    sealed = seal_trial(plan, tmp_path / 'sealed')
+    arms, root = tmp_path / 'sealed' / 'arms.json', tmp_path / 's'
+    commit = Context.commit
+    stored: list[str] = []
+
+    def interrupted(self: Context, store: Store, episode: Any, **rest: Any) -> None:
+        commit(self, store, episode, **rest)
+        stored.append(episode.episode_id)
+        if len(stored) % 3 == 0:
+            raise KeyboardInterrupt
+
+    for _ in range(3):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Context, 'commit', interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                run_trial(sealed.operator_plan, root, workers=0, arms=arms)
+    done = run_trial(sealed.operator_plan, root, workers=0, arms=arms)
+    assert done.is_complete
+    episodes = list(Store.open(root).episodes(attempts='all'))
+    assert {e.episode_id for e in episodes} == set(true_slots(sealed))
+    assert len(episodes) == 2 * EPISODES
+    assert trial_state(sealed.operator_plan, Store.open(root), rotation=sealed.rotation).is_complete
+    assert verify_store(root).findings == ()
+    close_trial(sealed.operator_plan, root, by='kim', allocation=sealed)
+    assert not root.with_name('s.private').exists()
+    assert verify_store(root).findings == ()
+
+
+class SlowPolicy(SeekPolicy):
+    """Acts as the other does, and thinks longer."""
+
+    def __init__(self, *, thinks_s: float) -> None:
+        super().__init__(speed_m_s=0.8)
+        self.thinks_s = thinks_s
+
+    def start(self, setup: Setup, *, seed: int) -> Any:
+        return _Slow(super().start(setup, seed=seed), self.thinks_s)
+
+
+class _Slow:
+    def __init__(self, session: Any, thinks_s: float) -> None:
+        self._session, self._thinks_s = session, thinks_s
+
+    def act(self, observation: Observation) -> Chunk:
+        time.sleep(self._thinks_s)
+        chunk: Chunk = self._session.act(observation)
+        return chunk
+
+
+@pytest.mark.parametrize('episodes', [10, pytest.param(STUDIED, marks=pytest.mark.study)])
+def test_arms_whose_answers_are_4_ms_apart_are_guessed_at_chance(
+    episodes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The classifier has every number of every row, and names, sizes and times of every file, in nanoseconds."""
+    monkeypatch.setitem(sys.modules, 'slow_module', sys.modules[__name__])
+    policies = {
+        name: {'use': 'slow_module:SlowPolicy', 'options': {'thinks_s': thinks_s}}
+        for name, thinks_s in zip(NAMES, (0.001, 0.005), strict=True)
+    }
+    plan = make_plan(policies=policies, reference=NAMES[1], episodes_per_cell=episodes)
+    sealed, store = sealed_run(plan, tmp_path)
+    files, everything = measured_leakage(store, sealed)
+    assert files.n == 2 * episodes
+    limit = episodes + 3.3 * (episodes / 2) ** 0.5  # one in a thousand by luck
+    assert files.n_right <= limit, f'{files} by {files.telling}'
+    assert everything.n_right <= limit, 'they act alike'
+    arms = close_trial(sealed.operator_plan, store.path, by='kim', allocation=sealed)
+    assert {a.n_valid for a in arms} == {episodes}
+    assert store.unblindings().by_trial[sealed.operator_plan.hash].leakage == (files, everything)
+    if episodes == STUDIED:
+        # The same classifier finds the arms of the same trial when each episode enters the store by itself.
+        monkeypatch.setattr('robotrials.run.engine.spool_of', lambda *_, **__: None)
+        sealed, store = sealed_run(plan, tmp_path / 'unpadded')
+        (told, _) = measured_leakage(store, sealed)
+        assert told.n_right > limit, f'{told} by {told.telling}'

@@ -9,8 +9,7 @@ from typing import Any
 from robotrials.declaration import read_table
 from robotrials.run import TrialPlan
 from robotrials.run.arm_stop import StopHook
-from robotrials.run.rotation import trial_slots
-from robotrials.run.sealing import Allocation, seal_trial
+from robotrials.run.sealing import Allocation, Arms, seal_trial
 from robotrials.run.station import Context
 from robotrials.run.trial_store import chosen_slots, open_trial_store, with_provenance
 from robotrials.service.console import Desk
@@ -41,14 +40,19 @@ def lab_plan(**changes: Any) -> TrialPlan:
     return read_table(TrialPlan, values, where='test plan')
 
 
+ROTATIONS: dict[str, bytes] = {}  # of the trials that were sealed here: what the machine's account has of each
+
+
 def sealed(folder: Path, **changes: Any) -> Allocation:
-    return seal_trial(lab_plan(**changes), folder, secret=secrets.token_bytes(32))
+    allocation = seal_trial(lab_plan(**changes), folder, secret=secrets.token_bytes(32))
+    ROTATIONS[allocation.operator_plan.hash] = allocation.rotation
+    return allocation
 
 
 def make_desk(plan: TrialPlan, store: Path, *, stop: StopHook | None = None, operator: str = 'kim') -> Desk:
-    context = Context.of(plan, operator=operator)
+    context = Context.of(plan, operator=operator, arms=Arms({}, ROTATIONS.get(plan.hash, b'')))
     opened = open_trial_store(context, store)
-    slots = chosen_slots(trial_slots(plan), fixture=None, session=None)
+    slots = chosen_slots(context.slots(), fixture=None, session=None)
     journal = Journal(console_folder(opened.path) / 'journal.jsonl')
     return Desk(with_provenance(context, opened), opened, slots, journal, stop=stop)
 

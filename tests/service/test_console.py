@@ -31,7 +31,7 @@ from robotrials.run.arm_stop import ArmStop, stop_by_command, stop_by_url
 from robotrials.run.begun import interrupted_counts
 from robotrials.run.closing import close_trial
 from robotrials.run.engine import open_tasks
-from robotrials.run.sealing import Allocation
+from robotrials.run.sealing import Allocation, Arms
 from robotrials.service.console import access_key, create_console
 from robotrials.service.console.action import Action
 from robotrials.service.console.desk import Desk
@@ -77,7 +77,7 @@ def test_an_assignment_says_what_to_set_up_and_not_who_acts(client: TestClient, 
     state = client.get('/api/state').json()
     assert (state['n_valid'], state['n_total']) == (0, 12)
     (shown,) = state['assignments']
-    assert shown['code'] in trial.codes.values()
+    assert shown['code'] not in trial.codes.values(), 'what stands for an arm is for one episode'
     assert shown['object'] in ('spoon', 'towel')
     assert set(shown['labels']) == {'camera_side', 'tote_side'}
     assert (shown['items'], shown['time_cap_s']) == (ITEMS, CAP_S)
@@ -86,7 +86,12 @@ def test_an_assignment_says_what_to_set_up_and_not_who_acts(client: TestClient, 
         seen += assignments
         post(client, action('record', assignments[0]['key'], account=account()))
     assert len(seen) == 12
-    assert {a['code'] for a in seen if a['is_human']} == {trial.codes[NAMES[2]]}
+    assert len({a['code'] for a in seen}) == 12
+    arms = Arms(trial.operator_plan.policies, trial.rotation)
+    behind = [arms.entry_of(trial.operator_plan, a['code'])[0] for a in seen]
+    assert {c: behind.count(c) for c in behind} == dict.fromkeys(trial.codes.values(), 4)
+    human = {code for a, code in zip(seen, behind, strict=True) if a['is_human']}
+    assert human == {trial.codes[NAMES[2]]}
 
 
 def test_nothing_of_what_comes_next_is_told(client: TestClient, desk: Desk) -> None:
@@ -500,14 +505,17 @@ def test_the_command_wants_a_plan_that_it_can_know(trial: Allocation, tmp_path: 
     make_desk(open_plan, tmp_path / 'new')
     assert 'does not hold its whole plan' in str(command(store, '--operator', 'kim').exception)
     make_desk(trial.operator_plan, tmp_path / 'sealed-store')
-    told = command(str(tmp_path / 'sealed-store'))  # it holds its plan; all that is missing is who
+    sealed_store, arms = str(tmp_path / 'sealed-store'), ('--arms', str(tmp_path / 'sealed' / 'arms.json'))
+    assert '--arms arms.json' in str(command(sealed_store, '--operator', 'kim').exception)
+    told = command(sealed_store, *arms)  # it holds its plan; all that is missing is who
     assert '--operator' in str(told.exception)
     hooks = ('--stop-command', 'x', '--stop-url', 'http://127.0.0.1:1/')
-    assert 'found both' in str(command(str(tmp_path / 'sealed-store'), *hooks).exception)
+    assert 'found both' in str(command(sealed_store, *arms, *hooks).exception)
 
 
 def start(store: Path, plan: Path, port: int) -> subprocess.Popen[bytes]:
     command = [sys.executable, '-m', 'robotrials.cli', 'console', str(store), '--plan', str(plan), '--operator', 'kim',
+               '--arms', str(plan.with_name('arms.json')),
                '--port', str(port), '--no-browser', '--stop-command', f'{sys.executable} -c "print(1)"']  # fmt: skip
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=dict(os.environ))
     deadline = time.monotonic() + PATIENCE_S

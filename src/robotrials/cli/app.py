@@ -81,12 +81,15 @@ def root(
         False, '--skip-damaged', help='Leave out what is damaged in a store, and say so.'
     ),
     board: str = typer.Option('', '--board', help='Look at an open blinded trial by arm, as its board; it is logged.'),
+    board_key: str = typer.Option('', '--board-key', help='For --board and a sealed trial: its arms.json.'),
 ) -> None:
     """Two-arm trials for robot arms."""
     if skip_damaged or board or 'robotrials.record.store' in sys.modules:
         from robotrials.record.store import read_as
 
-        read_as(skip_damaged=skip_damaged, board=board, on_open=_log_board_look if board else None)
+        read_as(
+            skip_damaged=skip_damaged, board=board, board_key=board_key, on_open=_log_board_look if board else None
+        )  # fmt: skip
 
 
 def build_app(load: Callable[[str], bool]) -> typer.Typer:
@@ -130,9 +133,15 @@ def full_app() -> typer.Typer:
 def _log_board_look(store: Store) -> None:
     """Whoever looks at an open trial by arm is on record before anything is shown, or sees nothing."""
     from robotrials.errors import StoreError
+    from robotrials.record.blinded import is_concealed_plan
 
     if not store.is_blinded:
         return
+    if is_concealed_plan(store.trial) and not store.board_key:
+        raise StoreError(
+            f'{store.path}: what stands for an arm changes with every episode of this trial; whoever has its arms.json '
+            f'looks by arm with: robotrials --board {store.board} --board-key arms.json ...'
+        )
     verb = ' '.join(word for word in sys.argv[1:] if not word.startswith('-'))
     if not store.log_look(verb[:200], by=store.board, role='board', seen='an open trial, by arm'):
         raise StoreError(f'{store.path}: a look of the board is logged, and this store cannot be written to')

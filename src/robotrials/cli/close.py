@@ -56,4 +56,7 @@ def close(
     columns = ['code', 'policy', 'reference', 'valid', 'invalid attempts', 'interrupted', 'given up', 'never run']
     note = 'Unequal invalid attempts deserve a question: a policy that breaks the rig is not scored for it.'
     print_table(table(f'{folder} is closed', columns, rows, note=note), form)
-    typer.echo(f'head {read_store(folder).head()} (note it: it stands for the whole record)', err=form != 'text')
+    opened = read_store(folder)
+    for told in opened.unblindings().by_trial[declared.hash].leakage:
+        typer.echo(f'leakage to the operator, from {told.source}: {told}', err=form != 'text')
+    typer.echo(f'head {opened.head()} (note it: it stands for the whole record)', err=form != 'text')

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from robotrials.run.arm_stop import StopHook
     from robotrials.run.plan import TrialPlan
     from robotrials.run.rotation import Slot
+    from robotrials.run.station import Context
     from robotrials.service.console import Desk
 
 LOOPBACK = ('127.0.0.1', 'localhost', '::1')
@@ -27,6 +28,9 @@ def console(
     plan: Annotated[
         Path | None,
         typer.Option(help="The plan, best the operator's (robotrials seal). Needed once, to make the store."),
+    ] = None,
+    arms: Annotated[
+        Path | None, typer.Option(help='For a sealed trial: arms.json, which has the key of its order.')
     ] = None,
     operator: Annotated[
         str, typer.Option(help='The code of whoever runs the robot; recorded with every episode.')
@@ -57,23 +61,22 @@ def console(
 
     Given the address of a platform, it opens the operator's page of that platform instead.
 
-    Example: `robotrials console runs/may --plan sealed/operator.json --operator kim --stop-command stop-arm`
+    Example: `robotrials console runs/may --plan sealed/operator.json --arms sealed/arms.json --operator kim`
     """
     if target.startswith(('http://', 'https://')):
         _open_platform(target.rstrip('/'), browser=browser)
         return
     from robotrials.errors import InputError, SetupError
     from robotrials.record.entry import EntryKind
-    from robotrials.run.station import Context
     from robotrials.run.trial_store import open_trial_store, sole_runner, with_provenance
 
     if (certificate is None) != (private_key is None):
         raise InputError('TLS wants both --certificate and --private-key')
     store = Path(target)
     declared = _declared(store, plan)
-    slots = _slots(declared, fixture=fixture, session=session)
+    context = _context(declared, arms, operator=operator)
+    slots = _slots(context, fixture=fixture, session=session)
     hook = _hook(stop_command, stop_url)
-    context = Context.of(declared, operator=operator)
     try:
         from robotrials.service.console import Desk, access_key, create_console
         from robotrials.service.console.journal import Journal, console_folder
@@ -127,15 +130,21 @@ def _declared(store: Path, path: Path | None) -> TrialPlan:
     return plan
 
 
-def _slots(plan: TrialPlan, *, fixture: str | None, session: str | None) -> list[Slot]:
+def _context(plan: TrialPlan, arms: Path | None, *, operator: str) -> Context:
+    from robotrials.run.sealing import read_arms
+    from robotrials.run.station import Context
+
+    return Context.of(plan, operator=operator, arms=None if arms is None else read_arms(plan, arms))
+
+
+def _slots(context: Context, *, fixture: str | None, session: str | None) -> list[Slot]:
     from robotrials.errors import InputError
     from robotrials.run.plan import StoppingRule
-    from robotrials.run.rotation import trial_slots
     from robotrials.run.trial_store import chosen_slots
 
-    if plan.stopping.rule is not StoppingRule.NONE and (fixture is not None or session is not None):
+    if context.plan.stopping.rule is not StoppingRule.NONE and (fixture is not None or session is not None):
         raise InputError('a stopping rule looks at all slots in their order; run without fixture and session')
-    return chosen_slots(trial_slots(plan), fixture=fixture, session=session)
+    return chosen_slots(context.slots(), fixture=fixture, session=session)
 
 
 def _hook(command: str, url: str) -> StopHook | None:

@@ -10,8 +10,11 @@ import typer
 from robotrials.cli.output import FormatOption, print_table, print_tables
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from robotrials.record import Store
     from robotrials.record.entry import Entry
+    from robotrials.record.signature import Signing
 
 store_app = typer.Typer(no_args_is_help=True, help='Look at a store, check it, correct it, join it, export it.')
 
@@ -208,10 +211,53 @@ def verify(
         print_table(finding_table(result.findings, root=store), form)
     counted = f'{result.n_episodes} episodes, {result.n_events} events, {result.n_trajectories} trajectories'
     typer.echo(f'{"clean" if result.is_clean else "DAMAGED"}: {counted}', err=form != 'text')
+    for line in _signed(result.signings):
+        typer.echo(line, err=form != 'text')
     if result.head:
         typer.echo(f'head {result.head}', err=form != 'text')
     if not result.is_clean:
         raise typer.Exit(1)
+
+
+def _signed(signings: Sequence[Signing]) -> list[str]:
+    """Who signed what, a line for each name and key."""
+    total = sum(s.n_entries for s in signings)
+    if not any(s.key for s in signings):
+        return [f'unsigned: nobody signed any of its {total} entries'] if total else []
+    lines = []
+    for s in signings:
+        closings = f', {s.n_closings} of them the closing' if s.n_closings else ''
+        whose = f'by the key of {s.owner}' if s.owner else f'by key {s.key[:12]}, whose owner is not known here'
+        lines.append(f'{s.n_entries} entries of {s.by} signed {whose if s.key else "by nobody"}{closings}')
+    return lines
+
+
+@store_app.command('key')
+def key(
+    trust: Annotated[str, typer.Option(help='Whose key PUBLIC is: from now on verify holds their entries to it.')] = '',
+    public: Annotated[str, typer.Option(help='With --trust: the public key, as `store key` printed it for them.')] = '',
+) -> None:
+    """Print your public key, made the first time: from then on every entry that you write is signed with it.
+
+    It lies in ~/.config/robotrials/key, or where ROBOTRIALS_KEY says, as for a cell. Keep a copy: there is no other.
+
+    Example: `robotrials store key --trust kim --public 3f2a...`
+    """
+    from robotrials.errors import InputError
+    from robotrials.record.signature import key_path, known_path, make_key, own_public, trust_key
+
+    if bool(trust) != bool(public):
+        raise InputError('whose key is it, and which? robotrials store key --trust NAME --public KEY')
+    if trust:
+        trust_key(trust, public)
+        typer.echo(f'{known_path()}: {public[:12]} is {trust}')
+        return
+    path = key_path()
+    if not path.exists():
+        typer.echo(make_key(path))
+        typer.echo(f'{path}: a new key; what you write from now on is signed with it', err=True)
+        return
+    typer.echo(own_public())
 
 
 @store_app.command('edit')

@@ -43,6 +43,11 @@ def is_blinded_plan(trial: TrialInfo) -> bool:
         return False  # a plan that is not the runner's says nothing about codes
 
 
+def is_concealed_plan(trial: TrialInfo) -> bool:
+    """Whether what stands for an arm changes with every episode of a trial."""
+    return is_blinded_plan(trial) and bool(json.loads(trial.plan)['blinding'].get('rotation'))
+
+
 def blinded_episode(episode: Episode, *, board: bool) -> Episode:
     """An episode as it may be seen: coarse reasons, and unless for the board no arm and no seed.
 

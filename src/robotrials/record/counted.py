@@ -61,7 +61,7 @@ class CountedColumns:
             return episodes_to_arrow(list(store.episodes(where=where, events=False))).select(self._names)
         if store.is_blinded:
             check_blinded_where(where, board=bool(store.board))
-        edits, unblindings = store.edits(), store.unblindings()
+        edits, unblindings = store.edits(), store.openings()
         parts = prune_parts(store.parts(), where, edits=edits, unblindings=unblindings)
         self._extend(parts, named_ids(where, edits))
         whole = _counted(self._rows, select_attempts([self._rows], edits), edits)
@@ -127,10 +127,12 @@ def _opened(table: pa.Table, unblindings: Unblindings) -> pa.Table:
     for trial_id, found in unblindings.by_trial.items():
         own = pc.equal(table['trial_id'].cast(pa.string()), trial_id)
         codes = table['policy'].cast(pa.string())
-        coded = pc.and_(own, pc.is_in(codes, pa.array(list(found.policies))))
-        names = pa.array([found.policies.get(code, code) for code in codes.to_pylist()], pa.string())
+        known = found.names()
+        coded = pc.and_(own, pc.is_in(codes, pa.array(list(known), pa.string())))
+        names = pa.array([known.get(code, code) for code in codes.to_pylist()], pa.string())
+        reference = found.policies.get(found.reference, '')
         table = _with(table, 'policy', pc.if_else(coded, names, codes))
-        is_reference = pc.if_else(coded, pc.equal(codes, found.reference), table['is_reference'])
+        is_reference = pc.if_else(coded, pc.equal(names, reference), table['is_reference'])
         table = _with(table, 'is_reference', is_reference)
     return table
 

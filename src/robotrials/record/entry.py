@@ -69,6 +69,8 @@ class Entry:
     by: str
     files: tuple[LoggedFile, ...] = ()
     body: Mapping[str, Any] = field(default_factory=dict)
+    signer: str = ''  # the public key of whoever signed it; '' if nobody did
+    signature: str = ''
 
     def line(self) -> bytes:
         """The entry's bytes: canonical JSON and a newline."""
@@ -76,6 +78,7 @@ class Entry:
             'format': FORMAT, 'kind': self.kind.value, 'parents': list(self.parents), 'at': self.at, 'by': self.by,
             'files': [file.as_json() for file in self.files], 'body': dict(self.body),
         }  # fmt: skip
+        values |= {name: told for name in ('signer', 'signature') if (told := getattr(self, name))}
         text = json.dumps(values, sort_keys=True, separators=(',', ':'), allow_nan=False)
         return text.encode() + b'\n'
 
@@ -109,7 +112,8 @@ def parse_entry(line: bytes, *, where: str) -> Entry:
         dt.datetime.fromisoformat(values['at'])
         return Entry(
             kind=EntryKind(values['kind']), parents=tuple(map(_identity, values['parents'])), at=values['at'],
-            by=str(values['by']), files=files, body=body,
+            by=str(values['by']), files=files, body=body, signer=str(values.get('signer', '')),
+            signature=str(values.get('signature', '')),
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, StoreError):

@@ -16,6 +16,7 @@ class FindingKind(enum.StrEnum):
     CLASH = 'clash'  # one id and attempt, two contents; or two valid attempts
     EDIT = 'edit'  # an edit that can't be read or applied
     UNLOGGED = 'unlogged'  # a store of an older version without a commit log: nothing can be missed
+    SIGNATURE = 'signature'  # an entry that bears a name or a key, and was not signed by it
     LOST = 'lost'  # known damage: a repair has set it aside
     LEFTOVER = 'leftover'  # harmless: what a killed writer or compaction left behind
 

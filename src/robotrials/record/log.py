@@ -23,6 +23,7 @@ from robotrials.errors import StoreError
 from robotrials.record.entry import Entry, EntryKind, LoggedFile, entry_id, new_entry, parse_entry
 from robotrials.record.finding import Finding, FindingKind
 from robotrials.record.folder import Folder
+from robotrials.record.signature import signed
 
 LOG = 'log'
 ENTRY_NAME = re.compile(r'^(?P<time>[0-9a-f]{16})-(?P<id>[0-9a-f]{64})\.(?P<form>json|pack)$')
@@ -186,7 +187,7 @@ def add_entry(
             # What others wrote may not be durable yet; an entry must not outlive its parents.
             folder.sync(LOG)
             log.own.update(log.sources)
-        entry = new_entry(kind, (*log.heads(), *parents), by=by, files=files, body=body, at=at)
+        entry = signed(new_entry(kind, (*log.heads(), *parents), by=by, files=files, body=body, at=at))
         line = entry.line()
         identity = entry_id(line)
         name = f'{time.time_ns():016x}-{identity}.json'

@@ -89,7 +89,7 @@ from robotrials.record.select import (
     select_attempts,
 )
 from robotrials.record.trajectory import Trajectory
-from robotrials.record.unblinding import Unblindings, read_unblindings
+from robotrials.record.unblinding import Unblindings, board_opening, read_unblindings
 
 FORMAT = STORE_FORMAT
 FOLDERS = ('episodes', 'events', 'trajectories', 'provenance', 'media')
@@ -128,6 +128,7 @@ class Store:
     is_view: bool = False  # while its trial is blinded and open, show only what may be seen then
     at_closing: bool = False  # without the edits that were made after a trial was closed
     board: str = ''  # who looks at an open trial by arm, as its board
+    board_key: str = ''  # of a concealed trial: the file with which the board can tell arms apart
 
     @classmethod
     def create(
@@ -390,6 +391,14 @@ class Store:
         """The openings of the closed trials in this store."""
         return read_unblindings(self.path)
 
+    def openings(self) -> Unblindings:
+        """What tells arms apart for this reader: the closings and, for a board with the key, codes of an open trial."""
+        known = self.unblindings()
+        if not (self.board and self.board_key and self.is_blinded):
+            return known
+        own = board_opening(self.trial.trial_id, self.trial.plan, Path(self.board_key))
+        return known if own is None else Unblindings({**known.by_trial, own.trial_id: own})
+
     def parts(self) -> list[PartInfo]:
         """The episodes parts that count, oldest first."""
         return list(self.ledger().parts)
@@ -528,7 +537,7 @@ class Store:
         is_blinded = self.is_blinded
         if is_blinded:
             check_blinded_where(where, board=bool(self.board))
-        parts, edits, unblindings = self.parts(), self.edits(), self.unblindings()
+        parts, edits, unblindings = self.parts(), self.edits(), self.openings()
         if self.skip_damaged:
             parts = [part for part in parts if self._is_readable(part)]
         parts = prune_parts(parts, where, edits=edits, unblindings=unblindings)
@@ -693,6 +702,7 @@ def read_store(path: Path | str, *, skip_damaged: bool | None = None) -> Store:
     """Open a store for reading, which writes nothing; `skip_damaged` reads what can be read (see `missing`)."""
     skips = _reading.skip_damaged if skip_damaged is None else skip_damaged
     store = dataclasses.replace(Store.open(path, skip_damaged=skips), is_view=True, board=_reading.board)
+    store = dataclasses.replace(store, board_key=_reading.board_key)
     if _reading.on_open is not None and store.path not in {s.path for s in _reading.opened}:
         _reading.on_open(store)
     _reading.opened.append(store)
@@ -706,6 +716,7 @@ class _Reading:
 
     skip_damaged: bool = False
     board: str = ''
+    board_key: str = ''
     on_open: Callable[[Store], None] | None = None
     opened: list[Store] = field(default_factory=list)
 
@@ -714,13 +725,16 @@ _reading = _Reading()
 
 
 def read_as(
-    *, skip_damaged: bool = False, board: str = '', on_open: Callable[[Store], None] | None = None
+    *, skip_damaged: bool = False, board: str = '', board_key: str = '',
+    on_open: Callable[[Store], None] | None = None,
 ) -> None:  # fmt: skip
     """How `read_store` reads from now on: leaving out what is damaged, and open trials by arm for a named board.
 
-    `on_open` is told of every store before anything of it is shown: a verb that looks as a board logs that there.
+    board_key: of a sealed trial, its arms.json. `on_open` is told of every store before anything of it is shown: a verb
+    that looks as a board logs that there.
     """
     _reading.skip_damaged, _reading.board, _reading.on_open = skip_damaged, board, on_open
+    _reading.board_key = board_key
     _reading.opened.clear()
 
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from robotrials.record.provenance import provenance_from_json
 from robotrials.record.repair import QUARANTINE
 from robotrials.record.schema import EVENT_MIGRATIONS, SCHEMA_VERSION, events_by_episode, migrate
 from robotrials.record.select import read_part_episodes
+from robotrials.record.signature import Signing, check_owner, check_signature, read_known, signings
 from robotrials.record.store import FOLDERS, Store
 from robotrials.record.trajectory import check_trajectory
 from robotrials.record.unblinding import FOLDER as UNBLINDING
@@ -50,6 +51,7 @@ class Verification:
     n_events: int
     n_trajectories: int
     head: str = ''
+    signings: tuple[Signing, ...] = ()  # who signed what of the log, and what nobody did
 
     @property
     def is_clean(self) -> bool:
@@ -79,7 +81,18 @@ def verify_store(path: Path | str, *, head: str = '') -> Verification:
     findings += _check_edits(store, ledger)
     findings += _check_unblindings(store, ledger)
     findings += known_losses(root, ledger)
-    return Verification(tuple(dict.fromkeys(findings)), *counts, store.head() if ledger.is_logged else '')
+    known = read_known()
+    findings += _check_signatures(root, ledger, known)
+    told = signings([entry for _, entry in ledger.entries], known)
+    return Verification(tuple(dict.fromkeys(findings)), *counts, store.head() if ledger.is_logged else '', told)
+
+
+def _check_signatures(root: Path, ledger: Ledger, known: Mapping[str, str]) -> Iterator[Finding]:
+    for name, entry in ledger.entries:
+        for wrong in (check_signature(entry), check_owner(entry, known)):
+            if wrong:
+                detail = f'entry {name[:12]} ({entry.kind.value} by {entry.by} at {entry.at}): {wrong}'
+                yield Finding(FindingKind.SIGNATURE, root / LOG, detail)
 
 
 def _ledger_of(store: Store, findings: list[Finding]) -> Ledger:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
+from pathlib import Path
 
 from robotrials.record import Store
 from robotrials.record.entry import EntryKind
@@ -13,38 +14,42 @@ FOLDER = 'begun'
 Key = tuple[str, int]
 
 
-def mark_begun(store: Store, key: Key) -> None:
+def mark_begun(root: Path, key: Key) -> None:
     """Say that an attempt is under way. Not synced: it has to outlive a killed process, not a power cut."""
-    folder = Folder(store.path)
+    folder = Folder(root)
     folder.make(FOLDER)
     folder.mark(f'{FOLDER}/{_name(key)}')
 
 
-def mark_ended(store: Store, key: Key) -> None:
+def mark_ended(root: Path, key: Key) -> None:
     """Say that an attempt is on record."""
-    Folder(store.path).remove(f'{FOLDER}/{_name(key)}')
+    Folder(root).remove(f'{FOLDER}/{_name(key)}')
 
 
-def log_interrupted(store: Store, arms: Mapping[str, str], *, by: str = '') -> int:
+def log_interrupted(
+    store: Store, arms: Mapping[str, str], *, by: str = '', marks: Path | None = None, spooled: Collection[Key] = ()
+) -> int:  # fmt: skip
     """Log the attempts of earlier runs that were begun and never stored, by arm, and take their marks away.
 
-    `arms` has the code of the arm of every episode id that this run is about.
+    arms: for every episode id that this run is about, what stands for its arm. marks: where marks are, if not in the
+    store. spooled: what is kept and not yet in the store.
     """
-    marked = [key for name in Folder(store.path).names(FOLDER) if (key := _key(name)) is not None and key[0] in arms]
+    root = marks or store.path
+    marked = [key for name in Folder(root).names(FOLDER) if (key := _key(name)) is not None and key[0] in arms]
     if not marked:
         return 0
-    lost = set(marked) - _stored(store, {episode_id for episode_id, _ in marked})
+    lost = set(marked) - set(spooled) - _stored(store, {episode_id for episode_id, _ in marked})
     if lost:
         count = Counter(arms[episode_id] for episode_id, _ in lost)
         body = {'event': 'interrupted', 'arms': dict(count), 'keys': [f'{i}-{a}' for i, a in sorted(lost)]}
         store.log(EntryKind.INTERRUPTED, by=by, body=body)
     for key in marked:
-        mark_ended(store, key)
+        mark_ended(root, key)
     return len(lost)
 
 
 def interrupted_counts(store: Store) -> Counter[str]:
-    """How many attempts of each arm were begun and never finished, over all runs; by code."""
+    """How many attempts of each arm were begun and never finished, over all runs; by what stood for the arm."""
     counts: Counter[str] = Counter()
     for _, entry in store.ledger().entries:
         if entry.kind is EntryKind.INTERRUPTED:

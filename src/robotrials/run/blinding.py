@@ -18,7 +18,7 @@ from typing import Any
 
 from robotrials.errors import InputError
 from robotrials.old_name import BLINDING_KEY, OLD_NAME
-from robotrials.record.unblinding import arm_codes
+from robotrials.record.unblinding import arm_codes, pseudonyms
 from robotrials.run.plan import PolicyEntry, TrialPlan
 
 SHORTEST_TERM = 3
@@ -35,6 +35,19 @@ class Blinding:
     key: bytes
     terms: Mapping[str, str]  # word -> what stands for it
     public: str = ''  # of a sealed trial: closes what only the statistician may read
+    rotation: bytes = b''  # of a concealed trial: the key of its order
+    n_per_arm: int = 0
+
+    @property
+    def is_concealed(self) -> bool:
+        return bool(self.rotation)
+
+    def name(self, policy: str, place: int) -> str:
+        """What stands for a policy in the record of one episode: its code or, in a concealed trial, a pseudonym."""
+        if not self.rotation:
+            return self.codes[policy]
+        codes = tuple(sorted(self.codes.values()))
+        return pseudonyms(self.rotation, codes, self.n_per_arm)[self.codes[policy], place]
 
     def scrub(self, text: str) -> str:
         """`text` with every telling word replaced."""
@@ -51,10 +64,13 @@ class Blinding:
         return seal(self.key, text, nonce=nonce)
 
 
-def blinding_of(plan: TrialPlan, arms: Mapping[str, PolicyEntry] | None = None) -> Blinding:
+def blinding_of(
+    plan: TrialPlan, arms: Mapping[str, PolicyEntry] | None = None, *, rotation: bytes = b''
+) -> Blinding:  # fmt: skip
     """The codes of a plan; with blinding off, every policy is its own code.
 
-    Of an operator's plan they are the names of its policies, and `arms` says what is behind them.
+    Of an operator's plan they are the names of its policies, and `arms` says what is behind them. rotation: of a
+    concealed trial, the key of its order.
     """
     key = hmac.digest(plan.as_json().encode(), BLINDING_KEY, 'sha256')
     if not plan.blinding.enabled:
@@ -62,7 +78,10 @@ def blinding_of(plan: TrialPlan, arms: Mapping[str, PolicyEntry] | None = None) 
     if plan.blinding.is_sealed:
         # Its policies are codes; what would tell them apart is in the entries behind them.
         behind = arms or {}
-        return Blinding({c: c for c in plan.policies}, key, _telling(behind), public=plan.blinding.public_key)
+        return Blinding(
+            {c: c for c in plan.policies}, rotation or key, _telling(behind), public=plan.blinding.public_key,
+            rotation=rotation, n_per_arm=plan.episodes_in_a_cell() * plan.repeats * len(plan.cells()),
+        )  # fmt: skip
     codes = arm_codes(sorted(plan.policies), key)
     blinding = Blinding(codes, key, {**_telling(plan.policies), **codes})
     check_open_names(plan, blinding)

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from robotrials.errors import InputError, StoreError
 from robotrials.record import Outcome, Store, Unblinding, read_store
-from robotrials.record.unblinding import sign, write_unblinding
+from robotrials.record.unblinding import Leakage, sign, write_unblinding
 from robotrials.run.begun import interrupted_counts
 from robotrials.run.blinding import blinding_of
 from robotrials.run.engine import trial_state
 from robotrials.run.plan import TrialPlan
-from robotrials.run.sealing import Allocation
+from robotrials.run.sealing import Allocation, Arms
+from robotrials.run.spool import release_leftovers
+from robotrials.run.station import Context
 from robotrials.run.trial_store import sole_runner
+
+FEWEST_TO_GUESS = 5  # episodes of each arm
+FOLD_SEED = 20_240_517  # of the folds that guesses are held out by: closing again gives the same figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,7 @@ def close_trial(
     if earlier is not None:
         raise StoreError(f'{opened.path}: this trial was closed by {earlier.by} at {earlier.at}; it closes once')
     with sole_runner(opened.path, None):
+        release_leftovers(opened, by=by)
         _close(plan, opened, by=by, why=why, early=early, allocation=allocation)
     return arm_counts(plan, opened, names=names_of(plan, allocation))
 
@@ -67,7 +74,8 @@ def _close(
     plan: TrialPlan, opened: Store, *, by: str, why: str, early: bool, allocation: Allocation | None
 ) -> None:  # fmt: skip
     """Under the lock of the run: nobody is adding episodes. One entry of the log closes the trial, or nothing does."""
-    state = trial_state(plan, opened)
+    rotation = allocation.rotation if allocation is not None else b''
+    state = trial_state(plan, opened, rotation=rotation)
     if not state.is_complete and not (early and why):
         left = state.n_total - state.n_valid - state.n_given_up
         raise InputError(
@@ -86,8 +94,54 @@ def _close(
         plan=whole.as_json(),
         key=(allocation.secret if allocation is not None else blinding_of(plan).key).hex(),
         operator_plan=plan.as_json() if allocation is not None else '',
+        rotation=rotation.hex(),
+        leakage=() if allocation is None else measured_leakage(opened, allocation),
+        n_per_arm=state.n_total // len(plan.policies) if rotation else 0,
     )
     write_unblinding(opened.path, sign(record))
+
+
+def measured_leakage(store: Store, allocation: Allocation) -> tuple[Leakage, ...]:
+    """How well the arms of a sealed trial could be guessed from all that its operator's account can read.
+
+    Measured at closing, while names and times of files are still those that the operator saw: once from what the store
+    tells besides behaviour, once with behaviour (durations, outcomes), which nobody beside the robot can be kept from.
+    () where there are too few episodes to guess from.
+    """
+    import numpy as np
+
+    from robotrials.record.visible import visible_features
+    from robotrials.stats.guess import guess_classes
+
+    recorded = Store.open(store.path)  # as it lies there, not the blinded view of it
+    codes = sorted(allocation.codes.values())
+    arms = {code: number for number, code in enumerate(codes)}
+    if allocation.rotation:
+        context = Context.of(allocation.operator_plan, arms=Arms({}, allocation.rotation))
+        arms = {context.planned(slot).policy: arms[slot.policy] for slot in context.slots()}
+    policy = {e.key: e.policy for e in recorded.episodes(attempts='all', dropped=True, events=False)}
+    measured = []
+    for name, behaviour in (('files', False), ('files and behaviour', True)):
+        keys, names, values = visible_features(recorded, behaviour=behaviour)
+        known = [i for i, key in enumerate(keys) if policy.get(key) in arms]
+        labels = np.array([arms[policy[keys[i]]] for i in known], dtype=np.int64)
+        if np.bincount(labels, minlength=len(codes)).min() < FEWEST_TO_GUESS:
+            return ()
+        guessing = guess_classes(values[known], labels, names=names, rng=np.random.default_rng(FOLD_SEED))
+        bits = guessing.bits_interval
+        measured.append(
+            Leakage(
+                source=name,
+                n=guessing.n,
+                n_right=guessing.n_right,
+                n_arms=guessing.n_classes,
+                bits=round(guessing.bits, 4),
+                low=round(bits.low, 4),
+                high=round(bits.high, 4),
+                telling=guessing.telling,
+            )
+        )
+    return tuple(measured)
 
 
 def arm_counts(plan: TrialPlan, store: Store, *, names: Mapping[str, str] | None = None) -> list[ArmCount]:
@@ -97,7 +151,12 @@ def arm_counts(plan: TrialPlan, store: Store, *, names: Mapping[str, str] | None
     planned = plan.episodes_in_a_cell() * plan.repeats * len(plan.cells())
     valid: dict[str, set[str]] = {code: set() for code in known}
     seen: dict[str, set[str]] = {code: set() for code in known}
-    interrupted, invalid = interrupted_counts(store), dict.fromkeys(known, 0)
+    opened = store.unblindings().by_trial.get(plan.hash)
+    behind = {} if opened is None else opened.names()
+    interrupted: Counter[str] = Counter()
+    for arm, count in interrupted_counts(store).items():
+        interrupted[codes.get(behind.get(arm, arm), arm)] += count
+    invalid = dict.fromkeys(known, 0)
     reference = _reference(plan, store)
     for episode in store.episodes(attempts='all', events=False, where={'trial_id': plan.hash}):
         code = codes.get(episode.policy, episode.policy)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import sys
 from collections import Counter
@@ -22,10 +23,11 @@ from robotrials.run.begun import log_interrupted, mark_begun, mark_ended
 from robotrials.run.crew import AnyWorker, Crew, ProcessCrew
 from robotrials.run.plan import StoppingRule, StoppingScore, TrialPlan
 from robotrials.run.progress import Report, Tally, TrialProgress
-from robotrials.run.rotation import Slot, trial_slots
+from robotrials.run.rotation import Slot
 from robotrials.run.schedule import Attempted, Schedule, Task, look_edges
-from robotrials.run.sealing import read_arms
+from robotrials.run.sealing import Arms, read_arms
 from robotrials.run.shard import Shard
+from robotrials.run.spool import Spool, private_folder, spool_of
 from robotrials.run.station import Context, Finished, TrialStation
 from robotrials.run.stopping import Stop, decide_stop, stopping_score
 from robotrials.run.trial_store import check_open, chosen_slots, open_trial_store, sole_runner, with_provenance
@@ -91,7 +93,7 @@ def run_trial(
         raise InputError('fixture and shard both share out a trial; give one of the two')
     behind = read_arms(plan, arms) if arms is not None else None
     context = Context.of(plan, operator=operator, arms=behind)
-    slots = chosen_slots(trial_slots(plan), fixture=fixture, session=session)
+    slots = chosen_slots(context.slots(), fixture=fixture, session=session)
     if shard is not None:
         slots = shard.slots(slots)
     share = fixture if shard is None else f'shard {shard}'
@@ -103,11 +105,16 @@ def run_trial(
         if shard is None and len(opened.parts()) > MANY_PARTS:  # of many shards, only one could
             compact_store(opened.path)
         context = with_provenance(context, opened)
-        run = _Run(context, opened, slots, limit=stop_after, report=report)
+        concealed = context.blinding.is_concealed and ray is None  # the nodes of a cluster share no private folder
+        spool = spool_of(opened, is_concealed=concealed, whole='' if shard is None else share or '')
+        if spool is not None:
+            spool.tidy()
+        run = _Run(context, opened, slots, limit=stop_after, report=report, spool=spool)
+        run.release_whole()
         head_before = opened.head()
         if told is not None:
             told(head_before)
-        n_interrupted = log_interrupted(opened, run.arms(), by=operator)
+        n_interrupted = run.log_interrupted(by=operator)
         if not run.is_over:
             _logged_run(run, opened, workers=workers, log=worker_log, by=operator, arms=arms, ray=ray)
         result = run.result()
@@ -132,9 +139,10 @@ def _logged_run(
             store.log(EntryKind.RUN, by=by, body={'event': 'end', 'episodes': run.result().n_run})
 
 
-def trial_state(plan: TrialPlan, store: Store) -> TrialRun:
-    """How far a trial has come, without running anything."""
-    return _Run(Context.of(plan), store, trial_slots(plan), limit=0, report=None).result()
+def trial_state(plan: TrialPlan, store: Store, *, rotation: bytes = b'') -> TrialRun:
+    """How far a trial has come, without running anything; `rotation` is the key of a concealed trial's order."""
+    context = Context.of(plan, arms=Arms({}, rotation))
+    return _Run(context, store, context.slots(), limit=0, report=None).result()
 
 
 def open_tasks(context: Context, store: Store, slots: Sequence[Slot]) -> tuple[TrialRun, list[Task]]:
@@ -147,10 +155,12 @@ class _Run:
     """One call of run_trial."""
 
     def __init__(
-        self, context: Context, store: Store, slots: Sequence[Slot], *, limit: int | None, report: Report | None
-    ) -> None:
+        self, context: Context, store: Store, slots: Sequence[Slot], *, limit: int | None, report: Report | None,
+        spool: Spool | None = None,
+    ) -> None:  # fmt: skip
         self._context, self._store, self._slots = context, store, slots
-        self._limit, self._report = limit, report
+        self._limit, self._report, self._spool = limit, report, spool
+        self._marks = store.path if spool is None else private_folder(store.path)
         self._ids = {context.planned(slot).episode_id: slot for slot in slots}
         self._successes: dict[int, bool] = {}
         done = self._read_done()
@@ -162,7 +172,12 @@ class _Run:
         self._schedule = Schedule(slots, done, attempts=plan.faults.attempts, looks=looks)
         self._codes = context.blinding.codes
         valid = Counter(self._codes[s.policy] for s in slots if s.number in done and done[s.number].is_valid)
-        self._tally = Tally({code: valid[code] for code in self._codes.values()})
+        # How many each arm has tells, as it grows, which arm was the last.
+        arms = () if context.blinding.is_concealed else self._codes.values()
+        self._tally = Tally({code: valid[code] for code in arms})
+        # Blocks with an episode that is not in the store yet, of this call or of one that was stopped.
+        spooled = () if spool is None else {e.episode_id for e in spool.episodes()}
+        self._open = {spool.group(self._ids[i]) for i in spooled if i in self._ids} if spool is not None else set()
         self._n_run = self._n_given = 0
         self._stop: Stop | None = None
         self._look()
@@ -172,7 +187,8 @@ class _Run:
         done: dict[int, Attempted] = {}
         edits = self._store.edits()
         where = {'trial_id': self._context.trial_id}
-        for episode in self._store.episodes(attempts='all', dropped=True, events=False, where=where):
+        stored = self._store.episodes(attempts='all', dropped=True, events=False, where=where)
+        for episode in itertools.chain(stored, () if self._spool is None else self._spool.episodes()):
             slot = self._ids.get(episode.episode_id)
             if slot is None:
                 continue
@@ -206,7 +222,7 @@ class _Run:
     def alone(self) -> None:
         """Run everything in this process, watched by its alarm clock."""
         with AlarmBoard(self._context.plan.watchdog) as board:
-            self._alone(TrialStation(self._context, self._store, board=board))
+            self._alone(TrialStation(self._context, self._store, board=board, spool=self._spool))
 
     def _alone(self, station: TrialStation) -> None:
         with _muted(self._context.plan.blinding.enabled):
@@ -252,6 +268,8 @@ class _Run:
             operator=self._context.operator,
             import_path=tuple(p or os.getcwd() for p in sys.path),
             arms=arms.resolve() if arms is not None else None,
+            is_spooled=self._spool is not None,
+            spooled_as='' if self._spool is None else self._spool.whole,
         )
 
     def _with(self, crew: Crew[AnyWorker]) -> None:
@@ -269,8 +287,15 @@ class _Run:
     @property
     def _is_spent(self) -> bool:
         """Nothing under way and nothing more to hand out in this call."""
-        idle = not self._schedule.under_way
-        return idle and (self.is_over or (self._limit is not None and self._n_given >= self._limit))
+        return not self._schedule.under_way and (self.is_over or self._is_at_limit)
+
+    @property
+    def _is_at_limit(self) -> bool:
+        """Nothing more is to be handed out. A block of a concealed trial that was begun is run to its end."""
+        if self._limit is None or self._n_given < self._limit:
+            return False
+        slot = self._schedule.upcoming
+        return self._spool is None or slot is None or self._spool.group(slot) not in self._open
 
     def _hear(self, task: Task | None, finished: Finished) -> None:
         if task is None or task.slot.number != finished.slot:
@@ -285,22 +310,25 @@ class _Run:
             if task is None:
                 continue
             planned = self._context.planned(task.slot, task.attempt)
-            kept = self._store.episodes(attempts='all', dropped=True, where={'episode_id': planned.episode_id})
+            target = self._store if self._spool is None else self._spool.store_of(task.slot)
+            kept = target.episodes(attempts='all', dropped=True, where={'episode_id': planned.episode_id})
             stored = [e for e in kept if e.attempt == task.attempt]
             if stored:
                 self._take(task, stored[0].outcome)
                 continue
             episode = self._context.faulty(task.slot, task.attempt, fault, duration_s=episode_s)
-            self._context.commit(self._store, episode, fault=fault)
+            self._context.commit(target, episode, fault=fault)
             self._take(task, episode.outcome)
 
     def _next_task(self) -> Task | None:
-        if self._stop is not None or (self._limit is not None and self._n_given >= self._limit):
+        if self._stop is not None or self._is_at_limit:
             return None
         task = self._schedule.next()
         if task is not None:
             self._n_given += 1
-            mark_begun(self._store, self._key(task))
+            mark_begun(self._marks, self._key(task))
+            if self._spool is not None:
+                self._open.add(self._spool.group(task.slot))
         return task
 
     def open_tasks(self) -> list[Task]:
@@ -316,20 +344,41 @@ class _Run:
     def _key(self, task: Task) -> tuple[str, int]:
         return self._context.planned(task.slot, task.attempt).key
 
-    def arms(self) -> dict[str, str]:
-        """Episode id -> code of its arm, for every slot of this call."""
-        return {episode_id: self._codes[slot.policy] for episode_id, slot in self._ids.items()}
+    def log_interrupted(self, *, by: str) -> int:
+        """Log what earlier runs began of these slots and never finished; how many there are."""
+        name = self._context.blinding.name
+        arms = {episode_id: name(slot.policy, slot.place) for episode_id, slot in self._ids.items()}
+        spooled = {e.key for e in self._spool.episodes()} if self._spool is not None else ()
+        return log_interrupted(self._store, arms, by=by, marks=self._marks, spooled=spooled)
 
     def _take(self, task: Task, outcome: Outcome) -> None:
         self._n_run += 1
-        mark_ended(self._store, self._key(task))
+        mark_ended(self._marks, self._key(task))
         self._schedule.settle(task.slot.number, outcome)
         if outcome is not Outcome.INVALID:
             self._successes[task.slot.number] = outcome is Outcome.SUCCESS
-        self._tally.add(self._codes[task.slot.policy], outcome)
+        self._tally.add('' if self._context.blinding.is_concealed else self._codes[task.slot.policy], outcome)
+        is_whole = self._release(task.slot)
         self._look()
-        if self._report is not None:
+        if self._report is not None and is_whole:
             self._report(self.progress())
+
+    def release_whole(self) -> None:
+        """Put blocks into the store that became whole just before an earlier run was stopped."""
+        for slot in {self._spool.group(s): s for s in self._slots}.values() if self._spool is not None else ():
+            if self._spool is not None and self._spool.group(slot) in self._open:
+                self._release(slot)
+
+    def _release(self, slot: Slot) -> bool:
+        """Put a block into the store that is whole now; of a concealed trial, nothing is said before that."""
+        if self._spool is None:
+            return True
+        group = self._spool.group
+        if self._schedule.has_left(lambda other: group(other) == group(slot)):
+            return False
+        self._spool.release(slot, by=self._context.operator)
+        self._open.discard(group(slot))
+        return True
 
     def progress(self) -> TrialProgress:
         schedule = self._schedule

@@ -186,7 +186,7 @@ class TrialPlan:
             del values['analysis']['rule']  # and so do those that were declared when there was one rule
         if values['recording']['film'] is None:
             del values['recording']['film']
-        for name in ('commitment', 'arms', 'public_key'):
+        for name in ('commitment', 'arms', 'public_key', 'rotation'):
             if not values['blinding'][name]:
                 del values['blinding'][name]
         return json.dumps(values, sort_keys=True, separators=(',', ':'), allow_nan=False)

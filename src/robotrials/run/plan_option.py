@@ -296,7 +296,13 @@ class BlindingOptions:
     commitment: str = ''  # binds it to the statistician's secret and whole plan
     arms: str = ''  # SHA-256 of the file that says how to reach each code
     public_key: str = ''  # closes what only the statistician may read
+    rotation: str = ''  # commits to the key of the order, which lies with the machine; '' in older trials
 
     @property
     def is_sealed(self) -> bool:
         return bool(self.commitment)
+
+    @property
+    def is_concealed(self) -> bool:
+        """Whether nothing in this plan tells which arm comes when."""
+        return bool(self.rotation)

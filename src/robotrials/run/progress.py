@@ -39,7 +39,7 @@ class Tally:
         self._finished_here += 1
         if outcome is Outcome.INVALID:
             self._invalid_here += 1
-        else:
+        elif code:  # of a concealed trial it is not said
             self._per_arm[code] += 1
 
     def progress(self, *, n_valid: int, n_total: int, n_given_up: int) -> TrialProgress:

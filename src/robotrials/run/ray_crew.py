@@ -24,6 +24,7 @@ from robotrials.run.plan import PolicyEntry, WatchdogOptions, plan_from_json
 from robotrials.run.ray_cluster import POLL_S, RayOptions, SharedPolicies
 from robotrials.run.rotation import trial_slots
 from robotrials.run.schedule import Task
+from robotrials.run.sealing import read_arms
 from robotrials.run.station import Finished
 from robotrials.run.worker import Errand
 
@@ -46,7 +47,9 @@ class RayStation:
         here = [p for p in errand.import_path if p not in sys.path and os.path.isdir(p)]
         errand = dataclasses.replace(errand, import_path=(*sys.path, *here), store=store_root(address))
         self._errand, self._limits = errand, limits
-        self._slots = trial_slots(plan_from_json(errand.plan))
+        plan = plan_from_json(errand.plan)
+        arms = read_arms(plan, errand.arms) if errand.arms is not None else None
+        self._slots = trial_slots(plan, rotation=b'' if arms is None else arms.rotation)
         self._crew: ProcessCrew | None = None
 
     def start(self) -> None:

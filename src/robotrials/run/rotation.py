@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from robotrials.errors import InputError
 from robotrials.old_name import SCENE_SEED
+from robotrials.record.unblinding import rotation_commitment
 from robotrials.run.blinding import blinding_of, derived_seed
 from robotrials.run.plan import Cell, Grouping, Scenes, TrialPlan
 
@@ -26,6 +28,7 @@ class Slot:
     """One planned episode: everything about it but what will come of it."""
 
     number: int  # in the order of the trial
+    place: int = 0  # among the slots of its policy, in the order of the plan
     policy: str
     cell: Cell
     instance: int
@@ -47,25 +50,31 @@ class _Round:
 @dataclass(frozen=True, slots=True)
 class _Block:
     cell: Cell
+    cell_number: int
     rounds: tuple[_Round, ...]
     fixture: str
 
 
-def trial_slots(plan: TrialPlan) -> tuple[Slot, ...]:
-    """The order of a whole trial; it follows from the plan alone."""
-    key = blinding_of(plan).key
-    return rotate(plan, np.random.default_rng(derived_seed(key, 'rotation', plan.seed, bits=63)))
+def trial_slots(plan: TrialPlan, *, rotation: bytes = b'') -> tuple[Slot, ...]:
+    """The order of a whole trial: from the plan alone or, of a concealed trial, from the key that the machine has."""
+    if plan.blinding.is_concealed and rotation_commitment(rotation) != plan.blinding.rotation:
+        raise InputError(
+            'the order of this trial is concealed: its key is in arms.json, which the account of the machine has; '
+            'run it from there, with --arms arms.json'
+        )
+    key = rotation or blinding_of(plan).key
+    return rotate(plan, np.random.default_rng(derived_seed(key, 'rotation', plan.seed, bits=63)), key=key)
 
 
-def rotate(plan: TrialPlan, rng: np.random.Generator) -> tuple[Slot, ...]:
-    """The slots of a trial in a random order that is balanced at every prefix."""
-    key = blinding_of(plan).key
+def rotate(plan: TrialPlan, rng: np.random.Generator, *, key: bytes = b'') -> tuple[Slot, ...]:
+    """The slots of a trial in a random order that is balanced at every prefix; `key` is of seeds that differ by arm."""
+    key = key or blinding_of(plan).key
     sessions: list[list[_Block]] = [[] for _ in range(plan.rotation.sessions)]
     spare = _endless(_combinations(plan.nuisance), rng)
     for number, cell in enumerate(plan.cells()):
         rounds = _rounds(plan, spare, rng)
         for session, part in enumerate(_shares(rounds, plan.rotation.sessions, first=number)):
-            sessions[session] += _blocks(plan, cell, part, rng=rng)
+            sessions[session] += _blocks(plan, cell, number, part, rng=rng)
     slots: list[Slot] = []
     for session, blocks in enumerate(sessions):
         for position, block in enumerate(_ordered(blocks, plan.rotation.grouping, rng)):
@@ -110,7 +119,9 @@ def _shares(rounds: list[_Round], sessions: int, *, first: int) -> list[list[_Ro
     return [rounds[a:b] for a, b in itertools.pairwise(edges)]
 
 
-def _blocks(plan: TrialPlan, cell: Cell, rounds: list[_Round], *, rng: np.random.Generator) -> list[_Block]:
+def _blocks(
+    plan: TrialPlan, cell: Cell, number: int, rounds: list[_Round], *, rng: np.random.Generator
+) -> list[_Block]:  # fmt: skip
     fixtures = plan.rotation.fixtures or ('',)
     order = rng.permutation(len(fixtures))
     blocks: list[_Block] = []
@@ -118,7 +129,7 @@ def _blocks(plan: TrialPlan, cell: Cell, rounds: list[_Round], *, rng: np.random
     while start < len(rounds):
         size = int(rng.integers(1, plan.rotation.max_rounds_per_block + 1))
         fixture = fixtures[order[len(blocks) % len(fixtures)]]
-        blocks.append(_Block(cell, tuple(rounds[start : start + size]), fixture))
+        blocks.append(_Block(cell, number, tuple(rounds[start : start + size]), fixture))
         start += size
     return blocks
 
@@ -144,6 +155,7 @@ def _slots(
         slots.append(
             Slot(
                 number=first + offset,
+                place=(block.cell_number * plan.episodes_in_a_cell() + round_.instance) * plan.repeats + round_.repeat,
                 policy=policy,
                 cell=block.cell,
                 instance=round_.instance,

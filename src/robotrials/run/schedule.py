@@ -66,6 +66,15 @@ class Schedule:
     def under_way(self) -> Sequence[Task]:
         return tuple(self._under_way.values())
 
+    @property
+    def upcoming(self) -> Slot | None:
+        """The slot that would be handed out next, whether or not it is held."""
+        return self._waiting[0].slot if self._waiting else None
+
+    def has_left(self, is_meant: Callable[[Slot], bool]) -> bool:
+        """Whether some slot of a kind waits or is under way."""
+        return any(is_meant(task.slot) for task in (*self._waiting, *self._under_way.values()))
+
     def next(self) -> Task | None:
         """The next task, or None if there is none now (others may still be under way, or a look is due)."""
         if not self._waiting or self._is_held(self._waiting[0]):

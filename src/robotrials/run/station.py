@@ -25,8 +25,10 @@ from robotrials.run.loop import Order, Rollout, run_episode
 from robotrials.run.phase import NoBoard, Phase, PhaseBoard
 from robotrials.run.plan import ConditionEntry, LimitOptions, PolicyEntry, TrialPlan
 from robotrials.run.protocol import ProtocolFacts
-from robotrials.run.rotation import Slot
+from robotrials.run.rotation import Slot, trial_slots
+from robotrials.run.sealing import Arms
 from robotrials.run.seam import ClosablePolicy, HostReport, Policy, Setup
+from robotrials.run.spool import Spool
 
 AWAIT_PAUSE_S = 0.5
 # The kinds whose summary quotes the host; all others are in our own words.
@@ -42,28 +44,34 @@ class Context:
     trial_id: str
     provenance_id: str = ''
     operator: str = ''
-    arms: Mapping[str, PolicyEntry] = field(default_factory=dict)  # of an operator's plan: how to open each code
+    arms: Arms = field(default_factory=lambda: Arms({}))  # of an operator's plan: how to open each code, and when
 
     @classmethod
     def of(
         cls, plan: TrialPlan, *, provenance_id: str = '', operator: str = '',
-        arms: Mapping[str, PolicyEntry] | None = None,
+        arms: Arms | None = None,
     ) -> Context:  # fmt: skip
-        return cls(plan, blinding_of(plan, arms), plan.hash, provenance_id, operator, arms or {})
+        behind = arms or Arms({})
+        blinding = blinding_of(plan, behind.entries, rotation=behind.rotation)
+        return cls(plan, blinding, plan.hash, provenance_id, operator, behind)
+
+    def slots(self) -> tuple[Slot, ...]:
+        """The order of the whole trial."""
+        return trial_slots(self.plan, rotation=self.arms.rotation)
 
     def entry(self, name: str) -> PolicyEntry:
         """How to open a policy: as the plan says or, of an operator's plan, as the arms do."""
         if not self.plan.blinding.is_sealed:
             return self.plan.policies[name]
-        if name not in self.arms:
+        if name not in self.arms.entries:
             raise InputError("this is an operator's plan: give the file that says how to reach its codes (--arms)")
-        return self.arms[name]
+        return self.arms.entries[name]
 
     def planned(self, slot: Slot, attempt: int = 0) -> Episode:
         """The episode of a slot as far as it is known beforehand; its outcome is not, and stands as INVALID."""
         cell = slot.cell
         return Episode(
-            policy=self.blinding.codes[slot.policy],
+            policy=self.blinding.name(slot.policy, slot.place),
             is_reference=not self.plan.blinding.enabled and slot.policy == self.plan.reference,
             task=cell.task.name,
             outcome=Outcome.INVALID,
@@ -263,10 +271,10 @@ class TrialStation(Station):
 
     def __init__(
         self, context: Context, store: Store, *, board: PhaseBoard | None = None,
-        served: Mapping[str, PolicyEntry] | None = None,
+        served: Mapping[str, PolicyEntry] | None = None, spool: Spool | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        self._context, self._store = context, store
+        self._context, self._store, self._spool = context, store, spool
         self._served = served or {}
         self._board = board or NoBoard()
         self._policies: dict[str, Policy] = {}
@@ -305,7 +313,8 @@ class TrialStation(Station):
         rollout = self._rollout(slot)
         episode, fault = self._context.finished(slot, attempt, rollout)
         self._board.enter(Phase.STORE)
-        self._context.commit(self._store, episode, fault=fault, trajectory=rollout.trajectory, files=rollout.media)
+        target = self._store if self._spool is None else self._spool.store_of(slot)
+        self._context.commit(target, episode, fault=fault, trajectory=rollout.trajectory, files=rollout.media)
         is_poisoned = False
         if fault is not None:
             is_poisoned = fault.kind is FaultKind.POLICY_HANG

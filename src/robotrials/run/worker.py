@@ -35,6 +35,8 @@ class Errand:
     served: Mapping[str, PolicyEntry] = field(
         default_factory=dict
     )  # policies that all workers share, as they are reached
+    is_spooled: bool = False  # episodes wait until their block is whole
+    spooled_as: str = ''
     is_replacement: bool = False  # of a worker that was ready: everything could be opened before
 
 
@@ -59,8 +61,8 @@ def main() -> None:
     from robotrials.record import Store
     from robotrials.run.phase import Phase, PhaseBoard
     from robotrials.run.plan import plan_from_json
-    from robotrials.run.rotation import trial_slots
     from robotrials.run.sealing import read_arms
+    from robotrials.run.spool import spool_of
     from robotrials.run.station import Context, TrialStation
 
     board = PhaseBoard(os.fdopen(board_fd, 'r+b'))
@@ -68,7 +70,9 @@ def main() -> None:
     plan = plan_from_json(errand.plan)
     arms = read_arms(plan, errand.arms) if errand.arms is not None else None
     context = Context.of(plan, provenance_id=errand.provenance_id, operator=errand.operator, arms=arms)
-    station = TrialStation(context, Store.open(errand.store), board=board, served=errand.served)
+    store = Store.open(errand.store)
+    spool = spool_of(store, is_concealed=errand.is_spooled, whole=errand.spooled_as)
+    station = TrialStation(context, store, board=board, served=errand.served, spool=spool)
     try:
         station.check(is_replacement=errand.is_replacement)
     except (Exception, SystemExit) as error:
@@ -76,7 +80,7 @@ def main() -> None:
         return
     board.enter(Phase.IDLE)
     connection.send(None)
-    slots = trial_slots(plan)
+    slots = context.slots()
     try:
         while (told := connection.recv()) is not None:
             number, attempt = told

@@ -111,6 +111,7 @@ def provenance_section(analysis: Analysis) -> Section:
         ('plan hash', trial.plan_hash or None), ('analysis', analysis.declared.standing),
         ('analysis hash', analysis.plan.hash),
         ('closed', '; '.join(_opening(o) for o in analysis.quality.openings) or None),
+        *(row for o in analysis.quality.openings for row in _leakage(o)),
     ]  # fmt: skip
     shown = table('The trial', ['fact', 'value'], [row for row in facts if row[1] is not None])
     blocks.append(table_block('trial-table', shown, {}))
@@ -137,6 +138,11 @@ def provenance_section(analysis: Analysis) -> Section:
 
 def _opening(found: Unblinding) -> str:
     return f'{found.at} by {found.by}' + (f' ({found.why})' if found.why else '')
+
+
+def _leakage(found: Unblinding) -> list[tuple[Cell, ...]]:
+    """How well arms could be guessed while the trial was open, as it was measured at closing."""
+    return [(f'leakage to the operator, from {told.source}', str(told)) for told in found.leakage]
 
 
 def _plan_text(analysis: Analysis) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from robotrials.errors import InputError, RobotrialsError, StoreError
@@ -151,7 +151,7 @@ class Desk:
             return {'kept': False, 'is_ended': is_ended}
         if before is None:
             self._check(action)
-            mark_begun(self.store, parse_key(action.key))
+            mark_begun(self.store.path, parse_key(action.key))
         body = {'id': action.id, 'key': action.key, 'revision': action.revision,
                 'account': action.account.model_dump(mode='json')}  # fmt: skip
         self.journal.add('draft', body)
@@ -213,7 +213,7 @@ class Desk:
             return {'done': 'undo', 'key': action.key}
         if action.kind == 'withdraw':
             episode_id, attempt = parse_key(action.key)
-            mark_begun(self.store, (episode_id, attempt))  # one that began without a server counts as well
+            mark_begun(self.store.path, (episode_id, attempt))  # one that began without a server counts as well
             log_interrupted(self.store, {episode_id: self._code(episode_id)}, by=self.context.operator)
             return {'done': 'withdraw', 'key': action.key}
         return self._record(action)
@@ -229,7 +229,7 @@ class Desk:
         planned = planned.replace(condition_parameters=drawn or planned.condition_parameters)
         episode = finished_episode(planned, account)
         self.context.commit(self.store, episode, fault=None)
-        mark_ended(self.store, episode.key)
+        mark_ended(self.store.path, episode.key)
         return _recorded(episode)
 
     def _settle(self, name: str, answer: Answer) -> None:
@@ -278,7 +278,7 @@ class Desk:
         if action.kind == 'record':
             for episode in self._stored(episode_id):
                 if episode.attempt == attempt:
-                    mark_ended(self.store, episode.key)
+                    mark_ended(self.store.path, episode.key)
                     return _recorded(episode)
         if action.kind == 'undo' and self.store.edits().is_dropped(episode_id, attempt):
             return {'done': 'undo', 'key': action.key}
@@ -289,8 +289,8 @@ class Desk:
         return Task(self._by_id[episode_id], attempt)
 
     def _code(self, episode_id: str) -> str:
-        codes: Mapping[str, str] = self.context.blinding.codes
-        return codes[self._by_id[episode_id].policy]
+        slot = self._by_id[episode_id]
+        return self.context.blinding.name(slot.policy, slot.place)
 
 
 def _recorded(episode: Episode) -> Answer:
