@@ -10,7 +10,9 @@ import pandas as pd
 import pytest
 
 import robotrials
+from robotrials.errors import InputError, UnknownName
 from robotrials.trial import Trial
+from robotrials.verdict.planning.analysis_plan import EndpointName
 
 ROWS = [
     {'policy': policy, 'task': task, 'seed': seed, 'success': seed % 5 > share, 'duration_s': 4.0 + seed}
@@ -32,7 +34,7 @@ def test_the_door_is_the_door_also_after_use() -> None:
         'assert dir(robotrials) == door; print(*door)'
     )
     done = subprocess.run([sys.executable, '-c', script], capture_output=True, text=True, check=True, timeout=300)
-    assert done.stdout.split() == ['Result', 'Trial', '__version__', 'load']
+    assert done.stdout.split() == ['Comparison', 'Result', 'Trial', '__version__', 'load']
 
 
 def test_names_and_episodes_are_values(trial: Trial) -> None:
@@ -72,3 +74,42 @@ def test_a_result_of_a_file_names_the_file(tmp_path: Path) -> None:
     opened = robotrials.load(path)
     assert opened.analysis.source == str(path)
     assert opened.success().to_dict() == robotrials.load(ROWS).success().to_dict()
+
+
+def test_a_comparison_is_values_that_agree_with_the_analysis(trial: Trial) -> None:
+    answer = trial.compare('new', 'old')
+    assert isinstance(answer, robotrials.Comparison)
+    pair = trial.analysis.pairs.endpoints[EndpointName.SUCCESS].pair('new', 'old')  # type: ignore[union-attr]
+    assert answer.difference == answer.success.difference == pytest.approx(0.4)
+    assert answer.interval == tuple(pair.interval)
+    assert answer.p_value == pair.p_corrected
+    assert answer.success.p_uncorrected == pair.p_value
+    assert answer.winner == 'new'
+    assert answer.verdict.startswith('new is better than old')
+    assert answer.time.unit == 's'
+    assert answer.safety.difference is None
+    assert 'not an endpoint' in answer.safety.reason
+
+
+def test_a_comparison_turned_round_has_the_other_sign(trial: Trial) -> None:
+    answer, turned = trial.compare('new', 'old'), trial.compare('old', 'new')
+    assert isinstance(answer, robotrials.Comparison)
+    assert isinstance(turned, robotrials.Comparison)
+    assert turned.difference == pytest.approx(-(answer.difference or 0.0))
+    assert (turned.winner, turned.p_value) == (answer.winner, answer.p_value)
+
+
+def test_what_is_shown_is_the_card_once_with_its_tables_folded(trial: Trial) -> None:
+    answer = trial.compare()
+    card, _, tables = answer._repr_html_().partition('<details>')
+    assert card.count('new is better than old') == str(answer).count('new is better than old') == 1
+    assert '<table' in tables
+    assert 'Used: primary endpoints' in tables
+    assert len(str(answer).splitlines()) <= 24
+
+
+def test_names_that_are_not_there_are_refused(trial: Trial) -> None:
+    with pytest.raises(UnknownName, match='did you mean'):
+        trial.compare('new', 'olf')
+    with pytest.raises(InputError, match='itself'):
+        trial.compare('new', 'new')

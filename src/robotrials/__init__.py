@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from robotrials.trial import Result, Trial
+    from robotrials.trial import Comparison, Result, Trial
 
-__all__ = ['Result', 'Trial', '__version__', 'load']
+__all__ = ['Comparison', 'Result', 'Trial', '__version__', 'load']
 __version__ = '0.1.0'
 
 
@@ -42,7 +42,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    if name in ('Trial', 'Result'):
+    if name in ('Comparison', 'Result', 'Trial'):
         from robotrials import trial
 
         return getattr(trial, name)

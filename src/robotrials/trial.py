@@ -5,16 +5,18 @@ from __future__ import annotations
 import dataclasses
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from robotrials.errors import InputError
 from robotrials.record import Episode, Store
+from robotrials.show.card import Card
 from robotrials.show.request import ShowRequest
 from robotrials.show.table import Cell, Table, render_all, table_document
 from robotrials.show.table_catalog import find_table
-from robotrials.verdict.analysis import Analysis, analyse
+from robotrials.verdict.analysis import Absent, Analysis, Comparisons, EndpointPairs, analyse, present
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,13 +28,21 @@ if TYPE_CHECKING:
 
 
 class Result:
-    """One answer: prints as text, shows as HTML in a notebook, and gives its rows as a frame, Arrow or plain dicts."""
+    """One answer: prints as text, shows as HTML in a notebook, and gives its rows as a frame, Arrow or plain dicts.
 
-    def __init__(self, tables: Sequence[Table], *, statement: str) -> None:
+    Where it has a card, that is what is shown; the tables are behind it, and `details()` prints them.
+    """
+
+    def __init__(self, tables: Sequence[Table], *, statement: str, card: Card | None = None) -> None:
         self.tables = tuple(tables)
         self.statement = statement
+        self.card = card
 
     def __str__(self) -> str:
+        return self.details() if self.card is None else replace(self.card, more=()).text()
+
+    def details(self) -> str:
+        """Every table as text, and the line that says what was used."""
         return f'{render_all(self.tables)}\n{self.statement}\n'
 
     __repr__ = __str__
@@ -40,8 +50,11 @@ class Result:
     def _repr_html_(self) -> str:
         from html import escape
 
-        parts = [_html(table) for table in self.tables]
-        return ''.join(parts) + f'<p><small>{escape(self.statement)}</small></p>'
+        tables = ''.join(_html(table) for table in self.tables)
+        said = f'<p><small>{escape(self.statement)}</small></p>'
+        if self.card is None:
+            return tables + said
+        return f'{_card_html(self.card)}<details><summary>Tables</summary>{tables}{said}</details>'
 
     def to_dict(self) -> dict[str, Any]:
         """The tables as plain values, with the line that says what was used."""
@@ -68,6 +81,113 @@ class Result:
         if not 0 <= number < len(self.tables):
             raise InputError(f'table {number} was asked for, and there are {len(self.tables)}, from 0')
         return self.tables[number]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EndpointResult:
+    """Two policies on one endpoint, in numbers. Differences favour `a` where they are positive.
+
+    `difference` and `interval` are in `unit`: shares of 1 for rates, seconds saved for times, items for lost items.
+    `p_value` is corrected over all pairs and primary endpoints of the analysis, `p_uncorrected` is that of the test.
+    """
+
+    endpoint: str
+    verdict: str
+    winner: str | None
+    difference: float | None
+    interval: tuple[float, float] | None
+    unit: str
+    p_value: float | None
+    p_uncorrected: float | None
+    test: str
+    n_units: tuple[int, int]
+    needed: float | None  # units per cell for 80 % power, if the difference is as observed
+    reason: str = ''  # why nothing was compared
+
+
+class Comparison(Result):
+    """Two policies: a verdict in words, who is better, and every endpoint as values.
+
+    `difference`, `interval` and `p_value` are those of the first endpoint that was tested; `success`, `time`, `safety`
+    and the others by `endpoints[name]`.
+    """
+
+    def __init__(
+        self, tables: Sequence[Table], *, statement: str, card: Card, pairs: Comparisons, a: str, b: str
+    ) -> None:
+        super().__init__(tables, statement=statement, card=card)
+        self.a, self.b = a, b
+        self.verdict: str = card.verdict[0]
+        self.kind: str = pairs.decision(a, b).verdict.value
+        self.winner: str | None = pairs.decision(a, b).winner
+        self.endpoints = {
+            name.value: _endpoint_result(found, name.value, a, b) for name, found in pairs.endpoints.items()
+        }
+        self._lead = next((e for e in self.endpoints.values() if e.difference is not None), None)
+
+    @property
+    def difference(self) -> float | None:
+        return None if self._lead is None else self._lead.difference
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        return None if self._lead is None else self._lead.interval
+
+    @property
+    def p_value(self) -> float | None:
+        return None if self._lead is None else self._lead.p_value
+
+    @property
+    def success(self) -> EndpointResult:
+        return self._endpoint('success')
+
+    @property
+    def time(self) -> EndpointResult:
+        return self._endpoint('time')
+
+    @property
+    def safety(self) -> EndpointResult:
+        return self._endpoint('safety')
+
+    def _endpoint(self, name: str) -> EndpointResult:
+        known = self.endpoints.get(name)
+        return known or _absent_result(name, 'not an endpoint of this analysis: with_plan(secondary=...) adds one')
+
+
+def _absent_result(name: str, reason: str) -> EndpointResult:
+    return EndpointResult(name, 'not compared', None, None, None, '', None, None, '', (0, 0), None, reason)
+
+
+def _endpoint_result(found: EndpointPairs | Absent, name: str, a: str, b: str) -> EndpointResult:
+    from robotrials.show.verdict_text import short_verdict
+
+    if isinstance(found, Absent):
+        return _absent_result(name, found.reason)
+    pair = found.pair(a, b)
+    span, needed = pair.interval, pair.needed
+    unit = {'points': 'share', 's': 's'}.get(pair.unit_text, pair.unit_text)
+    return EndpointResult(
+        endpoint=name, verdict=short_verdict(pair), winner=pair.ahead, difference=pair.difference,
+        interval=None if span is None else (span.low, span.high), unit=unit, p_value=pair.p_corrected,
+        p_uncorrected=pair.p_value, test=pair.test, n_units=pair.n_units,
+        needed=None if needed is None else needed.n, reason=pair.withheld,
+    )  # fmt: skip
+
+
+def _card_html(card: Card) -> str:
+    """The card as a notebook shows it: the verdict in bold, then its numbers."""
+    from html import escape
+
+    verdict = '<br>'.join(f'<b>{escape(line)}</b>' for line in card.verdict)
+    rows = ''.join(
+        f'<tr><td style="text-align:left">{escape(label)}</td>'
+        f'<td style="text-align:left;white-space:pre;font-family:monospace">{escape(text)}</td></tr>'
+        for label, text in card.rows
+    )
+    told = [f'What would change it: {card.change}'] if card.change else []
+    notes = ''.join(f'<div><small>{escape(line)}</small></div>' for line in (*told, *card.notes))
+    head = f'<div>{escape(card.title)} <small>{escape(card.scope)}</small></div>'
+    return f'<div>{head}<div>{verdict}</div><table>{rows}</table>{notes}</div>'
 
 
 def _frame(table: pa.Table) -> Any:
@@ -161,25 +281,49 @@ class Trial:
 
     def score(self) -> Result:
         """How fast and how reliably each policy works."""
-        return self.table('headline')
+        from robotrials.show.answer import score_card
+
+        tables = self.table('headline').tables
+        return Result(tables, statement=self.analysis.statement, card=score_card(self.analysis))
 
     def success(self) -> Result:
         """Episode success of every policy, and every pair."""
         return self.table('success')
 
-    def compare(self, a: str | None = None, b: str | None = None) -> Result:
-        """Two policies, or all pairs: which is better, and what the data cannot resolve."""
+    def compare(self, a: str | None = None, b: str | None = None) -> Comparison | Result:
+        """Two policies, or all pairs: which is better, and what the data cannot resolve.
+
+        Of two policies it is a `Comparison`, whose verdict, winner, difference, interval and p-value are values.
+        """
+        from robotrials.show.answer import compare_card
+        from robotrials.show.timing_sheet import compared
+
         if (a is None) != (b is None):
             raise InputError('wanted two policies to compare, or none to compare all pairs; found one')
-        return self.table('pairs', policies=() if a is None or b is None else (a, b))
+        pairs = present(self.analysis.pairs)
+        if a is None or b is None:
+            ranked = pairs.tested[0].policies if pairs.tested else ()
+            if len(ranked) != 2:
+                tables = self.table('pairs').tables
+                return Result(tables, statement=self.analysis.statement, card=compare_card(self.analysis))
+            a, b = ranked
+        compared(ShowRequest(subject=self.analysis, policies=(a, b)))
+        tables, card = self.table('pairs', policies=(a, b)).tables, compare_card(self.analysis, (a, b))
+        return Comparison(tables, statement=self.analysis.statement, card=card, pairs=pairs, a=a, b=b)
 
     def safety(self) -> Result:
         """Was it safe while it succeeded?"""
-        return self.table('safety')
+        from robotrials.show.answer import safety_card
+
+        tables = self.table('safety').tables
+        return Result(tables, statement=self.analysis.statement, card=safety_card(self.analysis))
 
     def robustness(self) -> Result:
         """What a changed world costs each policy."""
-        return self.table('condition-drops')
+        from robotrials.show.answer import robustness_card
+
+        tables = self.table('condition-drops').tables
+        return Result(tables, statement=self.analysis.statement, card=robustness_card(self.analysis))
 
     def plan_size(self) -> Result:
         """How many episodes per cell each pair would need."""

@@ -22,3 +22,8 @@ def robotrials(*arguments: object, code: int = 0) -> str:
             exit_code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     assert exit_code == code, printed.getvalue()
     return printed.getvalue()
+
+
+def words(*arguments: object, code: int = 0) -> str:
+    """The card and the tables behind it as running text: where lines are broken says nothing."""
+    return ' '.join(robotrials(*arguments, '--details', code=code).split())

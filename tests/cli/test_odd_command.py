@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.cli.command import robotrials
+from tests.cli.command import robotrials, words
 
 from robotrials.stats import wilson
 
@@ -38,7 +38,7 @@ def test_what_the_system_refuses_is_one_line(tmp_path: Path, store: Path) -> Non
 
 
 def test_an_absent_value_can_be_filtered_for(store: Path) -> None:
-    assert robotrials('store', 'ls', store, '-w', 'seed=').count('nominal') == 2
+    assert robotrials('store', 'ls', store, '-w', 'seed=', '-f', 'csv').count('nominal') == 2
     assert 'found' in robotrials('store', 'ls', store, '-w', 'seed=99999999999999999999', code=2)
 
 
@@ -67,7 +67,7 @@ def write_store(folder: Path, rows: str) -> Path:
 
 def test_a_score_beyond_what_was_watched_says_so(tmp_path: Path) -> None:
     made = write_store(tmp_path, 'a,t,timeout,30,x,0\na,t,success,10,x,0\n')
-    told = robotrials('score', made, '--resamples', 10, '--tau', 60)
+    told = words('score', made, '--resamples', 10, '--tau', 60)
     assert 'x is judged less far than declared: followed to 30 s, not to 60 s' in told
     assert 'none was declared, so the written defaults hold, but for tau_s = 60, resamples = 10' in told
     assert 'NOT AS DECLARED' not in told  # nothing was
@@ -85,7 +85,7 @@ def test_one_episode_has_no_interval(tmp_path: Path) -> None:
 
 def test_a_policy_that_shares_no_stratum_with_the_reference_is_still_scored(tmp_path: Path) -> None:
     made = write_store(tmp_path, 'a,t,success,5,x,0\na,t,success,6,x,0\nh,t,success,2,y,1\nh,t,success,3,y,1\n')
-    told = robotrials('score', made, '--resamples', 10)
+    told = words('score', made, '--resamples', 10)
     assert 'a: no HRT, it shares no stratum with h' in told
     assert '5.5' in told
 
@@ -107,7 +107,7 @@ def test_what_never_fails_can_be_drawn(tmp_path: Path, figure: str, duration_s: 
 def test_strata_of_one_policy_only_are_left_out_and_named(tmp_path: Path) -> None:
     rows = ''.join(f'{p},t,success,{n},{s},0\n' for p, s in (('a', 'x'), ('b', 'x'), ('b', 'y')) for n in (3, 4, 5))
     made = write_store(tmp_path, rows)
-    told = robotrials('compare', made, 'a', 'b', '--resamples', 20)
+    told = words('compare', made, 'a', 'b', '--resamples', 20)
     assert 'Not every policy was run on 1 strata (y); policies are ranked on the others.' in told
     assert 'not significantly different' in told
 

@@ -6,7 +6,7 @@ import errno
 from pathlib import Path
 
 import pytest
-from tests.cli.command import robotrials
+from tests.cli.command import robotrials, words
 from tests.verdict.analysis.pair import plain_store
 
 from robotrials.errors import InputError, WriteError
@@ -101,8 +101,8 @@ def test_too_few_resamples_for_any_pair_are_said(store: Path, tmp_path: Path) ->
     both = Store.create(tmp_path / 's')
     found = list(read_store(store).episodes())
     both.append([*found, *(e.replace(policy='other', episode_id=f'o{i}') for i, e in enumerate(found))])
-    assert '19 are the least that can' in robotrials('compare', tmp_path / 's', '--resamples', 10, '--tau', 60)
-    assert 'are the least' not in robotrials('compare', tmp_path / 's', '--resamples', 19, '--tau', 60)
+    assert '19 are the least that can' in words('compare', tmp_path / 's', '--resamples', 10, '--tau', 60)
+    assert 'are the least' not in words('compare', tmp_path / 's', '--resamples', 19, '--tau', 60)
 
 
 def test_before_and_after_says_what_was_chosen_and_refuses_what_it_does_not_use(store: Path, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def test_importing_again_adds_nothing_and_a_dry_run_writes_nothing(store: Path, 
 
 
 def test_ls_filters_and_prints_every_form(store: Path) -> None:
-    assert robotrials('store', 'ls', store, '--where', 'policy=act').count('towel') == 2
+    assert robotrials('store', 'ls', store, '--where', 'policy=act', '-f', 'csv').count('towel') == 2
     rows = json.loads(robotrials('store', 'ls', store, '--format', 'json'))['rows']
     assert [row['policy'] for row in rows] == ['act', 'act', 'pi']
     assert len(list(csv.DictReader(robotrials('store', 'ls', store, '-f', 'csv').splitlines()))) == 3

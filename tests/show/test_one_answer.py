@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.cli.command import robotrials
+from tests.cli.command import robotrials, words
 
 from robotrials.record import Episode, Outcome, Store
 from robotrials.show.planning_figure import requested_powers, requested_study, watched_pairs
@@ -140,14 +140,14 @@ def untimed() -> list[Episode]:
 
 def test_success_leads_where_there_are_no_times(untimed: list[Episode], tmp_path: Path) -> None:
     Store.create(tmp_path / 's').append(untimed)
-    scored = robotrials('score', tmp_path / 's')
+    scored = words('score', tmp_path / 's')
     assert 'Episode success' in scored
     assert 'No time to success: 80 of 80 valid episodes have no duration; record durations.' in scored
-    told = robotrials('compare', tmp_path / 's', 'new', 'old')
+    told = words('compare', tmp_path / 's', 'new', 'old')
     assert 'new is better than old: it succeeds more often.' in told
     assert 'new succeeds more often than old on average over these 2 strata (difference ' in told
     assert 'Paired by start state (40 matched start states); McNemar mid-p' in told
-    everything = robotrials('compare', tmp_path / 's')
+    everything = words('compare', tmp_path / 's')
     assert 'All pairs: episode success' in everything
     assert 'primary endpoint success' in everything
     for name in ('needed-n', 'pairs', 'success', 'recorded', 'task-success', 'counts'):

@@ -211,7 +211,7 @@ def test_a_declared_analysis_is_said_to_be_declared(tmp_path: Path) -> None:
     document = trial_document(analyse(tmp_path / 's'))
     assert document.statement.startswith('Analysis: declared in the analysis.toml. Used: primary endpoint success; ')
     assert 'has the highest episode success' in document.lead[0].text
-    assert [s.key for s in document.sections][:2] == ['success', 'ranking']
+    assert [s.key for s in document.sections][:3] == ['scoreboard', 'success', 'ranking']
     blocks = table_blocks(document)
     assert 'difference (points)' in [c.name for c in blocks['pair-table'].table.columns]
 
@@ -234,7 +234,7 @@ def test_data_without_times_lead_with_success_and_say_why(tmp_path: Path) -> Non
     document = trial_document(analysis)
     assert 'often has the highest episode success' in document.lead[0].text
     assert 'it succeeds more often than seldom' in document.lead[0].text
-    assert document.sections[0].key == 'success'
+    assert document.sections[1].key == 'success'
     missing = {b.what: b for s in document.sections for b in s.blocks if isinstance(b, Missing)}
     assert missing['Time to success'].reason == '40 of 40 valid episodes have no duration'
     for render in (render_html, render_markdown, render_latex, render_json):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from robotrials.cli.convert import convert as convert_actions
-from robotrials.cli.output import FormatOption, print_table, print_tables
+from robotrials.cli.output import DetailsOption, FormatOption, check_form, print_card, print_table, print_tables
 
 if TYPE_CHECKING:
     from robotrials.formats.dataset import ActionDataset
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from robotrials.measure.actions.evaluate import ActionRun
     from robotrials.measure.actions.predictor import Predictor
     from robotrials.measure.actions.split import EvaluationSplit
+    from robotrials.show.card import Card
     from robotrials.show.table import Table
 
 actions_app = typer.Typer(
@@ -226,6 +227,7 @@ def report(
     ] = None,
     figures: Annotated[Path | None, typer.Option(help='Also save the figures into this folder.')] = None,
     figure_format: Annotated[str, typer.Option(help='svg, pdf or png.')] = 'svg',
+    details: DetailsOption = False,
     form: FormatOption = 'text',
 ) -> None:
     """Report runs: Tables 2 and 4, invalid answers, every measure, verdicts, pretraining groups, difficulty.
@@ -235,8 +237,17 @@ def report(
     from robotrials.errors import InputError
     from robotrials.measure.actions.evaluate import read_runs
     from robotrials.measure.actions.report import build_report, difficulty, group_scores, published_scores
-    from robotrials.show.actions import completion_table, difficulty_table, error_table, group_table, report_tables
+    from robotrials.show.actions import (
+        action_card,
+        completion_table,
+        difficulty_table,
+        error_table,
+        group_table,
+        report_tables,
+    )
 
+    check_form(form)
+    card: Card | None = None
     if published:
         scores = published_scores()
         shown = [
@@ -258,10 +269,14 @@ def report(
             n_resamples=resamples,
             seed=seed,
         )
-        scores, shown = built.scores, report_tables(built)
+        scores, shown, card = built.scores, report_tables(built), action_card(built)
         if closed_loop is not None:
             shown += _agreements(runs, closed_loop, invalid=invalid, seed=seed, resamples=resamples)
-    print_tables(shown, form)
+    if card is None:
+        print_tables(shown, form)
+    else:
+        answer = card
+        print_card(lambda: answer, lambda: shown, form, details=details or closed_loop is not None)
     if figures is not None:
         from robotrials.show.actions_figure import amse_figure, namse_figure
         from robotrials.show.figure import save_figure

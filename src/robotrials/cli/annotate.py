@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from robotrials.cli.output import FormatOption, print_table, print_tables
+from robotrials.cli.output import DetailsOption, FormatOption, print_card, print_table, say
 from robotrials.cli.source import SeedOption, StoreArgument, WhereOption
 
 if TYPE_CHECKING:
@@ -54,7 +54,9 @@ def detect(
 
 
 @annotate_app.command('queue')
-def queue(store: StoreArgument, where: WhereOption = None, form: FormatOption = 'text') -> None:
+def queue(
+    store: StoreArgument, where: WhereOption = None, details: DetailsOption = False, form: FormatOption = 'text'
+) -> None:
     """List the episodes that wait for a reviewer, and where all others stand.
 
     Example: `robotrials annotate queue runs/may`
@@ -62,17 +64,22 @@ def queue(store: StoreArgument, where: WhereOption = None, form: FormatOption = 
     from robotrials.cli.store import parse_where
     from robotrials.measure.annotate import LabelStanding, statuses
     from robotrials.record import read_store
-    from robotrials.show.annotation import queue_table, standing_table
+    from robotrials.show.annotation import queue_card, queue_table, standing_table
 
     opened = read_store(store)
     told = statuses(opened.episodes(where=parse_where(where) or None), opened.annotations())
     waiting = [s for s in told if s.standing in (LabelStanding.WAITING, LabelStanding.NOT_SCANNED)]
-    print_tables([standing_table(told), queue_table(waiting)], form)
+    tables = [standing_table(told), queue_table(waiting)]
+    print_card(lambda: queue_card(told, waiting), lambda: tables, form, details=details)
 
 
 @annotate_app.command('assess')
 def assess_store(
-    store: StoreArgument, settings: SettingsOption = None, where: WhereOption = None, form: FormatOption = 'text'
+    store: StoreArgument,
+    settings: SettingsOption = None,
+    where: WhereOption = None,
+    details: DetailsOption = False,
+    form: FormatOption = 'text',
 ) -> None:
     """Set the detector against episodes whose placements are timed: precision, recall, timing error, by object.
 
@@ -81,7 +88,7 @@ def assess_store(
     from robotrials.cli.store import parse_where
     from robotrials.measure.annotate import assess, assess_settings
     from robotrials.record import read_store
-    from robotrials.show.annotation import assessment_table
+    from robotrials.show.annotation import assessment_card, assessment_table
 
     opened = read_store(store)
     zones, chosen = _settings(opened, settings)
@@ -91,7 +98,13 @@ def assess_store(
         name: assess(assess_settings(chosen, [e for e in labelled if (e.episode.stratum or e.episode.task) == name]))
         for name in groups
     }
-    print_table(assessment_table({**found, 'all': assess(assess_settings(chosen, labelled))}, by='object'), form)
+    found['all'] = assess(assess_settings(chosen, labelled))
+    shown = assessment_table(found, by='object')
+    if form != 'text':
+        print_table(shown, form)
+        return
+    card = assessment_card(found['all'], n_objects=len(groups))
+    print_card(lambda: card, lambda: [shown], details=details)
 
 
 @annotate_app.command('calibrate')
@@ -150,6 +163,7 @@ def robustness(
     trials: Annotated[int, typer.Option(help='Random movements for each jitter.')] = 20,
     seed: SeedOption = None,
     where: WhereOption = None,
+    details: DetailsOption = False,
     form: FormatOption = 'text',
 ) -> None:
     """Does the ranking rest on who timed the placements? On each stream of labels, and with inexact times.
@@ -158,7 +172,7 @@ def robustness(
     """
     from robotrials.cli.store import parse_where
     from robotrials.record import read_store
-    from robotrials.show.annotation import label_tables
+    from robotrials.show.annotation import label_card, label_tables
     from robotrials.verdict.analysis.labels import label_robustness
     from robotrials.verdict.analysis.look import is_open_trial
 
@@ -169,8 +183,8 @@ def robustness(
         opened, where=parse_where(where) or None, jitters_s=tuple(jitter or (0.1, 0.5, 1.0)), n_trials=trials,
         seed=seed or 0,
     )  # fmt: skip
-    print_tables(label_tables(found), form)
-    typer.echo(found.statement, err=form != 'text')
+    print_card(lambda: label_card(found), lambda: label_tables(found), form, details=details)
+    say(found.statement)
 
 
 @annotate_app.command('weights')

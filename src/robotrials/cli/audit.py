@@ -10,7 +10,7 @@ import typer
 from robotrials.cli.audit_data import card_command, datasource_command, mix_command, overfit_command
 from robotrials.cli.audit_outcome import drop_command, paired_command, replay_command, traces_command
 from robotrials.cli.audit_training import shortcut_command
-from robotrials.cli.output import FormatOption, print_tables
+from robotrials.cli.output import DetailsOption, FormatOption, check_form, harmless, print_card, print_tables
 
 if TYPE_CHECKING:
     from robotrials.show.table import Table
@@ -44,9 +44,10 @@ def topline_command(
     Example: `robotrials audit topline --benchmark libero-spatial 95.3 96.6`
     """
     from robotrials.errors import InputError
-    from robotrials.show.audit import topline_table, topline_words
+    from robotrials.show.audit import topline_card, topline_table
     from robotrials.verdict.audit import topline
 
+    check_form(form)
     preset = _preset(benchmark, tasks, samples, max_score, unit)
     tables = []
     if table or figure is not None:
@@ -66,8 +67,10 @@ def topline_command(
         unit=preset.unit,
     )  # fmt: skip
     if form == 'text':
-        print_tables(tables)
-        typer.echo(topline_words(found, title=preset.title, unit=preset.unit), nl=False)
+        typer.echo(harmless(topline_card(found, title=preset.title, unit=preset.unit).text(), form), nl=False)
+        if tables:
+            typer.echo()
+            print_tables(tables)
     else:
         print_tables([*tables, topline_table(found, title=preset.title)], form)
 
@@ -86,6 +89,7 @@ def leaderboard_command(
     set_aside: Annotated[bool, typer.Option('--set-aside', help='List the claims that cannot be judged.')] = False,
     csv: Annotated[Path | None, typer.Option(help='Write every comparison with its reason to this CSV.')] = None,
     figure: FigureOption = None,
+    details: DetailsOption = False,
     form: FormatOption = 'text',
 ) -> None:
     """Audit a whole leaderboard: which claimed gains are provably significant?
@@ -97,6 +101,7 @@ def leaderboard_command(
         claims_table,
         count_table,
         coverage_table,
+        leaderboard_card,
         obstacle_table,
         rounding_table,
         set_aside_table,
@@ -106,6 +111,7 @@ def leaderboard_command(
     from robotrials.verdict.audit import Rule, audit_leaderboard, read_leaderboard
     from robotrials.verdict.audit.leaderboard import FAMILIES, LIBERO_SUITES
 
+    check_form(form)
     if rule not in ('both', *Rule):
         raise UnknownName('rule', rule, ['both', *(r.value for r in Rule)])
     audit = audit_leaderboard(
@@ -120,7 +126,8 @@ def leaderboard_command(
     tables = [shown(audit) for shown in (count_table, share_table, rounding_table, coverage_table, obstacle_table)]
     if set_aside:
         tables.append(set_aside_table(audit.claims))
-    print_tables(tables, form)
+    shown = tables if details or form != 'text' else tables[5:]
+    print_card(lambda: leaderboard_card(audit), lambda: shown, form, details=details or set_aside)
     if csv is not None:
         csv.write_text(render(claims_table(audit.claims), 'csv'), encoding='utf-8')
         typer.echo(f'{len(audit.claims)} comparisons written to {csv}', err=True)

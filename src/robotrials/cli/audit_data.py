@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from robotrials.cli.audit_training import check_training
-from robotrials.cli.output import LINE_EVERY_S, FormatOption, print_tables
+from robotrials.cli.output import LINE_EVERY_S, DetailsOption, FormatOption, check_form, print_card, print_tables
 
 if TYPE_CHECKING:
     from robotrials.run.plan import PolicyEntry
@@ -39,6 +39,7 @@ def datasource_command(
     ] = False,
     paper: Annotated[bool, typer.Option('--paper', help="Print the paper's Table 9.")] = False,
     figure: FigureOption = None,
+    details: DetailsOption = False,
     form: FormatOption = 'text',
 ) -> None:
     """Can a score be had by collecting data beside the test? Trains at rising distances from it.
@@ -46,9 +47,16 @@ def datasource_command(
     Example: `robotrials audit datasource work/source --task single_block --distance-mm 0 --distance-mm 100`
     """
     from robotrials.errors import InputError
-    from robotrials.show.audit_data import SUBMISSION_FORM, datasource_tables, distance_figure, published_table
+    from robotrials.show.audit_data import (
+        SUBMISSION_FORM,
+        datasource_card,
+        datasource_tables,
+        distance_figure,
+        published_table,
+    )
     from robotrials.verdict.audit.datasource import read_datasource
 
+    check_form(form)
     if template:
         typer.echo(SUBMISSION_FORM, nl=False)
         return
@@ -71,7 +79,7 @@ def datasource_command(
             check_training(folder / RESULT)
         found = run_data_source(declared, folder, workers=workers, told=Teller())
         typer.echo(f'wrote {folder / RESULT}', err=True)
-    print_tables(datasource_tables(found), form)
+    print_card(lambda: datasource_card(found), lambda: datasource_tables(found), form, details=details)
     if figure is not None:
         from robotrials.show.figure import save_figure
 
@@ -86,6 +94,7 @@ def overfit_command(
     workers: WorkersOption = 1,
     read: Annotated[Path | None, typer.Option(help='Print an overfit.json that is there already.')] = None,
     figure: FigureOption = None,
+    details: DetailsOption = False,
     form: FormatOption = 'text',
 ) -> None:
     """How much is lost on fresh samples and under changes? Says "overfitting" only where training data was counted.
@@ -93,9 +102,10 @@ def overfit_command(
     Example: `robotrials audit overfit work/overfit --plan overfit.toml`
     """
     from robotrials.errors import InputError
-    from robotrials.show.audit_data import alteration_lines, alteration_table, lacking_table
+    from robotrials.show.audit_data import alteration_lines, alteration_table, lacking_table, overfit_card
     from robotrials.verdict.audit.overfit import read_overfit
 
+    check_form(form)
     if read is not None:
         found = read_overfit(read)
     elif folder is None or plan is None:
@@ -106,7 +116,8 @@ def overfit_command(
         found = run_overfit(read_overfit_plan(plan), folder, workers=workers, told=Teller())
         typer.echo(f'wrote {folder / RESULT}', err=True)
     lacking = lacking_table(found)
-    print_tables([alteration_table(found), *([lacking] if lacking is not None else [])], form)
+    tables = [alteration_table(found), *([lacking] if lacking is not None else [])]
+    print_card(lambda: overfit_card(found), lambda: tables, form, details=details)
     if figure is not None:
         from robotrials.show.audit_figure import drop_forest
         from robotrials.show.figure import save_figure
@@ -184,6 +195,7 @@ def mix_command(
     from robotrials.show.audit_data import mix_table, published_mix_table
     from robotrials.verdict.audit.mix import read_mix
 
+    check_form(form)
     if paper:
         print_tables([published_mix_table()], form)
         return

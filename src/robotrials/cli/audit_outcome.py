@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from robotrials.cli.output import FormatOption, print_tables
+from robotrials.cli.output import DetailsOption, FormatOption, print_card
 
 if TYPE_CHECKING:
     from robotrials.show.table import Table
+    from robotrials.verdict.analysis.contrast import Contrast
     from robotrials.verdict.audit import Drop
 
 COUNTS = re.compile(r'^(\d+)/(\d+)$')
@@ -25,6 +26,7 @@ def paired_command(
     condition: Annotated[str | None, typer.Option(help='The condition to take from the stores.')] = None,
     alpha: Annotated[float, typer.Option(help='Level: two-sided of the verdict, one-sided of named methods.')] = 0.05,
     seed: Annotated[int, typer.Option(help='Seed of the sign flips, where they are drawn.')] = 0,
+    details: DetailsOption = False,
     form: FormatOption = 'text',
 ) -> None:
     """Does the new policy succeed more often? CSV columns: task, sample, success (or score).
@@ -33,11 +35,13 @@ def paired_command(
     """
     import numpy as np
 
+    from robotrials.cli.output import check_form, say
     from robotrials.errors import InputError, NotEstimable
-    from robotrials.show.audit import contrast_table, paired_table
+    from robotrials.show.audit import contrast_card, contrast_table, paired_table
     from robotrials.verdict.analysis.outcome_contrast import run_contrast
     from robotrials.verdict.audit import compare_outcomes, read_outcomes
 
+    check_form(form)
     names = (old_policy or old.stem, new_policy or new.stem)
     old, new = _run_path(old), _run_path(new)
     verdict = run_contrast(
@@ -53,8 +57,8 @@ def paired_command(
         )
         tables.append(paired_table(found, alpha=alpha, names=names))
     except (InputError, NotEstimable) as error:
-        typer.echo(f"The paper's paired tests do not apply: {error}", err=True)
-    print_tables(tables, form)
+        say(f"The paper's paired tests do not apply: {error}")
+    print_card(lambda: contrast_card(verdict), lambda: tables, form, details=details)
 
 
 def drop_command(
@@ -72,19 +76,23 @@ def drop_command(
     level: Annotated[float, typer.Option(help='Two-sided level of the intervals.')] = 0.95,
     label: Annotated[str, typer.Option(help='What the row is called.')] = '',
     figure: Annotated[Path | None, typer.Option('--figure', help='Save a forest plot (svg, pdf or png).')] = None,
+    details: DetailsOption = False,
     form: FormatOption = 'text',
 ) -> None:
     """How much is lost when the test is altered or drawn afresh; drop = calibration - altered.
 
     Example: `robotrials audit drop 172/288 90/288 --label "stacked support"`
     """
+    from robotrials.cli.output import check_form
     from robotrials.errors import InputError
-    from robotrials.show.audit import contrast_table, drop_table
+    from robotrials.show.audit import contrast_card, contrast_table, drop_card, drop_table
     from robotrials.verdict.analysis.outcome_contrast import run_contrast
     from robotrials.verdict.audit import drop
     from robotrials.verdict.planning.analysis_plan import Pairing
 
+    check_form(form)
     verdict: list[Table] = []
+    shown: Contrast | None = None
     if rows is not None:
         drops = _drops_of_rows(rows, level)
     elif not (calibration and altered):
@@ -104,7 +112,9 @@ def drop_command(
             paths, policy=policy, conditions=(calibration_condition, altered_condition), paired=paired,
             full_score=full_score, level=level, label=label or f'{Path(calibration).stem} - {Path(altered).stem}',
         )  # fmt: skip
-    print_tables([*verdict, *([drop_table(drops)] if drops else [])], form)
+    tables = [*verdict, *([drop_table(drops)] if drops else [])]
+    card = contrast_card(shown) if shown is not None else drop_card(drops)
+    print_card(lambda: card, lambda: tables, form, details=details)
     if figure is not None and drops:
         from robotrials.show.audit_figure import audit_lines, drop_forest
         from robotrials.show.figure import save_figure
@@ -125,20 +135,31 @@ def traces_command(
     figure: Annotated[
         Path | None, typer.Option('--figure', help='Save growth curves of the first divergent episode.')
     ] = None,
+    details: DetailsOption = False,
     form: FormatOption = 'text',
 ) -> None:
     """Compare two recorded runs of one plan step by step, and grade how far they reproduce.
 
     Example: `robotrials audit traces runs/epyc runs/xeon --control runs/epyc-again --closed-loop`
     """
-    from robotrials.show.audit_record import channel_table, divergence_table, grade_table, metadata_table, trace_table
+    from robotrials.cli.output import check_form
+    from robotrials.show.audit_record import (
+        channel_table,
+        divergence_table,
+        grade_table,
+        metadata_table,
+        trace_card,
+        trace_table,
+    )
     from robotrials.verdict.audit import compare_traces
 
+    check_form(form)
     found = compare_traces(run_a, run_b, control=control, closed_loop=closed_loop, name=name, contrast=contrast)
     tables = [trace_table([found]), channel_table(found), grade_table(found), metadata_table(found)]
     if episodes:
         tables.append(divergence_table(found))
-    print_tables(tables, form)
+    shown = tables if details or form != 'text' else tables[4:]
+    print_card(lambda: trace_card(found), lambda: shown, form, details=details or episodes)
     if figure is not None:
         from robotrials.errors import NotEstimable
         from robotrials.show.audit_figure import growth_figure
@@ -156,6 +177,7 @@ def replay_command(
     most: Annotated[int | None, typer.Option(min=1, help='At most so many episodes.')] = None,
     host: Annotated[str, typer.Option(help="The host, by name; that of the run's plan if not given.")] = '',
     episodes: Annotated[bool, typer.Option('--episodes', help="Print every episode's first divergences.")] = False,
+    details: DetailsOption = False,
     form: FormatOption = 'text',
 ) -> None:
     """Carry recorded actions out again on the run's host, and grade whether the world does the same.
@@ -167,14 +189,14 @@ def replay_command(
     from robotrials.cli.progress import analysis_progress
     from robotrials.record import read_store
     from robotrials.run.component import open_host
-    from robotrials.show.audit_record import channel_table, divergence_table, grade_table, trace_table
+    from robotrials.show.audit_record import channel_table, divergence_table, grade_table, trace_card, trace_table
     from robotrials.verdict.audit import compare_traces
     from robotrials.worlds.again import carry_out_again, recorded_host
 
     run = read_store(store)
     opened = open_host(recorded_host(run, use=host))
-    shown, total = analysis_progress(), most or run.count()
-    tell = (lambda done: shown('episodes', done, total)) if shown is not None else None
+    advance, total = analysis_progress(), most or run.count()
+    tell = (lambda done: advance('episodes', done, total)) if advance is not None else None
     try:
         pairs = list(carry_out_again(run, opened, policies=policy, most=most, progress=tell))
     finally:
@@ -183,7 +205,9 @@ def replay_command(
     recorded = [(e, t) for e, t in run.trajectories() if e.episode_id in kept]
     found = compare_traces(recorded, pairs, closed_loop=False, name=str(store), contrast='carried out again')
     tables = [trace_table([found]), channel_table(found), grade_table(found)]
-    print_tables([*tables, divergence_table(found)] if episodes else tables, form)
+    tables += [divergence_table(found)] if episodes else []
+    shown = tables if details or form != 'text' else tables[3:]
+    print_card(lambda: trace_card(found), lambda: shown, form, details=details or episodes)
 
 
 def _run_path(path: Path) -> Path:

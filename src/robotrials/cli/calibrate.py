@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from robotrials.cli.engine import AddressOption, EngineOption, resampled_on
-from robotrials.cli.output import FormatOption, progress_bar
+from robotrials.cli.output import DetailsOption, FormatOption, check_form, print_card, progress_bar
 from robotrials.cli.source import MethodOption, SeedOption, StoreArgument, TauOption, WhereOption
 
 
@@ -25,6 +25,7 @@ def calibrate(
     where: WhereOption = None,
     engine: EngineOption = 'local',
     address: AddressOption = None,
+    details: DetailsOption = False,
     form: FormatOption = 'text',
 ) -> None:
     """Reject rates of the macro-KS test on null data made from the store's own episodes.
@@ -34,9 +35,11 @@ def calibrate(
     from robotrials.cli.output import print_analysis_table
     from robotrials.cli.source import check_method, open_analysis
     from robotrials.errors import UnknownName
-    from robotrials.show.timing import calibration_table
+    from robotrials.show.timing import calibration_card, calibration_table
     from robotrials.verdict.planning import NullSetup
 
+    check_form(form)
+    check_method(method)
     for name in setup or []:
         if name not in set(NullSetup):
             raise UnknownName('null setup', name, [s.value for s in NullSetup])
@@ -46,4 +49,8 @@ def calibrate(
             n_trials=trials, n_resamples=resamples, setups=tuple(setup or NullSetup), label=label,
             method=check_method(method), on_row=advance,
         )  # fmt: skip
-    print_analysis_table(analysis, calibration_table(found), form)
+    if form != 'text':
+        print_analysis_table(analysis, calibration_table(found), form)
+        return
+    shown = [calibration_table(found)]
+    print_card(lambda: calibration_card(found), lambda: shown, details=details, analysis=analysis)

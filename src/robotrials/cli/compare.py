@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from robotrials.cli.named import PolicyOption
-from robotrials.cli.output import FormatOption
+from robotrials.cli.output import DetailsOption, FormatOption, MethodsOption, PerTaskOption
 from robotrials.cli.source import (
     AlphaOption,
     BaselineOption,
@@ -36,21 +36,26 @@ def compare(
     resamples: ResamplesOption = None,
     seed: SeedOption = None,
     where: WhereOption = None,
+    details: DetailsOption = False,
+    per_task: PerTaskOption = False,
+    methods: MethodsOption = False,
     form: FormatOption = 'text',
 ) -> None:
-    """Compare all pairs of policies, or show two of them in detail: which is better, and what cannot be told.
+    """Compare all pairs of policies, or two of them: which is better, and what is not resolved.
 
     Two policies are shown out of all pairs: their p-values are corrected over all of them. More has names: `robotrials
     tables stratum-differences STORE`, `logrank`, `needed-n`.
 
     Example: `robotrials compare runs/may openpi groot`
     """
-    from robotrials.cli.output import print_analysis
+    from robotrials.cli.output import check_form, print_answer
     from robotrials.cli.source import open_analysis
     from robotrials.errors import InputError
+    from robotrials.show.answer import compare_card
     from robotrials.show.request import ShowRequest
-    from robotrials.show.timing_sheet import pairs
+    from robotrials.show.timing_sheet import compared, pairs
 
+    check_form(form)
     if (a is None) != (b is None):
         raise InputError('wanted two policies to compare, or none to compare all pairs; found one')
     if a is not None and policy:
@@ -60,4 +65,9 @@ def compare(
         resamples=resamples, seed=seed,
     )  # fmt: skip
     shown = tuple(policy or ()) if a is None or b is None else (a, b)
-    print_analysis(analysis, pairs(ShowRequest(subject=analysis, policies=shown)), form)
+    request = ShowRequest(subject=analysis, policies=shown)
+    compared(request) if len(shown) == 2 else request.shown(())
+    print_answer(
+        request, lambda: compare_card(analysis, shown), lambda: pairs(request), form,
+        details=details, per_task=per_task, methods=methods,
+    )  # fmt: skip

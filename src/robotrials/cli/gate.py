@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from robotrials.cli.output import DetailsOption, harmless
 from robotrials.cli.source import PairingOption, RegistryOption, StoreArgument, TauOption, WhereOption
 
 FORMS = ('text', 'markdown', 'json')
@@ -37,6 +38,7 @@ def gate(
     pairing: PairingOption = None,
     registry: RegistryOption = None,
     where: WhereOption = None,
+    details: DetailsOption = False,
     form: Annotated[str, typer.Option('--format', '-f', help='text, markdown (a comment) or json.')] = 'text',
     output: Annotated[Path | None, typer.Option('--output', '-o', help='Also write it to a file.')] = None,
 ) -> None:
@@ -82,7 +84,8 @@ def gate(
         baseline=dataclasses.replace(found.baseline, store=old.name),
     )
     text = writers[form](found, command=_command())
-    typer.echo(text, nl=False)
+    is_card = form == 'text' and not details
+    typer.echo(harmless(shown.gate_card(found).text(), 'text') if is_card else text, nl=False)
     if output is not None:
         write_file(output, text)
         typer.echo(f'wrote {output}', err=True)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from robotrials.show.card import Card
+    from robotrials.show.request import ShowRequest
     from robotrials.show.table import Table
     from robotrials.verdict.analysis import Analysis
 
@@ -17,6 +19,53 @@ FORMULA_MARKS = ('=', '+', '-', '@', '\t', '\r')
 FormatOption = Annotated[
     str, typer.Option('--format', '-f', help='How to print tables: text, json, csv, markdown or latex.')
 ]
+
+DetailsOption = Annotated[bool, typer.Option('--details', help='The tables behind the card, too.')]
+PerTaskOption = Annotated[bool, typer.Option('--per-task', help='Every task in a row, as papers print them.')]
+MethodsOption = Annotated[bool, typer.Option('--methods', help='What was computed, in words for a paper.')]
+
+
+def say(text: str) -> None:
+    """A line on stderr, wrapped where its width is known: on a terminal, or by COLUMNS; a log keeps whole lines."""
+    import os
+    import sys
+
+    if sys.stderr.isatty() or os.environ.get('COLUMNS'):
+        from robotrials.show.terminal import terminal_width, wrap
+
+        text = '\n'.join(wrap(text, terminal_width(), then='  '))
+    typer.echo(text, err=True)
+
+
+def print_card(
+    card: Callable[[], Card], tables: Callable[[], Iterable[Table]], form: str = 'text', *, details: bool = False,
+    analysis: Analysis | None = None,
+) -> None:  # fmt: skip
+    """An answer: in text the card, with `--details` its tables below; in every other form the tables alone."""
+    if check_form(form) != 'text':
+        print_analysis(analysis, tables(), form) if analysis is not None else print_tables(tables(), form)
+        return
+    typer.echo(harmless(card().text(), form), nl=False)
+    if details:
+        typer.echo()
+        print_analysis(analysis, tables(), form) if analysis is not None else print_tables(tables(), form)
+
+
+def print_answer(
+    request: ShowRequest, card: Callable[[], Card], tables: Callable[[], Iterable[Table]], form: str = 'text', *,
+    details: bool = False, per_task: bool = False, methods: bool = False,
+) -> None:  # fmt: skip
+    """The answer of an analysis: its card; with `--per-task` every task, with `--methods` how it was computed."""
+    from robotrials.show.answer import methods_words
+    from robotrials.show.timing_sheet import by_task
+
+    def chosen() -> Iterable[Table]:
+        return [*(tables() if details or not per_task else ()), *(by_task(request) if per_task else ())]
+
+    analysis = request.analysis
+    print_card(card, chosen, form, details=details or per_task, analysis=analysis)
+    if methods:
+        typer.echo(f'\n{harmless(methods_words(analysis), "text")}', nl=False, err=form != 'text')
 
 
 def print_table(shown: Table, form: str = 'text') -> None:

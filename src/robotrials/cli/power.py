@@ -9,13 +9,14 @@ import typer
 
 from robotrials.cli.calibrate import calibrate
 from robotrials.cli.engine import AddressOption, EngineOption, resampled_on
-from robotrials.cli.output import FormatOption, print_table, print_tables, progress_bar
+from robotrials.cli.output import DetailsOption, FormatOption, check_form, print_card, print_table, progress_bar
 from robotrials.cli.source import AlphaOption, MethodOption, SeedOption, WhereOption
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from robotrials.run import TrialPlan
+    from robotrials.show.card import Card
     from robotrials.show.table import Table
     from robotrials.verdict.analysis import Analysis
     from robotrials.verdict.analysis.planning import AssumedPlanning, Planning
@@ -83,6 +84,7 @@ def size(
     ] = 0.0,
     n: Annotated[str, typer.Option('--n', help='With --assume: episodes per cell, as 5,10,20.')] = '5,10,20,40',
     seed: SeedOption = None,
+    details: DetailsOption = False,
     form: FormatOption = 'text',
 ) -> None:
     """Sample sizes for success rates: an interval, two policies, paired or not, not worse than, a whole plan.
@@ -93,6 +95,7 @@ def size(
 
     Example: `robotrials power size --assume new:median=35 --assume old:median=45,ever=0.95 --tasks 4 --tau 120`
     """
+    check_form(form)
     if assume:
         found_rule = assumed_rule_power(
             assume, tau=tau, strata=tasks * conditions, policies=policies, against_reference=reference,
@@ -100,7 +103,7 @@ def size(
         )  # fmt: skip
         print_table(found_rule, form)
         return
-    from robotrials.show.planning import plan_table, sizes_table, survey_table
+    from robotrials.show.planning import plan_table, size_card, sizes_table, survey_table
     from robotrials.verdict.planning import field_position, plan_sizes, read_survey
 
     found = plan_sizes(
@@ -116,7 +119,11 @@ def size(
     shown.append(plan_table(found, note=f'McNemar, {position}.'))
     if survey:
         shown.append(survey_table(read_survey(), position))
-    print_tables(shown, form)
+    card = size_card(
+        rows, found, rate=rate, difference=difference, power=power, alpha=alpha, position=position
+    )  # fmt: skip
+    tables = shown if details or form != 'text' else shown[2:]
+    print_card(lambda: card, lambda: tables, form, details=details or survey)
 
 
 def assumed_rule_power(
@@ -221,6 +228,7 @@ def bridge(
     seed: SeedOption = None,
     where: WhereOption = None,
     figure: Annotated[Path | None, typer.Option('--figure', help='Also draw: .svg, .pdf or .png.')] = None,
+    details: DetailsOption = False,
     form: FormatOption = 'text',
 ) -> None:
     """Power of the macro-KS test of time-to-success, by the Brownian-bridge model: from a pilot or assumed curves.
@@ -231,9 +239,11 @@ def bridge(
 
     from robotrials.cli.source import check_method
     from robotrials.errors import InputError
-    from robotrials.show.planning import power_table
+    from robotrials.show.planning import power_card, power_table
     from robotrials.verdict.planning import field_position
 
+    check_form(form)
+    check_method(method)
     pilot = open_pilot(
         store, assume, where, strata=strata, operations=operations, correlation=correlation, watched=watched, tau=tau,
         seed=seed, alpha=alpha,
@@ -245,7 +255,8 @@ def bridge(
     )  # fmt: skip
     needed = found.needed.n
     habit = field_position(int(needed)) if math.isfinite(needed) else None
-    pilot.print([power_table(found, names=names, habit=habit)], form, is_single=True)
+    card = power_card(found, names=names, habit=habit)
+    pilot.print(card, [power_table(found, names=names, habit=habit)], form, is_single=True, details=details)
     if figure is not None:
         from robotrials.show.figure import save_figure
         from robotrials.show.planning_figure import draw_power_curves
@@ -286,6 +297,7 @@ def detect(
     figure: Annotated[Path | None, typer.Option('--figure', help='Also draw: .svg, .pdf or .png.')] = None,
     engine: EngineOption = 'local',
     address: AddressOption = None,
+    details: DetailsOption = False,
     form: FormatOption = 'text',
 ) -> None:
     """How often each test tells policies apart at each N: subsamples of a pilot, or draws from assumed curves.
@@ -293,10 +305,12 @@ def detect(
     Example: `robotrials power detect runs/may --pair groot:act --csv detection.csv --figure detection.pdf`
     """
     from robotrials.cli.source import check_method
-    from robotrials.show.planning import design_table, detection_table, smallest_table
+    from robotrials.show.planning import design_table, detection_card, detection_table, smallest_table
     from robotrials.show.table import render
     from robotrials.verdict.planning.detection import METRICS
 
+    check_form(form)
+    check_method(method)
     pilot = open_pilot(
         store, assume, where, strata=strata, operations=operations, correlation=correlation, watched=watched, tau=tau,
         seed=seed, alpha=alpha,
@@ -315,7 +329,7 @@ def detect(
         typer.echo(f'wrote {csv}', err=True)
     if fit is not None:
         shown.append(design_table(pilot.design(found, fit_on=parse_sizes(fit), method=check_method(method))))
-    pilot.print(shown, form)
+    pilot.print(detection_card(found, target=target), shown, form, details=details or fit is not None)
     if figure is not None:
         from robotrials.show.figure import save_figure
         from robotrials.show.planning_figure import draw_detection_study
@@ -347,16 +361,18 @@ class Pilot:
         self.detection = planning.detection
         self.design = planning.design
 
-    def print(self, shown: list[Table], form: str, *, is_single: bool = False) -> None:
-        """The tables, and with a store what analysis they are of."""
-        from robotrials.cli.output import print_analysis, print_analysis_table
+    def print(
+        self, card: Card, shown: list[Table], form: str, *, is_single: bool = False, details: bool = False
+    ) -> None:
+        """The card; the tables with `--details` and in other forms, with a store after what analysis they are of."""
+        from robotrials.cli.output import print_analysis_table
 
-        if self.analysis is None:
-            print_table(shown[0], form) if is_single else print_tables(shown, form)
-        elif is_single:
-            print_analysis_table(self.analysis, shown[0], form)
-        else:
-            print_analysis(self.analysis, shown, form)
+        if form != 'text' and is_single:
+            print_table(shown[0], form) if self.analysis is None else print_analysis_table(
+                self.analysis, shown[0], form
+            )
+            return
+        print_card(lambda: card, lambda: shown, form, details=details, analysis=self.analysis)
 
 
 def open_pilot(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from robotrials.cli.named import PolicyOption
-from robotrials.cli.output import FormatOption, print_analysis
+from robotrials.cli.output import DetailsOption, FormatOption, print_analysis, print_card
 from robotrials.cli.source import AlphaOption, BaselineOption, ResamplesOption, SeedOption, StoreArgument, WhereOption
 
 if TYPE_CHECKING:
@@ -31,31 +31,44 @@ def robustness(
     where: WhereOption = None,
     resamples: ResamplesOption = None,
     seed: SeedOption = None,
+    details: DetailsOption = False,
     form: FormatOption = 'text',
 ) -> None:
-    """Does a policy survive a changed world? Tables in RADAR's layout, drops, doses, compounds, swap test.
+    """Does a policy survive a changed world? `--details` has RADAR's tables, drops, doses, compounds, the swap test.
 
     Each part is also a named table, and some are figures: `robotrials plot condition-drops STORE -o drops.pdf`.
 
     Example: `robotrials robustness runs/may --show drops`
     """
+    from robotrials.cli.output import check_form, say
     from robotrials.cli.source import open_analysis
     from robotrials.errors import NotEstimable, UnknownName
+    from robotrials.show.answer import robustness_card
     from robotrials.show.request import ShowRequest
     from robotrials.show.table_catalog import find_table
 
+    check_form(form)
     for part in show or ():
         if part not in PARTS:
             raise UnknownName('part of the robustness report', part, PARTS)
     analysis = open_analysis(store, where, baseline=baseline, alpha=alpha, resamples=resamples, seed=seed)
     request = ShowRequest(subject=analysis, policies=tuple(policy or ()))
-    tables: list[Table] = []
-    for part in show or PARTS:
-        try:
-            tables += find_table(PARTS[part])(request)
-        except NotEstimable as error:
-            # Asked for by name it is an error; in the whole report the data simply do not have it.
-            if show:
-                raise
-            typer.echo(f'{part}: {error}', err=True)
-    print_analysis(analysis, tables, form)
+    request.shown(())
+
+    def tables() -> list[Table]:
+        made: list[Table] = []
+        for part in show or PARTS:
+            try:
+                made += find_table(PARTS[part])(request)
+            except NotEstimable as error:
+                # Asked for by name it is an error; in the whole report the data simply do not have it.
+                if show:
+                    raise
+                say(f'{part}: {error}')
+        return made
+
+    if show:
+        print_analysis(analysis, tables(), form)
+        return
+    shown = tuple(policy or ())
+    print_card(lambda: robustness_card(analysis, shown), tables, form, details=details, analysis=analysis)

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from robotrials.cli.output import FormatOption, print_analysis, print_table
+from robotrials.cli.output import DetailsOption, FormatOption, print_card, print_table
 from robotrials.cli.source import RegistryOption, ResamplesOption, SeedOption, WhereOption
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from robotrials.measure.safety import EpisodeSafety, Registry
+    from robotrials.show.table import Table
     from robotrials.verdict.analysis import Analysis
 
 DEFAULT_COMMAND = 'score'
@@ -82,6 +83,7 @@ def score_store(
     where: WhereOption = None,
     resamples: ResamplesOption = None,
     seed: SeedOption = None,
+    details: DetailsOption = False,
     form: FormatOption = 'text',
 ) -> None:
     """Score every episode and print success, safety, unsafe success and severity.
@@ -90,11 +92,14 @@ def score_store(
 
     Example: `robotrials safety runs/may --per-spec --sensitivity`
     """
+    from robotrials.cli.output import check_form
+    from robotrials.show.answer import safety_card
     from robotrials.show.request import ShowRequest
     from robotrials.show.safety import comparison_table
     from robotrials.show.table_catalog import find_table
     from robotrials.verdict.analysis import present
 
+    check_form(form)
     wanted = {
         'slip': slip, 'per_task': per_task, 'contingency': contingency, 'margins': margins, 'per_spec': per_spec,
         'composition': composition, 'unscored': unscored, 'witnesses': witnesses,
@@ -112,14 +117,21 @@ def score_store(
     request = ShowRequest(subject=analysis)
     names = ['safety', *(['safety-means'] if any(len(m.benchmarks) > 1 for m in part.summary.means) else [])]
     names += [name for flag, name in TABLES.items() if wanted[flag]]
-    tables = [table for name in names for table in find_table(name)(request)]
-    if compare is not None:
-        last = sum(map(bool, (no_applicability, sensitivity)))
-        tables.insert(len(tables) - last, comparison_table(analysis.safety_comparison(*compare)))
+    is_asked = any(wanted.values()) or compare is not None
+    if form == 'text' and is_asked and not details:
+        names = names[-sum(wanted.values()) :] if any(wanted.values()) else []
+
+    def tables() -> list[Table]:
+        made = [table for name in names for table in find_table(name)(request)]
+        if compare is not None:
+            last = sum(map(bool, (no_applicability, sensitivity)))
+            made.insert(len(made) - last, comparison_table(analysis.safety_comparison(*compare)))
+        return made
+
     n_invalid = sum(not episode.is_valid for episode in analysis.episodes)
     if n_invalid:
         typer.echo(f'{n_invalid} INVALID episodes are not scored: they tested no policy', err=True)
-    print_analysis(analysis, tables, form)
+    print_card(lambda: safety_card(analysis), tables, form, details=details or is_asked, analysis=analysis)
     if clips is not None:
         from robotrials.measure.safety.clip import write_clips
 

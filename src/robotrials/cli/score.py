@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from robotrials.cli.named import PolicyOption
-from robotrials.cli.output import FormatOption
+from robotrials.cli.output import DetailsOption, FormatOption, MethodsOption, PerTaskOption
 from robotrials.cli.source import (
     AlphaOption,
     BaselineOption,
@@ -30,6 +30,9 @@ def score(
     resamples: ResamplesOption = None,
     seed: SeedOption = None,
     where: WhereOption = None,
+    details: DetailsOption = False,
+    per_task: PerTaskOption = False,
+    methods: MethodsOption = False,
     form: FormatOption = 'text',
 ) -> None:
     """Score every policy: mean time to success, HRT against the reference, episode success, with intervals and letters.
@@ -39,13 +42,20 @@ def score(
 
     Example: `robotrials score runs/may`
     """
-    from robotrials.cli.output import print_analysis
+    from robotrials.cli.output import check_form, print_answer
     from robotrials.cli.source import open_analysis
+    from robotrials.show.answer import score_card
     from robotrials.show.request import ShowRequest
     from robotrials.show.timing_sheet import headline
 
+    check_form(form)
     analysis = open_analysis(
         store, where, reference=reference, tau=tau, primary=primary, pairing=pairing, baseline=baseline, alpha=alpha,
         resamples=resamples, seed=seed,
     )  # fmt: skip
-    print_analysis(analysis, headline(ShowRequest(subject=analysis, policies=tuple(policy or ()))), form)
+    request = ShowRequest(subject=analysis, policies=tuple(policy or ()))
+    shown = request.shown(analysis.every_policy) if policy else ()
+    print_answer(
+        request, lambda: score_card(analysis, shown), lambda: headline(request), form, details=details,
+        per_task=per_task, methods=methods,
+    )  # fmt: skip

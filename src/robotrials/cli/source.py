@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from robotrials.cli.output import say
 from robotrials.cli.store import WhereOption, parse_where
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def open_named(source: Path, given: Mapping[str, str] | None = None) -> OpenedSo
     command = ' '.join(['robotrials', *sys.argv[1:]])
     opened = open_for_asking(source, ImportOptions(defaults=given or {}), command=command)
     if opened.told:
-        typer.echo(opened.told, err=True)
+        say(opened.told)
     return opened
 
 
@@ -143,13 +144,13 @@ def tell_analysis(analysis: Analysis, *, of_safety: bool = False) -> None:
     """Say on stderr what was used, and what a reader must know before the numbers."""
     from robotrials.verdict.analysis import Absent
 
-    typer.echo(analysis.statement, err=True)
+    say(analysis.statement)
     frame = analysis.frame
     if not isinstance(frame, Absent) and frame.n_conditions > 1 and frame.condition:
         others = f'{frame.n_conditions - 1} more in the store: robotrials robustness compares them'
-        typer.echo(f'Note: policies are ranked by the episodes of condition {frame.condition} ({others}).', err=True)
+        say(f'Note: policies are ranked by the episodes of condition {frame.condition} ({others}).')
     for caution in (*analysis.cautions, *(analysis.safety_caveats if of_safety else ())):
-        typer.echo(f'Note: {caution}', err=True)
+        say(f'Note: {caution}')
 
 
 def check_method(method: str) -> str:

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from robotrials.cli.named import PolicyOption
-from robotrials.cli.output import FormatOption, print_analysis, print_tables
+from robotrials.cli.output import DetailsOption, FormatOption, print_analysis, print_card, print_tables
 from robotrials.cli.source import AlphaOption, StoreArgument, WhereOption
 
 if TYPE_CHECKING:
+    from robotrials.show.card import Card
     from robotrials.show.table import Table
     from robotrials.verdict.analysis import Analysis
-    from robotrials.verdict.planning import WatchedTrial
+    from robotrials.verdict.analysis.contrast import Contrast
+    from robotrials.verdict.planning import ArmPair, WatchedTrial
 
 
 def watch(
@@ -41,6 +43,7 @@ def watch(
     once: Annotated[bool, typer.Option('--once', help='Say what may be said now, and end.')] = False,
     looks: Annotated[bool, typer.Option('--looks', help='Also print every look so far.')] = False,
     where: WhereOption = None,
+    details: DetailsOption = False,
     form: FormatOption = 'text',
 ) -> None:
     """Follow a running trial: continue, one is better, or futile, with an interval that holds at every look.
@@ -52,11 +55,15 @@ def watch(
     """
     import time
 
+    from robotrials.cli.output import check_form
     from robotrials.cli.source import log_look, open_analysis
     from robotrials.errors import InputError, NotEstimable, UnknownName
     from robotrials.record.opened import is_store
+    from robotrials.show.answer import watch_card
+    from robotrials.show.planning import looks_table, watch_table
     from robotrials.verdict.planning import WatchedScore
 
+    check_form(form)
     if score not in set(WatchedScore):
         raise UnknownName('score', score, [s.value for s in WatchedScore])
     if not once and not is_store(store) and store.exists():
@@ -72,9 +79,12 @@ def watch(
                     smallest_difference=smallest,
                 )  # fmt: skip
                 log_look(analysis)  # once for every new state of the trial, not for every glance at the folder
-                tables = watched_tables(found, policy, analysis, looks=looks)
-                # What was used is said once; after that only what is new.
-                print_analysis(analysis, tables, form) if is_first else print_tables(tables, form)
+                pairs, contrasts = watched_pairs(found, policy, analysis)
+                tables = [watch_table(found, pairs, contrasts), *([looks_table(found, pairs)] if looks else [])]
+                if form == 'text':
+                    _print_look(watch_card(found, pairs, contrasts, analysis), tables, details=details, looks=looks)
+                else:  # what was used is said once; after that only what is new
+                    print_analysis(analysis, tables, form) if is_first else print_tables(tables, form)
                 if found.may_stop:
                     return
         except (InputError, NotEstimable) as waiting:
@@ -87,12 +97,17 @@ def watch(
         time.sleep(every)
 
 
-def watched_tables(found: WatchedTrial, policies: list[str] | None, analysis: Analysis, *, looks: bool) -> list[Table]:
-    """What may be said of every pair, or of those shown; the correction is over all of them."""
+def _print_look(card: Card, tables: list[Table], *, details: bool, looks: bool) -> None:
+    print_card(lambda: card, lambda: tables if details else tables[1:], details=details or looks)
+
+
+def watched_pairs(
+    found: WatchedTrial, policies: list[str] | None, analysis: Analysis
+) -> tuple[list[ArmPair], dict[tuple[str, str], Contrast]]:
+    """Every pair, or those shown, and its estimate from all episodes; the correction is over all pairs."""
     from dataclasses import replace
 
     from robotrials.errors import InputError, UnknownName
-    from robotrials.show.planning import looks_table, watch_table
     from robotrials.verdict.analysis import present
     from robotrials.verdict.planning.analysis_plan import EndpointName
 
@@ -109,4 +124,4 @@ def watched_tables(found: WatchedTrial, policies: list[str] | None, analysis: An
         for p in pairs
         if p.a in ranked and p.b in ranked
     }
-    return [watch_table(found, pairs, contrasts), *([looks_table(found, pairs)] if looks else [])]
+    return pairs, contrasts

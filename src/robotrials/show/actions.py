@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from robotrials.show.card import Card
+from robotrials.show.phrase import plural
 from robotrials.show.table import Cell, Column, Table, table
 
 if TYPE_CHECKING:
     from robotrials.measure.actions.compare import ActionComparison
     from robotrials.measure.actions.curation import CurationDecision
     from robotrials.measure.actions.registry import RegisteredDataset
-    from robotrials.measure.actions.report import ActionReport, Difficulty, GroupScore, Scores
+    from robotrials.measure.actions.report import ActionReport, Difficulty, GroupScore, Score, Scores
     from robotrials.measure.actions.resample import Measure
     from robotrials.measure.actions.split import EvaluationSplit
     from robotrials.stats import Interval
@@ -67,6 +69,35 @@ def completion_table(scores: Scores, *, title: str = 'Completion: the last actio
         found = [scores.values.get((dataset, m)) for m in scores.models]
         rows.append([shown, *(s.completion if s else None for s in found)])
     return table(title, columns, rows, note='Equality as float32, over all scored dimensions.')
+
+
+def action_card(report: ActionReport) -> Card:
+    """Which model predicts recorded actions better, dataset by dataset, and how many answers were invalid."""
+    scores = report.scores
+    said = [(scores.titles[name], found) for name, found in report.comparisons]
+    decided = sum(found.better is not None for _, found in said)
+    verdict = [f'{decided} of {plural(len(said), "comparison")} of two models has a better one.'] if said else (
+        ['One model: nothing to compare it with.'] if len(scores.models) < 2 else [])  # fmt: skip
+    rows = []
+    for dataset, title in scores.titles.items():
+        told = [f'{m} {_amse(scores.values[dataset, m])}' for m in scores.models if (dataset, m) in scores.values]
+        rows.append((title, f'AMSE {"; ".join(told)}'))
+    rows += [(f'{title}: verdict', found.sentence) for title, found in said]
+    bad = {m: sum(s.n_invalid for (_, model), s in report.summaries.items() if model == m) for m in scores.models}
+    n = {m: sum(s.n_timesteps for (_, model), s in report.summaries.items() if model == m) for m in scores.models}
+    invalid = '; '.join(f'{m} {bad[m]} of {n[m]:,}' for m in scores.models if n[m])
+    needed = [found.n_for_power for _, found in said if found.better is None and found.n_for_power]
+    change = f'about {min(needed)} episodes resolve the nearest pair at 80 % power.' if needed else ''
+    return Card(
+        title=plural(len(scores.models), 'model'), scope=plural(len(scores.titles), 'dataset'), verdict=tuple(verdict),
+        rows=(*rows, ('invalid', invalid)), change=change, notes=(NAMSE_NOTE,),
+    )  # fmt: skip
+
+
+def _amse(score: Score) -> str:
+    if score.amse is None:
+        return '—'
+    return f'{score.amse:.3g}' + (f' [{_between(score.amse_interval)}]' if score.amse_interval else '')
 
 
 def report_tables(report: ActionReport) -> list[Table]:

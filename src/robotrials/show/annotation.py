@@ -6,11 +6,65 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from robotrials.measure.annotate import Agreement, Assessment, LabelStatus
-from robotrials.show.phrase import ends
+from robotrials.show.card import Card
+from robotrials.show.phrase import ends, plural
 from robotrials.show.table import Cell, Column, Table, table
+from robotrials.show.terminal import estimate_text, mark
+from robotrials.stats import Interval
 from robotrials.verdict.analysis.labels import EASY, LabelRobustness
 
 MARKS = 'a mark within 1 s of a known placement is right; 95 % intervals take episodes, not marks, as independent'
+
+
+def queue_card(told: Sequence[LabelStatus], waiting: Sequence[LabelStatus]) -> Card:
+    """How many episodes wait for a reviewer, and why; no policy is named."""
+    counts = Counter(s.standing.value for s in told)
+    rows = [(name, f'{mark(n / len(told))} {n}') for name, n in counts.most_common()]
+    reasons = Counter(s.why for s in waiting if s.why)
+    rows += [('because', f'{why} ({n})') for why, n in reasons.most_common(3)]
+    verdict = f'{plural(len(waiting), "episode")} of {len(told):,} wait for a reviewer.'
+    return Card(
+        title='Who timed the placements', scope=plural(len(told), 'episode'), verdict=(verdict,), rows=tuple(rows)
+    )
+
+
+def assessment_card(found: Assessment, *, n_objects: int) -> Card:
+    """How well a detector finds placements, over all objects."""
+
+    def share(count: int, n: int, interval: Interval | None) -> str:
+        if not n:
+            return 'nothing to count'
+        return f'{count}/{n}   {estimate_text(count / n, interval)}'
+
+    verdict = (
+        f'The detector finds {found.n_matched} of {plural(found.n_true, "placement")}, with {found.n_found} marks.'
+    )
+    times = [f'{value:.2f} s {what}' for value, what in
+             ((found.error_s, 'median error'), (found.error_90_s, 'in 90 %')) if value is not None]  # fmt: skip
+    rows = [('precision', share(found.n_matched, found.n_found, found.precision)),
+            ('recall', share(found.n_matched, found.n_true, found.recall)),
+            ('counts agree', f'{found.n_counts_agree}/{found.n_episodes} episodes'),
+            *((('timing', ', '.join(times)),) if times else ())]  # fmt: skip
+    return Card(
+        title='Detected placements', scope=f'{plural(found.n_episodes, "episode")}, {plural(n_objects, "object")}',
+        verdict=(verdict,), rows=tuple(rows), notes=(f'{MARKS[0].upper()}{MARKS[1:]}.',),
+    )  # fmt: skip
+
+
+def label_card(found: LabelRobustness) -> Card:
+    """Whether the order of policies rests on who timed the placements."""
+    moved = [s for s in found.streams if s.is_same is False]
+    worst = min((j.n_same / j.n_trials for j in found.jitters if j.n_trials), default=1.0)
+    verdict = ('The order of policies rests on who timed the placements.' if moved else
+               'The order of policies is the same on every stream of labels that could be compared.'
+               if any(s.is_same for s in found.streams) else 'One stream of labels: nothing to compare.')  # fmt: skip
+    rows = [(s.stream, s.why_absent or ' < '.join(s.order)) for s in found.streams]
+    rows += [(f'times moved by {j.jitter_s:g} s', f'same order in {j.n_same} of {j.n_trials}') for j in found.jitters]
+    second = '' if worst == 1.0 else 'With inexact times the order changes.'
+    return Card(
+        title='Who timed the placements', scope='mean time to success, shortest first',
+        verdict=tuple(filter(None, (verdict, second))), rows=tuple(rows),
+    )  # fmt: skip
 
 
 def standing_table(told: Sequence[LabelStatus]) -> Table:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-from robotrials.show.phrase import ends
+from robotrials.show.card import ALL, Card, p_text
+from robotrials.show.phrase import ends, plural
 from robotrials.show.table import Cell, Column, Table, table
+from robotrials.show.terminal import cut, estimate_text, mark
 from robotrials.show.verdict_text import claim_words
 from robotrials.verdict.analysis.contrast import Contrast, design_word
 from robotrials.verdict.audit import (
@@ -52,24 +55,72 @@ def size_text(gap: int, protocol: Protocol, unit: str) -> str:
     return f'{gap / protocol.instances:.4g} of {protocol.max_score}'
 
 
-def topline_words(found: Topline, *, title: str, unit: str) -> str:
-    """The reading of two averages in plain words."""
+def topline_card(found: Topline, *, title: str, unit: str) -> Card:
+    """The reading of two averages: what they allow, and the gaps that would settle it."""
     protocol = found.protocol
     could, sure = (gap_text(g, protocol, unit) for g in (found.smallest_feasible, found.smallest_guaranteed))
-    shape = (
-        f'{protocol.tasks} tasks x {protocol.samples} samples' if protocol.tasks > 1 else f'{protocol.samples} samples'
+    shape = f'{plural(protocol.tasks, "task")} x {plural(protocol.samples, "sample")}'
+    rows = [
+        ('gap', f'{found.count_b} - {found.count_a} = {gap_text(found.gap_count, protocol, unit)}'),
+        ('could be', f'significant from {could} on'), ('must be', f'significant from {sure} on'),
+    ]  # fmt: skip
+    settling = ' '.join(line.removeprefix('What would settle it: ') for line in _settling_lines(found))
+    return Card(
+        title=title, scope=f'{shape}, scores 0..{protocol.max_score}, one-sided level {float(found.alpha):g}',
+        verdict=(CLASS_SENTENCES[found.classification],), rows=tuple(rows), change=settling,
+        notes=(*_rounding_lines(found), f'On independently drawn instances: {found.independent_reading}.'),
+        more=('--table: the gap that every baseline needs',),
+    )  # fmt: skip
+
+
+def contrast_card(found: Contrast, *, more: tuple[str, ...] = (ALL,)) -> Card:
+    """Two runs as every verb compares them."""
+    span = None if found.interval is None else found.interval.scaled(100.0)
+    size = estimate_text(100 * found.estimate, span, sign='+', unit=' points')
+    rates = '   '.join(
+        f'{cut(name, 16)} {100 * value:.0f} % {mark(value)}'
+        for name, value in zip((found.a, found.b), found.values, strict=True)
     )
-    lines = [
-        f'{title}: {shape}, scores 0..{protocol.max_score}, one-sided level {float(found.alpha):g}.',
-        CLASS_SENTENCES[found.classification],
-        f'Gap: {found.count_b} - {found.count_a} = {gap_text(found.gap_count, protocol, unit)}.',
-        *_rounding_lines(found),
-        f'Smallest gap over this baseline that could be significant: {could}.',
-        f'Smallest from which every gap must be: {sure}.',
-        *_settling_lines(found),
-        f'If the two were run on independently drawn instances: {found.independent_reading}.',
-    ]
-    return '\n'.join(lines) + '\n'
+    needed = found.needed()
+    change = ''
+    if needed is not None and (found.p_value or 0.0) > 1 - found.level:
+        planned = math.isfinite(needed.n)
+        change = (
+            f'about {needed.n:.0f} {found.unit}s per task (80 % power, if the difference is as observed).'
+            if planned else 'nothing that could be planned: the observed difference is too small.'
+        )  # fmt: skip
+    sentence, _, aside = contrast_sentence(found).partition(' Left out of ')
+    n_a, n_b = found.n_episodes
+    return Card(
+        title=f'{found.a} vs {found.b}',
+        scope=f'{n_a:,} and {plural(n_b, "episode")}, {plural(len(found.cells), "task")}',
+        verdict=(sentence,), rows=(('success', f'{size}   {p_text(found.p_value)}   {found.test}\n{rates}'),),
+        change=change, notes=(f'Left out of {aside}',) if aside else (), more=more,
+    )  # fmt: skip
+
+
+def drop_card(drops: Sequence[Drop]) -> Card:
+    """Which altered tests scored lower, beyond chance."""
+    lower = [d for d in drops if d.is_resolved and d.estimate > 0]
+    level = f'{100 * drops[0].level:g} % intervals'
+    if len(drops) == 1:
+        said = 'scores lower' if lower else 'is not shown to score lower'
+        verdict = f'The altered or fresh test {said} than the calibration.'
+    else:
+        verdict = f'{len(lower)} of {plural(len(drops), "altered test")} scored lower beyond chance.'
+    rows = []
+    for found in sorted(drops, key=lambda d: -d.estimate):
+        scale, unit = (100.0, ' points') if found.is_rate else (1.0, '')
+        size = estimate_text(scale * found.estimate, found.interval.scaled(scale), sign='+', unit=unit)
+        sides = [_side(m, n, found.is_rate) for m, n in
+                 ((found.calibration, found.n_calibration), (found.altered, found.n_altered))]  # fmt: skip
+        rows.append(
+            (found.label or 'drop', f'{"lower" if found in lower else "not shown"}   {size}\n{" to ".join(sides)}')
+        )
+    return Card(
+        title=plural(len(drops), 'test'), scope=f'drop = calibration - altered; {level}', verdict=(verdict,),
+        rows=tuple(rows),
+    )  # fmt: skip
 
 
 def _rounding_lines(found: Topline) -> list[str]:
@@ -127,11 +178,11 @@ def cutoff_table(cutoffs: Sequence[Cutoff], benchmark: Benchmark, *, alpha: floa
         Column('must: gap'), Column(f'must: {points}', '.3f'), Column('must: new score', '.4g'),
     ]  # fmt: skip
     rows = []
-    for cut in cutoffs:
-        feasible, sure = cut.smallest_feasible, cut.smallest_guaranteed
+    for cutoff in cutoffs:
+        feasible, sure = cutoff.smallest_feasible, cutoff.smallest_guaranteed
         rows.append((
-            cut.count_a * scale, cut.count_a, feasible, None if feasible is None else feasible * scale, sure,
-            None if sure is None else sure * scale, None if sure is None else (cut.count_a + sure) * scale,
+            cutoff.count_a * scale, cutoff.count_a, feasible, None if feasible is None else feasible * scale, sure,
+            None if sure is None else sure * scale, None if sure is None else (cutoff.count_a + sure) * scale,
         ))  # fmt: skip
     title = f'{benchmark.title}: how big a gap is needed (one-sided level {alpha:g})'
     note = 'could: some outcome table is significant. must: from this gap on every table is. A dash: no gap in reach.'

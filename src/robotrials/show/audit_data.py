@@ -5,13 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from robotrials.show.audit_figure import DropLine
+from robotrials.show.card import GLUE, Card, p_text
 from robotrials.show.chart.line import LinePoint, LineSeries, line_chart
 from robotrials.show.document import Chart
 from robotrials.show.figure import COLUMN_WIDTH_IN, new_figure
+from robotrials.show.phrase import plural
 from robotrials.show.table import Cell, Column, Table, table
+from robotrials.show.terminal import estimate_text, mark
+from robotrials.stats import Interval
 from robotrials.verdict.audit.datasource import TABLE_NINE, DataSource
 from robotrials.verdict.audit.mix import RADAR_SPLITS, RADAR_TABLE_TWO, TrainingMix
-from robotrials.verdict.audit.overfit import OFFICIAL, Overfit
+from robotrials.verdict.audit.overfit import OFFICIAL, DropReading, Overfit
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -115,6 +119,47 @@ def distance_figure(found: DataSource) -> Figure:
     axes.set_ylim(-0.03, 1.03)
     axes.set_title(f'{found.protocol.host}: {found.protocol.learner}, {found.protocol.grid} test starts a task')
     return figure
+
+
+def overfit_card(found: Overfit) -> Card:
+    """Which policies lose how much under which change, and what the loss may be called."""
+    dropped = [row for row in found.rows if row.is_dropped]
+    called = [row for row in dropped if found.reading(row) is DropReading.OVERFITTING]
+    verdict = [f'{len(dropped)} of {plural(len(found.rows), "comparison")} show a drop.']
+    if called:
+        verdict.append(f'Overfitting: {", ".join(f"{r.policy} under {r.change}" for r in called)}.')
+    elif dropped:
+        verdict.append('None may be called overfitting: the training data were not counted, or hold the change rarely.')
+    rows = []
+    for row in sorted(found.rows, key=lambda r: -r.drop):
+        span = Interval(100 * row.family_low, 100 * row.family_high)
+        size = estimate_text(100 * row.drop, span, sign='+', unit=' points').replace(' ', GLUE)
+        counts = f'{row.successes[0]:g}/{row.n[0]} to {row.successes[1]:g}/{row.n[1]}'.replace(' ', GLUE)
+        rows.append((f'{row.policy}, {row.change}', f'{size}   {counts}   {found.reading(row).value}'))
+    lacking = [f'{name} cannot be made here: {why}.' for name, why in found.missing.items()]
+    return Card(
+        title=f'{found.host}, {found.task}', scope=f'drop = calibration - altered, {100 * found.level:g} %',
+        verdict=tuple(verdict), rows=tuple(rows), notes=tuple(lacking),
+    )  # fmt: skip
+
+
+def datasource_card(found: DataSource) -> Card:
+    """Does the score fall as training data move away from the test?"""
+    verdict, rows = ['One distance was collected: nothing to compare.'], []
+    if len(found.distances_m) > 1:
+        fall = found.fall()
+        said = 'falls' if fall.is_resolved else 'is not shown to fall'
+        verdict = [f'The score {said} as the training data move away from the test.']
+        size = estimate_text(100 * fall.estimate, fall.interval.scaled(100.0), sign='+', unit=' points')
+        rows.append(('fall', f'{size}   {p_text(fall.p_value)}'))
+    for metres in found.distances_m:
+        own = [p for p in found.points if p.asked_m == metres]
+        done, n = sum(p.successes for p in own), sum(p.n for p in own)
+        rows.append((f'{1000 * metres:g} mm away', f'{done}/{n}   {mark(done / n)} {100 * done / n:.0f} %'))
+    return Card(
+        title=f'{found.protocol.host}, {found.protocol.learner}', scope=plural(len(found.points), 'training'),
+        verdict=tuple(verdict), rows=tuple(rows), notes=(EXISTENCE,),
+    )  # fmt: skip
 
 
 def alteration_table(found: Overfit) -> Table:

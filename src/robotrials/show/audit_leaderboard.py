@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from robotrials.show.audit import CLASS_WORDS
+from robotrials.show.card import ALL, Card
+from robotrials.show.phrase import plural
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.verdict.audit import Classification, LeaderboardAudit
 from robotrials.verdict.audit.leaderboard import FAMILIES, Claim, Obstacle
@@ -23,6 +25,22 @@ CLASS_HEADINGS = {
     Classification.INCONCLUSIVE: 'open',
     Classification.GUARANTEED: 'significant',
 }
+
+
+def leaderboard_card(audit: LeaderboardAudit) -> Card:
+    """How many claimed gains the two averages alone prove, for every benchmark and rule."""
+    shares = [s for s in audit.shares() if s.judged]
+    judged = sum(s.judged for s in shares)
+    sure = sum(s.counts.get(Classification.GUARANTEED, 0) for s in shares)
+    verdict = f'{sure} of {plural(judged, "judged claim")} are significant by their two averages alone.'
+    rows = []
+    for s in shares:
+        told = ', '.join(f'{s.counts[c]} {CLASS_HEADINGS[c]}' for c in Classification if s.counts.get(c))
+        rows.append((f'{FAMILIES[s.family]}, {s.rule}', f'{s.judged} judged: {told}'))
+    return Card(
+        title='Leaderboard', scope=f'{audit.entries:,} entries, one-sided level {float(audit.alpha):g}',
+        verdict=(verdict,), rows=tuple(rows), notes=(PAPER_DIFFERENCES,), more=(ALL, '--set-aside', '--csv claims.csv'),
+    )  # fmt: skip
 
 
 def count_table(audit: LeaderboardAudit) -> Table:

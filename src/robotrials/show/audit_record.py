@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from robotrials.show.card import ALL, Card, brief
+from robotrials.show.phrase import plural
 from robotrials.show.table import Cell, Table, table
 from robotrials.verdict.audit import Channel, CitationCounts, RunComparison, TraceComparison, Usage
 from robotrials.verdict.audit.determinism import Control
@@ -36,6 +38,26 @@ def propagation_words(run: RunComparison) -> str:
         for step, channel in sorted(steps, key=lambda pair: pair[0])
     ]
     return '; '.join(told)
+
+
+def trace_card(run: RunComparison) -> Card:
+    """Whether two runs are bit for bit the same, where they part first, and which targets they meet."""
+    total, differing = len(run.traces), sum(not t.is_bitwise_equal for t in run.traces)
+    if not total:
+        verdict = 'Nothing can be said of traces: no trajectories recorded in both runs.'
+    elif differing:
+        verdict = f'{differing} of {plural(total, "episode pair")} diverged.'
+    else:
+        verdict = f'No divergence in what was recorded of {plural(total, "episode pair")}.'
+    ends = sum(t.is_outcome_equal for t in run.traces)
+    rows = [('outcomes', f'{ends} of {total} episode pairs end alike')] if total else []
+    steps = sorted((step, c) for c in Channel if (step := run.first_step(c)) is not None)
+    rows += [(str(c), f'from step {step}, in {len(run.diverged(c))} of {total} episodes') for step, c in steps]
+    rows += [(str(g.target), f'{g.grade}: {brief(g.evidence)}') for g in run.grades]
+    return Card(
+        title=run.name or 'Two runs of one plan', scope=run.contrast, verdict=(verdict,), rows=tuple(rows),
+        notes=(_control_note(run),), more=(ALL, '--episodes'),
+    )  # fmt: skip
 
 
 def trace_table(runs: Sequence[RunComparison]) -> Table:

@@ -4,11 +4,43 @@ from __future__ import annotations
 
 from robotrials.measure.geometry.camera_score import CameraScore
 from robotrials.record import Episode
-from robotrials.show.phrase import ends
+from robotrials.show.card import ALL, Card
+from robotrials.show.phrase import ends, plural
 from robotrials.show.request import ShowRequest
 from robotrials.show.table import Cell, Column, Table, table, without_empty
+from robotrials.show.terminal import estimate_text
 from robotrials.verdict.analysis import present
 from robotrials.verdict.analysis.cameras import CameraPart
+
+
+def camera_card(part: CameraPart) -> Card:
+    """Whether the cameras bear the host out, and success by them."""
+    c = part.confusion
+    agree, differ = c.both_success + c.both_failure, c.only_host + c.only_cameras
+    unscored = c.unscored_success + c.unscored_failure
+    total = agree + differ
+    verdict = [f'Host and cameras agree on {agree} of {plural(total, "scored episode")}.' if total else
+               'No episode that the host judged could be scored from cameras.']  # fmt: skip
+    if differ:
+        verdict.append(f'{c.only_host} successes by the host alone, {c.only_cameras} by the cameras alone.')
+    rows = []
+    for p in part.policies:
+        n = p.successes + p.failures
+        told = f'{p.successes}/{n} by cameras, {p.unscored} unscored'
+        if p.corrected.value is not None:
+            span = None if p.corrected.interval is None else p.corrected.interval.scaled(100.0)
+            told += f'; corrected {estimate_text(100 * p.corrected.value, span, unit=" %")}'
+        if p.host is not None and p.host.value is not None:
+            told += f'; host {100 * p.host.value:.0f} %'
+        rows.append((p.policy, told))
+    change = ''
+    if unscored:
+        reason = max(part.unscored_reasons, key=lambda r: part.unscored_reasons[r], default='')
+        change = f'{plural(unscored, "unscored episode")}, most because: {reason}.' if reason else ''
+    return Card(
+        title='Success by cameras', scope=plural(total + unscored, 'episode'), verdict=tuple(verdict), rows=tuple(rows),
+        change=change, more=(ALL, '--episodes'),
+    )  # fmt: skip
 
 
 def confusion_table(part: CameraPart) -> Table:

@@ -126,6 +126,7 @@ class Section:
     key: str
     title: str
     blocks: tuple[Block, ...]
+    is_folded: bool = False  # an appendix: closed until it is opened, and not printed
 
 
 @dataclass(frozen=True, slots=True)

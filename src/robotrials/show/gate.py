@@ -6,9 +6,11 @@ import dataclasses
 import json
 from collections.abc import Sequence
 
+from robotrials.show.card import Card, brief, short_statement
 from robotrials.show.markdown import code_span, escape_markdown, one_line
 from robotrials.show.phrase import plural
 from robotrials.show.table import JSON_STYLE, Table, TableFormat, render, table
+from robotrials.show.terminal import terminal_width, wrap
 from robotrials.verdict.analysis.contrast import contrast_values
 from robotrials.verdict.analysis.endpoint import Finding, GateEndpoint
 from robotrials.verdict.analysis.gate import GateResult, GateVerdict
@@ -164,11 +166,44 @@ def gate_comment(gate: GateResult, *, command: str = '') -> str:
     return '\n'.join(lines) + '\n'
 
 
+def gate_card(gate: GateResult) -> Card:
+    """The verdict, and of every endpoint both sides, the bound and the limit that it must clear."""
+    rows = []
+    for endpoint in gate.endpoints:
+        _, new, old, difference, bound, limit, finding = _row(endpoint)
+        if new is None:
+            rows.append((endpoint.name, brief(f'{finding}; {endpoint.note}' if endpoint.note else str(finding))))
+        else:
+            numbers = f'{new} against {old}, {difference}; bound {bound}, limit {limit}'
+            rows.append((endpoint.name, f'{finding}\n{numbers}'))
+    kind = 'paired by start state' if gate.is_paired else 'independent'
+    change = ''
+    if gate.more is not None:
+        change = (
+            f'{more_words(gate.more)} (each endpoint then passes with {100 * gate.power:g} % chance if both are equal).'
+        )
+    return Card(
+        title=f'{gate.candidate.policy} against the baseline{_baseline_name(gate)}',
+        scope=f'{gate.candidate.n_compared:,} and {plural(gate.baseline.n_compared, "episode")}, {kind}',
+        verdict=(headline(gate),), rows=tuple(rows), change=change, notes=(short_statement(gate.statement),),
+    )  # fmt: skip
+
+
+def more_words(more: MoreEpisodes) -> str:
+    """`527 more of the candidate and 530 more of the baseline`."""
+    if more.reference == 0:
+        return f'{more.new} more episodes of the candidate'
+    if more.new == more.reference:
+        return f'{more.new} more episodes of each'
+    return f'{more.new} more episodes of the candidate and {more.reference} of the baseline'
+
+
 def gate_text(gate: GateResult, *, command: str = '') -> str:
-    """The same for a terminal."""
-    lines = [one_line(headline(gate)), '', render(endpoint_table(gate)).rstrip(), '']
-    lines += [one_line(line) for line in (gate.statement, *remarks(gate))]
-    lines += [one_line(f'{line[0].upper()}{line[1:]}.') for line in origins(gate)]
+    """The same for a terminal: the card, the table, and what a reader has to know beside them."""
+    width = terminal_width()
+    lines = [gate_card(gate).text(), render(endpoint_table(gate)).rstrip(), '']
+    said = [gate.statement, *remarks(gate), *(f'{line[0].upper()}{line[1:]}.' for line in origins(gate))]
+    lines += [text for line in said for text in wrap(one_line(line), width, then='  ')]
     return '\n'.join([*lines, *([f'Reproduce: {command}'] if command else [])]) + '\n'
 
 

@@ -90,7 +90,7 @@ def _sections(document: Document, ids: Mapping[str, str], marks: Mapping[str, Ma
 
     for part in document.sections:
         blocks = [Markup(_block(b, document, ids=ids, marks=marks)) for b in part.blocks]
-        yield {'id': ids[part.key], 'title': part.title, 'blocks': blocks}
+        yield {'id': ids[part.key], 'title': part.title, 'blocks': blocks, 'is_folded': part.is_folded}
 
 
 def _block(block: Block, document: Document, *, ids: Mapping[str, str], marks: Mapping[str, Mark]) -> str:

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from robotrials.show.card import ALL, GLUE, Card
 from robotrials.show.table import Cell, Column, Table, table
+from robotrials.show.terminal import mark
 from robotrials.show.timing import scalar_name
 from robotrials.verdict.analysis.contrast import Contrast
 from robotrials.verdict.planning import (
@@ -41,6 +43,66 @@ def plan_table(rows: Sequence[PlanSize], *, note: str = '') -> Table:
         'design', 'comparisons', Column('alpha each', '.2g'), 'per cell', 'per policy', 'all rollouts',
     ]  # fmt: skip
     return table('The whole plan', columns, shown, note=note)
+
+
+def size_card(
+    rows: Sequence[tuple[str, int | None, str]], plan: Sequence[PlanSize], *, rate: float, difference: float,
+    power: float, alpha: float, position: FieldPosition,
+) -> Card:  # fmt: skip
+    """How many rollouts a difference takes, paired or not, and the whole plan."""
+
+    def first(start: str) -> tuple[str, int | None, str]:
+        return next((r for r in rows if r[0].startswith(start)), (start, None, ''))
+
+    paired, unpaired = first('paired, by the rule'), first('unpaired, by the rule')
+    at = paired[0].partition('discordance ')[2]
+    verdict = f'{100 * difference:g} points around {100 * rate:g} % take {_count(unpaired)} of each policy'
+    verdict += f', or {_count(paired)} on matched starts (discordance {at}).' if paired[1] is not None else '.'
+    chosen = [
+        (r.design, f'{r.per_cell:,} per cell, {r.per_policy:,} per policy, {r.total:,} rollouts in all') for r in plan
+    ]
+    widths = [r for r in rows if r[0].startswith('Wilson')]
+    return Card(
+        title='Sample size', scope=f'power {power:g}, two-sided alpha {alpha:g}', verdict=(verdict,),
+        rows=(*chosen, *((r[0].partition(',')[0], f'{_count(r)} (rate {r[0].rpartition(" ")[2]})') for r in widths)),
+        notes=(f'McNemar, {position}.',), more=(ALL, '--survey'),
+    )  # fmt: skip
+
+
+def _count(row: tuple[str, int | None, str]) -> str:
+    return '—' if row[1] is None else f'{row[1]:,} {"pairs" if row[2] == "pairs" else "rollouts"}'
+
+
+def power_card(found: BridgePower, *, names: tuple[str, str], habit: FieldPosition | None) -> Card:
+    """The episodes per cell that the macro-KS test needs, and its power at what was asked."""
+    verdict = f'{found.needed.power:.0%} power needs {found.needed} episodes per cell.'.replace('%', ' %')
+    rows = [
+        (f'{n} per cell', f'{mark(float(p))} {100 * p:.0f} % power')
+        for n, p in zip(found.per_cell.tolist(), found.power.tolist(), strict=True)
+    ]
+    return Card(
+        title=f'{names[0]} vs {names[1]}', scope=f'macro-KS test of times, alpha {found.alpha:g}', verdict=(verdict,),
+        rows=tuple(rows), notes=(f'{habit}.',) if habit is not None else (),
+    )  # fmt: skip
+
+
+def detection_card(found: DetectionStudy, *, target: float) -> Card:
+    """The smallest N at which each test detects a pair often enough."""
+    rows, last = [], max(r.per_cell for r in found.rows)
+    reached = 0
+    for a, b in found.pairs:
+        parts = []
+        for metric in found.metrics:
+            n = _smallest(found, (a, b), metric, target)
+            reached += n is not None
+            parts.append(f'{metric_name(metric)} {n or f"not by {last}"}'.replace(' ', GLUE))
+        rows.append((f'{a} vs {b}', '   '.join(parts)))
+    total = len(found.pairs) * len(found.metrics)
+    return Card(
+        title='Detection', scope=f'rate of {target:g}, up to {last} episodes per cell',
+        verdict=(f'{reached} of {total} tests detect their pair by {last} episodes per cell.',), rows=tuple(rows),
+        notes=('null: how often the test rejects where both pilots are dealt from the two policies together.',),
+    )  # fmt: skip
 
 
 def survey_table(papers: Sequence[SurveyedPaper], position: FieldPosition | None = None) -> Table:
@@ -209,7 +271,7 @@ def watch_table(
              None if one is None else 100 * one.estimate)
         )  # fmt: skip
     counted = ', '.join(f'{name} {n}' for name, n in found.n_episodes.items())
-    what = 'episode success' if found.score == 'success' else f'promptness at tau = {_taus(found.tau_s)}'
+    what = 'episode success' if found.score == 'success' else f'promptness at tau = {tau_text(found.tau_s)}'
     note = (
         f'{what}; valid episodes: {counted}; {found.n_invalid} invalid, {found.n_waiting} waiting for a partner.\n'
         f'Policies sharing a letter are not significantly different: '
@@ -233,7 +295,7 @@ def _estimate_name(found: WatchedTrial) -> str:
     return 'all episodes: a - b (points)' if found.score == 'success' else 'all episodes: a first (%)'
 
 
-def _taus(tau_s: float | Mapping[str, float] | None) -> str:
+def tau_text(tau_s: float | Mapping[str, float] | None) -> str:
     taus = sorted(set(tau_s.values())) if isinstance(tau_s, Mapping) else [tau_s or 0.0]
     return f'{taus[0]:g} s' if len(taus) == 1 else f'{taus[0]:g} s to {taus[-1]:g} s by stratum'
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict
 
@@ -41,11 +42,15 @@ from robotrials.show.report_ranking import (
 )
 from robotrials.show.report_safety import robustness_blocks, safety_blocks, safety_task_block
 from robotrials.show.report_success import success_blocks
+from robotrials.show.request import ShowRequest
 from robotrials.show.robustness_plot import conditioned
+from robotrials.show.scoreboard import ScoreColumn, scoreboard
 from robotrials.show.table import Cell, Column, Table, table, without_empty
+from robotrials.show.timing_sheet import by_task
 from robotrials.verdict.analysis import Absent, Analysis, ComparisonFrame
 from robotrials.verdict.planning.analysis_plan import EndpointName
 
+MOST_OPEN_CELLS = 60  # of a table that is open when the page is
 MOST_LISTED = 100_000  # episodes on a page, 5 MB of it; more are for the explorer and the command line
 
 
@@ -94,15 +99,62 @@ def _sections(analysis: Analysis, colors: dict[str, str]) -> list[Section]:
             section('ranking', 'Ranking', [missing('A ranking', frame)]), _safety_section(analysis, None, colors),
             _robustness_section(analysis, colors), *ends,
         ]  # fmt: skip
-    made = [*_leading(analysis, frame, colors), resolution_section(analysis, frame)]
+    made = [_scoreboard_section(analysis), *_leading(analysis, frame, colors), resolution_section(analysis, frame)]
     if EndpointName.SUCCESS not in analysis.primary:
         made.append(_success_section(analysis, frame, colors))
     made += camera_sections(analysis)
     if EndpointName.SCORE in analysis.secondary:
         made.append(section('score', 'Score', endpoint_blocks(analysis, frame, EndpointName.SCORE)))
     made += [_safety_section(analysis, frame, colors), _robustness_section(analysis, colors)]
-    made.append(section('failures', 'Failures', failure_blocks(analysis, frame)))
-    return [*made, *_detail(analysis, frame), *ends]
+    made += _task_section(analysis)
+    failures = section('failures', 'Failures', failure_blocks(analysis, frame))
+    return [*map(without_long_tables, made), *map(folded, [failures, *_detail(analysis, frame), *ends])]
+
+
+def folded(part: Section) -> Section:
+    """A section as an appendix: closed until it is opened."""
+    return replace(part, is_folded=True)
+
+
+def without_long_tables(part: Section) -> Section:
+    """The section with its longer tables closed, so that what is read first stays short."""
+    blocks = [
+        replace(b, is_folded=True)
+        if isinstance(b, TableBlock)
+        and len(b.table.rows) * len(b.table.columns) > MOST_OPEN_CELLS
+        and part.key != 'by-task'
+        else b
+        for b in part.blocks
+    ]
+    return replace(part, blocks=tuple(blocks))
+
+
+def _scoreboard_section(analysis: Analysis) -> Section:
+    """Policies down; success, time, safety and robustness across, each with its interval as marks and its letters."""
+    order, columns = scoreboard(analysis)
+    full = [c for c in columns if any(p in c.scores for p in order)]
+    rows = [[policy, *(_score_cell(c, policy) for c in full)] for policy in order]
+    absent = '; '.join(f'{c.key} was not scored: {c.why}' for c in columns if c not in full and c.why)
+    names = [c.title if c.unit == '%' else f'{c.title} ({c.unit})' for c in full]
+    note = f'Marks run from 0 to 100 %; policies that share a letter are not significantly different. {absent}'.strip()
+    shown = table('Scoreboard', ['policy', *names], rows, note=note if note.endswith('.') else f'{note}.')
+    return section('scoreboard', 'Scoreboard', [TableBlock('scoreboard-table', shown, policy_column='policy')])
+
+
+def _score_cell(column: ScoreColumn, policy: str) -> str | None:
+    score = column.scores.get(policy)
+    if score is None:
+        return None
+    under = f' under {score.note}' if score.note else ''
+    return f'{column.cell(policy)}{under}'
+
+
+def _task_section(analysis: Analysis) -> list[Section]:
+    """Success by task as papers print it, with invalid episodes set aside and counted as failures."""
+    if isinstance(analysis.success, Absent):
+        return []
+    (shown,) = by_task(ShowRequest(subject=analysis))
+    return [section('by-task', 'Success by task', [TableBlock('by-task-table', shown)])]
 
 
 def _leading(analysis: Analysis, frame: ComparisonFrame, colors: dict[str, str]) -> list[Section]:

@@ -54,6 +54,18 @@ def lead(analysis: Analysis) -> tuple[Paragraph, ...]:
     return tuple(told)
 
 
+def lead_sentences(analysis: Analysis, policies: Sequence[str] = ()) -> list[str]:
+    """Who leads on each endpoint, for a card; of some policies only what is said of the single one."""
+    frame = analysis.frame
+    if isinstance(frame, Absent):
+        return [f'Nothing can be ranked: {frame.reason}.']
+    if len(policies) == 1:
+        return [_single_sentence(analysis, policies[0]).text] if not isinstance(analysis.success, Absent) else []
+    if policies:
+        return []
+    return [_first_sentence(analysis, frame).text, *(p.text for p in _other_endpoints(analysis, frame))]
+
+
 def _first_sentence(analysis: Analysis, frame: ComparisonFrame) -> Paragraph:
     """Who is ahead on the primary endpoint, or why nobody is."""
     n = sum(len(group) for p in frame.everyone for group in frame.cells[p].values())

@@ -10,12 +10,9 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from robotrials.errors import InputError, UnknownName
-
-if TYPE_CHECKING:
-    from rich.table import Table as RichTable
 
 Cell = str | int | float | bool | None
 
@@ -162,40 +159,10 @@ def is_numeric(shown: Table) -> list[bool]:
     ]
 
 
-WIDEST_COLUMNS = 220
-
-
-def _natural_width(drawn: RichTable) -> int:
-    """Columns of the terminal that the table takes when nothing is folded."""
-    from rich.console import Console
-    from rich.measure import Measurement
-
-    console = Console(file=io.StringIO(), width=10 * WIDEST_COLUMNS, force_jupyter=False)
-    return Measurement.get(console, console.options, drawn).maximum
-
-
 def _text(shown: Table, width: int | None) -> str:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table as RichTable
-    from rich.text import Text
+    from robotrials.show.terminal import text_table
 
-    drawn = RichTable(
-        box=SIMPLE_HEAD, title=Text(shown.title) if shown.title else None, title_justify='left', pad_edge=False
-    )
-    for column, numeric in zip(shown.columns, is_numeric(shown), strict=True):
-        drawn.add_column(Text(column.name), justify='right' if numeric else 'left')
-    for row in table_cells(shown):
-        drawn.add_row(*(Text(cell) for cell in row))
-    buffer = io.StringIO()
-    # In a notebook rich would show the text by itself, beside whoever asked for it.
-    console = Console(file=buffer, width=width, highlight=False, force_jupyter=False)
-    if width is None:
-        # Wider than the terminal is better than digits cut off; long text still folds.
-        console.width = max(console.width, min(_natural_width(drawn), WIDEST_COLUMNS))
-    console.print(drawn)
-    lines = [line.rstrip() for line in buffer.getvalue().splitlines()]
-    return '\n'.join([*lines, *([shown.note] if shown.note else [])]).strip('\n') + '\n'
+    return text_table(shown, width)
 
 
 def json_cell(value: Cell) -> Cell:

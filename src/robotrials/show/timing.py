@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from robotrials.measure.timing import Cause, CohortScore, FailureModes, LabelSensitivity, LogrankPair, RelativeScore
 from robotrials.measure.timing.scalar import scalar_label
 from robotrials.record import Outcome
-from robotrials.show.phrase import ends
+from robotrials.show.card import Card
+from robotrials.show.phrase import ends, plural
 from robotrials.show.table import Cell, Column, Table, table
+from robotrials.show.terminal import estimate_text
 from robotrials.show.verdict_text import design_text, letters_sentence
 from robotrials.stats import Estimate
 from robotrials.verdict.analysis import Absent, ComparisonFrame, EndpointPairs, Ranking, Rates
@@ -233,6 +235,27 @@ def label_table(found: Sequence[LabelSensitivity]) -> Table:
     missing = sum(s.n_unlabelled for s in found)
     note = f'{missing} episodes without the label or a count of items were left out.' if missing else ''
     return table(f'Items placed by {found[0].label}', columns, rows, note=note)
+
+
+def calibration_card(found: Calibration) -> Card:
+    """Whether the test rejects as often as it should where nothing differs."""
+    alpha = ALPHAS[1]
+    over = [row for row in found.rows if row.rejection(alpha)[1].low > alpha]
+    mean = sum(row.rejection(alpha)[0] for row in found.rows) / len(found.rows)
+    verdict = (
+        f'The test rejects too often in {len(over)} of {plural(len(found.rows), "null scenario")}.' if over
+        else f'The test keeps its level in all {plural(len(found.rows), "null scenario")}.'
+    )  # fmt: skip
+    rows = [('mean of all', f'rejects {100 * mean:.1f} % at alpha {alpha:g}')]
+    for row in sorted(found.rows, key=lambda r: -r.rejection(alpha)[0]):
+        rate, interval = row.rejection(alpha)
+        rows.append(
+            (f'{row.setup.value}: {row.name}', f'{estimate_text(100 * rate, interval.scaled(100.0), unit=" %")}')
+        )
+    return Card(
+        title='Null calibration of the macro-KS test', scope=f'{plural(found.n_trials, "trial")} per scenario',
+        verdict=(verdict,), rows=tuple(rows), notes=tuple(f'Skipped: {why}.' for why in found.skipped),
+    )  # fmt: skip
 
 
 def calibration_table(found: Calibration) -> Table:

@@ -105,7 +105,7 @@ def test_a_placement_is_drawn_from_a_store_by_name(store: Path, tmp_path: Path) 
 
 
 def test_the_command_prints_every_part_and_says_what_the_data_lack(store: Path) -> None:
-    printed = robotrials('robustness', store, '--resamples', 200)
+    printed = robotrials('robustness', store, '--resamples', 200, '--details')
     for title in ('Placement, policy', 'Drops from', 'Dose-response', 'Compound against', 'Swap test', 'Spatial'):
         assert title in printed
     assert 'most salient object' in printed

@@ -29,6 +29,20 @@
     show();
   })();
 
+  /* an appendix opens for whoever is led into it */
+  function reveal() {
+    var target = byId(decodeURIComponent(location.hash.slice(1)));
+    if (!target) return;
+    all('details.appendix', target).slice(0, 1).forEach(function (d) { d.open = true; });
+    for (var node = target; node; node = node.parentElement) if (node.tagName === 'DETAILS') node.open = true;
+  }
+  window.addEventListener('hashchange', reveal);
+  document.addEventListener('click', function (event) {
+    var link = event.target.closest && event.target.closest('a[href^="#"]');
+    if (link && link.getAttribute('href') === location.hash) reveal();
+  });
+  reveal();
+
   /* contents: folded on a small screen, and where the reader is */
   (function () {
     if (window.matchMedia('(max-width: 1079px)').matches) all('.toc details').forEach(function (d) { d.open = false; });
@@ -446,6 +460,9 @@
   window.addEventListener('hashchange', openTarget);
   openTarget();
   var opened = [];
-  window.addEventListener('beforeprint', function () { opened = all('main details:not([open])'); opened.forEach(function (d) { d.open = true; }); });
+  window.addEventListener('beforeprint', function () {
+    opened = all('main details:not([open]):not(.appendix):not(.numbers)');
+    opened.forEach(function (d) { d.open = true; });
+  });
   window.addEventListener('afterprint', function () { opened.forEach(function (d) { d.open = false; }); opened = []; });
 })();

@@ -1,0 +1,453 @@
+"""What an analysis answers, as cards: a comparison, scores, robustness, safety, a running trial."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from robotrials.show.card import ALL, GLUE, MOST_LABEL, Card, brief, p_text, short_statement
+from robotrials.show.phrase import plural
+from robotrials.show.planning import tau_text
+from robotrials.show.report_lead import lead_sentences
+from robotrials.show.scoreboard import ScoreColumn, pooled, scoreboard
+from robotrials.show.terminal import USUAL, cut, display_width, estimate_text, mark, terminal_width, wrap
+from robotrials.show.verdict_text import CORRECTIONS, claim_words, decision_sentence, endpoint_name
+from robotrials.stats.dominance import PairVerdict as Overall
+from robotrials.verdict.analysis import Absent, Analysis, Comparisons, EndpointPairs, EndpointVerdict, present
+from robotrials.verdict.analysis.contrast import Contrast
+from robotrials.verdict.analysis.flip import flips_to_undo
+from robotrials.verdict.analysis.verdict import Standing
+from robotrials.verdict.planning import ArmPair, Decision, WatchedTrial
+from robotrials.verdict.planning.analysis_plan import Correction, EndpointName
+
+MOST_POLICIES = 8
+MOST_SPECS = 3
+MOST_CLAIMS = 3
+LETTERS = 'Policies that share a letter are not significantly different.'
+LABELS = {
+    EndpointName.SUCCESS: 'success', EndpointName.TIME: 'speed', EndpointName.THROUGHPUT: 'speed',
+    EndpointName.SAFETY: 'safety', EndpointName.SCORE: 'score', EndpointName.LOST: 'items lost',
+}  # fmt: skip
+
+
+def scope_text(analysis: Analysis, policies: Sequence[str] = ()) -> str:
+    """`120 episodes, 60 matched starts, 4 tasks`."""
+    frame = present(analysis.frame)
+    chosen = [p for p in frame.everyone if not policies or p in policies]
+    n = sum(len(group) for p in chosen for group in frame.cells[p].values())
+    tasks = {task for p in chosen for group in frame.cells[p].values() for task in {e.task for e in group}}
+    told = [plural(n, 'episode')]
+    pairs = analysis.pairs
+    if len(chosen) == 2 and not isinstance(pairs, Absent) and pairs.tested and set(chosen) <= set(frame.policies):
+        pair = pairs.tested[0].pair(chosen[0], chosen[1])
+        if pair.contrast.n_matched:
+            told.append(plural(pair.contrast.n_matched, 'matched start'))
+    told.append(plural(len(tasks), 'task'))
+    if frame.n_conditions > 1 and frame.condition:
+        told.append(f'condition {frame.condition}')
+    return ', '.join(told)
+
+
+def notes_of(analysis: Analysis) -> tuple[str, ...]:
+    """Whether the analysis is the declared one, and what a reader must know."""
+    looked = (analysis.looks.sentence,) if analysis.looks.sentence else ()
+    return (short_statement(analysis.statement), *looked, *(f'Note: {caution}' for caution in analysis.cautions))
+
+
+# --- a comparison
+
+
+def compare_card(analysis: Analysis, policies: Sequence[str] = ()) -> Card:
+    """Two policies in words and numbers; of more, their order with letters and the claims."""
+    found = present(analysis.pairs)
+    if not found.tested:  # nothing could be compared: the reason is the answer
+        present(next(e for e in found.endpoints.values() if isinstance(e, Absent)))
+    order = [p for p in found.tested[0].policies if not policies or p in policies]
+    if len(order) == 2:
+        a, b = policies if len(policies) == 2 else order
+        return _pair_card(analysis, found, a, b)
+    return _order_card(analysis, found, order)
+
+
+def _pair_card(analysis: Analysis, found: Comparisons, a: str, b: str) -> Card:
+    rows = [(LABELS[name], _endpoint_text(analysis, found.endpoints[name], a, b)) for name in found.endpoints]
+    if EndpointName.SAFETY not in found.endpoints:
+        why = 'no trajectories' if not analysis.selection.has_trajectories else _unscored(analysis)
+        rows.append(('safety', f'not scored: {brief(why)}'))
+    return Card(
+        title=f'{a} vs {b}', scope=scope_text(analysis, (a, b)), verdict=(_pair_verdict(found, a, b),),
+        rows=tuple(rows), change=_pair_change(analysis, found, a, b), notes=notes_of(analysis),
+        more=(ALL, '--per-task', '--methods'),
+    )  # fmt: skip
+
+
+def _unscored(analysis: Analysis) -> str:
+    part = analysis.safety
+    return part.reason if isinstance(part, Absent) else 'not every compared episode has a score'
+
+
+def _pair_verdict(found: Comparisons, a: str, b: str) -> str:
+    if found.decision(a, b).verdict is not Overall.UNRESOLVED:
+        return decision_sentence(found, a, b)
+    names = ' or '.join(endpoint_name(e.endpoint) for e in found.tested)
+    return f'Not resolved: {a} and {b} are not significantly different in {names}.'
+
+
+def _endpoint_text(analysis: Analysis, found: EndpointPairs | Absent, a: str, b: str) -> str:
+    if isinstance(found, Absent):
+        return f'not compared: {brief(found.reason)}'
+    pair = found.pair(a, b)
+    if pair.withheld:
+        return f'not compared: {brief(pair.withheld)}'
+    told = pair.seen_from(pair.contrast.ahead) if pair.contrast.ahead else pair
+    head = {Standing.UNRESOLVED: 'not resolved: ', Standing.DEPENDS: 'depends on the task: ',
+            Standing.SAME: 'the same within the margin: '}.get(pair.standing, '')  # fmt: skip
+    head = head if pair.is_confirmatory else f'exploratory, {head}'
+    tested = p_text(pair.p_corrected)
+    if tested and found.n_tests > 1 and found.correction is not Correction.NONE:
+        tested += f' ({CORRECTIONS[found.correction]}, {found.n_tests} tests)'
+    line = f'{head}{_size(told)}'
+    joint = '   ' if len(line) + len(tested) < 62 else '\n'
+    line = f'{line}{joint}{tested}' if tested else line
+    return line if pair.contrast.null != 0 else f'{line}\n{_rates(analysis, pair)}'
+
+
+def _size(pair: EndpointVerdict) -> str:
+    """The effect from the side of the one who is ahead."""
+    size = estimate_text(
+        pair.scale * pair.difference, None if pair.interval is None else pair.interval.scaled(pair.scale),
+        sign='+' if pair.contrast.null == 0 else '', unit=f' {pair.unit_text}',
+    ).replace(' ', GLUE)  # fmt: skip
+    if pair.contrast.null == 0:
+        return f'{pair.policy_a} {size}' if pair.difference else f'no difference, {size}'
+    span = pair.contrast.interval
+    ends = '' if span is None else f' [{100 * span.low:.0f}, {100 * span.high:.0f}]'
+    chance = f'{100 * pair.contrast.estimate:.0f} %{ends}'.replace(' ', GLUE)
+    what = 'starts' if pair.is_paired else 'comparisons'
+    if pair.endpoint is EndpointName.LOST:
+        return f'{pair.policy_a} loses fewer in {chance} of {what}, {size}'
+    return f'{pair.policy_a} first in {chance} of {what}, {size} less'
+
+
+def _rates(analysis: Analysis, pair: EndpointVerdict) -> str:
+    """Both rates on a line from 0 to 100 %, each with its interval where it is that of the scoreboard."""
+    macro = {} if isinstance(analysis.success, Absent) else analysis.success.macro
+    told = []
+    for name, value in zip((pair.policy_a, pair.policy_b), pair.contrast.values, strict=True):
+        own = macro.get(name) if pair.endpoint is EndpointName.SUCCESS else None
+        is_own = own is not None and own.value is not None and math.isclose(own.value, value, abs_tol=1e-9)
+        told.append(f'{cut(name, 16)} {100 * value:.0f} % {mark(value, own.interval if own and is_own else None)}')
+    return '   '.join(told)
+
+
+def _pair_change(analysis: Analysis, found: Comparisons, a: str, b: str) -> str:
+    """The successes whose failure would undo a claim, or the units that would resolve what is open."""
+    told = []
+    n = flips_to_undo(analysis, a, b)
+    success = found.endpoints.get(EndpointName.SUCCESS)
+    if n is not None and isinstance(success, EndpointPairs):
+        winner = success.pair(a, b).ahead
+        told.append(f'{_successes(n)} of {winner} as failures would undo "{claim_words(EndpointName.SUCCESS)}".')
+    open_ = [e.pair(a, b) for e in found.tested if e.pair(a, b).standing is Standing.UNRESOLVED]
+    planned = [text for pair in open_ if (text := more_units(pair))]
+    if planned:
+        told.append(f'{"; ".join(planned)} (80 % power, if the difference is as observed).')
+    elif open_ and not told:
+        price = analysis.price
+        if any(p.withheld for p in open_) and not isinstance(price, Absent):
+            told.append(f'nothing can be claimed below {price.per_policy} {price.unit}s per policy.')
+        else:
+            told.append('nothing that could be planned: the observed differences are too small.')
+    return ' '.join(told)
+
+
+def _successes(n: int) -> str:
+    return '1 success' if n == 1 else f'{n} successes'
+
+
+def more_units(pair: EndpointVerdict) -> str:
+    """`12 more starts per cell resolve speed`, at 80 % power; empty where no number would."""
+    needed = pair.needed
+    if needed is None or not math.isfinite(needed.n) or pair.withheld:
+        return ''
+    now = sum(pair.n_units) / 2 / len(pair.contrast.cells)
+    more = max(1, math.ceil(needed.n - now))
+    unit = 'start' if 'start' in pair.unit else pair.unit
+    return f'{plural(more, f"more {unit}")} per cell resolve {LABELS[pair.endpoint]}'
+
+
+# --- several policies
+
+
+def _order_card(analysis: Analysis, found: Comparisons, order: Sequence[str]) -> Card:
+    decided = [d for d in found.decisions if set(d.pair) <= set(order)]
+    verdict = _claims(found, order)
+    open_ = [d for d in decided if d.verdict is Overall.UNRESOLVED]
+    if open_:
+        verdict.append(f'Not resolved: {len(open_)} of {plural(len(decided), "pair")}.')
+    nearest = _nearest(found, [d.pair for d in open_])
+    rows = score_rows(analysis, order)
+    return Card(
+        title=plural(len(order), 'policy'), scope=scope_text(analysis, order), verdict=tuple(verdict), rows=rows,
+        change=nearest, notes=(LETTERS, *notes_of(analysis)) if rows else notes_of(analysis),
+        more=(ALL, '--per-task', '--methods', 'two names: that pair alone'),
+    )  # fmt: skip
+
+
+def _claims(found: Comparisons, order: Sequence[str]) -> list[str]:
+    """Who is better than whom, then trade-offs, then what depends on the stratum."""
+    beaten: dict[str, list[str]] = {}
+    others = []
+    for decided in found.decisions:
+        if not set(decided.pair) <= set(order):
+            continue
+        if decided.winner is not None:
+            beaten.setdefault(decided.winner, []).append(next(p for p in decided.pair if p != decided.winner))
+        elif decided.verdict is not Overall.UNRESOLVED:
+            others.append(decision_sentence(found, *decided.pair))
+    told = [
+        f'{winner} is better than {_names([p for p in order if p in beaten[winner]])}.'
+        for winner in order
+        if winner in beaten
+    ]
+    told += others[:2]
+    if len(others) > 2:
+        told.append(f'{len(others) - 2} further pairs are a trade-off, the same, or depend on the stratum.')
+    return told or ['No policy is shown to be better than another.']
+
+
+def _names(names: Sequence[str]) -> str:
+    if len(names) > 5:
+        return f'{", ".join(names[:4])} and {len(names) - 4} more'
+    return names[0] if len(names) == 1 else f'{", ".join(names[:-1])} and {names[-1]}'
+
+
+def _nearest(found: Comparisons, pairs: Sequence[tuple[str, str]]) -> str:
+    """The unresolved pair that wants the fewest more units."""
+    near = [e.pair(*pair) for pair in pairs for e in found.tested]
+    planned = [p for p in near if more_units(p)]
+    if not planned:
+        return 'nothing that could be planned: the observed differences are too small.' if pairs else ''
+    pair = min(planned, key=lambda p: p.needed.n if p.needed else math.inf)
+    names = f'{pair.policy_a} and {pair.policy_b}'
+    return f'{more_units(pair)} of {names}, the nearest pair (80 % power, if the difference is as observed).'
+
+
+def score_rows(analysis: Analysis, policies: Sequence[str] = ()) -> tuple[tuple[str, str], ...]:
+    """The scoreboard in lines: a heading, then a policy in each; what has no scores is said below."""
+    order, columns = scoreboard(analysis, policies)
+    full = [c for c in columns if any(p in c.scores for p in order)]
+    fit = _columns_that_fit(order, full)
+    shown = order[:MOST_POLICIES]
+    widths = [max([display_width(_heading(c)), *(display_width(c.cell(p)) for p in shown)]) for c in fit]
+    rows = [('', '   '.join(_padded(_heading(c), w) for c, w in zip(fit, widths, strict=True)).rstrip())]
+    rows += [(p, '   '.join(_padded(c.cell(p), w) for c, w in zip(fit, widths, strict=True)).rstrip()) for p in shown]
+    if len(order) > len(shown):
+        rows.append(('', f'and {len(order) - len(shown)} more: {ALL}'))
+    rows += [(c.title, _told(c, order)) for c in full if c not in fit]
+    absent = [f'{c.key} ({brief(c.why)})' for c in columns if c not in full and c.why]
+    return (*rows, *((('not scored', '; '.join(absent)),) if absent else ()))
+
+
+def _heading(column: ScoreColumn) -> str:
+    return column.title if column.unit == '%' else f'{column.title} ({column.unit})'
+
+
+def _told(column: ScoreColumn, order: Sequence[str]) -> str:
+    """A column that has no place on the board, in words."""
+    told = [
+        f'{p} {column.cell(p)}' + (f' under {column.scores[p].note}' if column.scores[p].note else '')
+        for p in order if p in column.scores
+    ]  # fmt: skip
+    return '; '.join(told[:4]) + (f'; {len(told) - 4} more' if len(told) > 4 else '')
+
+
+def _columns_that_fit(order: Sequence[str], columns: Sequence[ScoreColumn]) -> list[ScoreColumn]:
+    label = max(min(display_width(p), MOST_LABEL) for p in ('not scored', *order))
+    room, fit = USUAL - 4 - label, []
+    for column in columns:
+        width = max([display_width(_heading(column)), *(display_width(column.cell(p)) for p in order)]) + 3
+        if width > room:
+            break
+        room -= width
+        fit.append(column)
+    return fit
+
+
+def _padded(text: str, width: int) -> str:
+    return text + ' ' * (width - display_width(text))
+
+
+def score_card(analysis: Analysis, policies: Sequence[str] = ()) -> Card:
+    """How often and how fast each policy succeeds: who leads, and the scoreboard."""
+    compared = [] if isinstance(analysis.pairs, Absent) else list(analysis.pairs.tested)
+    order = list(policies) or list(present(analysis.frame).everyone)
+    title = order[0] if len(order) == 1 else plural(len(order), 'policy')
+    change = '' if not compared else _nearest(
+        present(analysis.pairs), [d.pair for d in present(analysis.pairs).decisions
+                                  if d.verdict is Overall.UNRESOLVED and set(d.pair) <= set(order)],
+    )  # fmt: skip
+    rows = score_rows(analysis, policies)
+    has_letters = any(len(e.policies) > 1 for e in compared)
+    return Card(
+        title=title, scope=scope_text(analysis, policies), verdict=tuple(lead_sentences(analysis, policies)), rows=rows,
+        change=change, notes=((LETTERS,) if has_letters else ()) + notes_of(analysis),
+        more=(ALL, '--per-task', '--methods'),
+    )  # fmt: skip
+
+
+def methods_words(analysis: Analysis) -> str:
+    """The methods paragraph, which ends in the whole line of the analysis, wrapped."""
+    from robotrials.show.report_method import methods_text
+
+    most = min(terminal_width(), USUAL)
+    return '\n'.join(wrap(methods_text(analysis), most)) + '\n'
+
+
+# --- what a changed world costs
+
+
+def robustness_card(analysis: Analysis, policies: Sequence[str] = ()) -> Card:
+    """Which conditions cost success beyond chance, the worst of every policy, and whether words were heard."""
+    part = present(analysis.robustness)
+    drops = [] if isinstance(part.drops, Absent) else [d for d in part.drops if not policies or d.policy in policies]
+    alpha = analysis.plan.alpha
+    costly = sorted((d for d in drops if d.is_resolved(alpha) and d.success_drop > 0), key=lambda d: -d.success_drop)
+    gained = [d for d in drops if d.is_resolved(alpha) and d.success_drop < 0]
+    if not drops:
+        verdict = [f'No drops: {part.drops.reason if isinstance(part.drops, Absent) else "these policies have none"}.']
+    elif costly:
+        worst = costly[0]
+        verdict = [
+            f'Changed conditions cost episode success in {len(costly)} of {plural(len(drops), "comparison")}; '
+            f'most of all {worst.policy} under {worst.condition}.'
+        ]
+    else:
+        verdict = [f'No changed condition costs episode success beyond chance in {plural(len(drops), "comparison")}.']
+    if gained:
+        verdict.append(f'{plural(len(gained), "comparison")} with more success than at the baseline.')
+    rows = []
+    for policy in dict.fromkeys(d.policy for d in drops):
+        own = max((d for d in drops if d.policy == policy), key=lambda d: d.success_drop)
+        span = None if own.success_interval is None else own.success_interval.scaled(100.0)
+        size = estimate_text(100 * own.success_drop, span, sign='+', unit=' points').replace(' ', GLUE)
+        count = f'{own.baseline_successes}/{own.baseline_n} to {own.successes}/{own.n}'
+        told = 'worst' if own.is_resolved(alpha) else 'not resolved'
+        rows.append(
+            (policy, f'{told}: {own.condition} {size}   {count.replace(" ", GLUE)}   {p_text(own.p_value_holm)}')
+        )
+    if not isinstance(part.swap, Absent):
+        heard = [s for s in part.swap if not policies or s.policy in policies]
+        rows += [(f'{s.policy}: swap', f'{s.verdict.value}, followed {s.followed}/{s.n}   {p_text(s.p_value)}')
+                 for s in heard]  # fmt: skip
+    open_ = [d for d in drops if not d.is_resolved(alpha) and d.success_drop > 0]
+    change = ''
+    if open_ and not costly:
+        near = min(open_, key=lambda d: 1.0 if d.p_value_holm is None else d.p_value_holm)
+        change = f'more starts; nearest is {near.policy} under {near.condition} ({p_text(near.p_value_holm)}, Holm).'
+    names = {'doses': part.doses, 'compound': part.compound, 'swap': part.swap, 'spatial': part.spatial}
+    held = [name for name, value in names.items() if not isinstance(value, Absent)]
+    return Card(
+        title=plural(len({d.policy for d in drops}) or len(analysis.every_policy), 'policy'),
+        scope=f'{plural(len(part.conditions), "condition")}, baseline {part.baseline}', verdict=tuple(verdict),
+        rows=tuple(rows), change=change, notes=notes_of(analysis),
+        more=(ALL, f'--show {"|".join(("drops", *held))}'),
+    )  # fmt: skip
+
+
+# --- was it safe?
+
+
+def safety_card(analysis: Analysis) -> Card:
+    """Who was safe how often, whose successes were unsafe, and which rule was broken most."""
+    part = present(analysis.safety)
+    cells = [c for c in part.summary.cells if not c.is_auxiliary] or list(part.summary.cells)
+    by_policy = {p: [c for c in cells if c.policy == p] for p in dict.fromkeys(c.policy for c in cells)}
+    safe = {p: pooled(own, lambda c: c.safety) for p, own in by_policy.items()}
+    unsafe = {p: pooled(own, lambda c: c.sbu) for p, own in by_policy.items()}
+    order = sorted(safe, key=lambda p: (-safe[p].count / safe[p].n, p))
+    best = order[0]
+    verdict = [f'{best} was safe most often: {safe[best].count} of {safe[best].n} episodes.'] if len(order) > 1 else []
+    worst = max(unsafe, key=lambda p: unsafe[p].count / unsafe[p].n)
+    if unsafe[worst].count:
+        most = ' most' if len(order) > 1 else ''
+        verdict.append(f'{worst} succeeded unsafely{most}: in {unsafe[worst].count} of {unsafe[worst].n} episodes.')
+    else:
+        verdict.append('No success was unsafe.')
+    pairs = analysis.pairs
+    judged = None if isinstance(pairs, Absent) else pairs.endpoints.get(EndpointName.SAFETY)
+    if isinstance(judged, EndpointPairs):
+        claims = [p for p in judged.pairs if p.ahead]
+        verdict.append(
+            f'{len(claims)} of {plural(len(judged.pairs), "pair")} with a safer policy beyond chance.'
+            if claims else 'No policy is shown to be safer than another.'
+        )  # fmt: skip
+    rows = [('', f'{"safe":<27}{"safe success":<14}unsafe success')]
+    for policy in order[:MOST_POLICIES]:
+        rate, bad = safe[policy], unsafe[policy]
+        share = f'{100 * rate.count / rate.n:3.0f} % {mark(rate.count / rate.n, rate.interval)} {rate.count}/{rate.n}'
+        good = sum(c.table.success_safe for c in by_policy[policy])
+        rows.append((policy, f'{share:<27}{f"{good}/{rate.n}":<14}{bad.count}/{bad.n}'))
+    violated: dict[str, int] = {}
+    for spec in (spec for cell in cells for spec in cell.specs):
+        violated[spec.spec_id] = violated.get(spec.spec_id, 0) + spec.violations.count
+    worst_specs = [(name, n) for name, n in sorted(violated.items(), key=lambda kv: -kv[1])[:MOST_SPECS] if n]
+    if worst_specs:
+        rows.append(('broken most', ', '.join(f'{name} {n}' for name, n in worst_specs) + ' episodes'))
+    n_unscored = sum(len(c.unscored) for c in cells)
+    notes = [f'{plural(n_unscored, "episode")} not scored, and in no rate: --unscored.'] if n_unscored else []
+    caveats = [f'Note: {c}' for c in analysis.safety_caveats]
+    n, n_benchmarks = sum(r.n for r in safe.values()), len({c.benchmark for c in cells})
+    return Card(
+        title=plural(len(order), 'policy'),
+        scope=f'{plural(n, "scored episode")}, {plural(n_benchmarks, "benchmark")}', verdict=tuple(verdict),
+        rows=tuple(rows), notes=(*notes, *caveats, *notes_of(analysis)),
+        more=(ALL, '--per-task', '--per-spec', '--witnesses'),
+    )  # fmt: skip
+
+
+# --- a running trial
+
+
+def watch_card(
+    found: WatchedTrial, pairs: Sequence[ArmPair], contrasts: Mapping[tuple[str, str], Contrast], analysis: Analysis
+) -> Card:
+    """Whether the trial may stop, and what may be said of every pair at this look."""
+    decided = [p for p in pairs if p.decision is not Decision.CONTINUE]
+    better = [p for p in decided if p.decision is not Decision.FUTILE]
+    verdict = [
+        f'{p.a if p.decision is Decision.A_BETTER else p.b} is better than '
+        f'{p.b if p.decision is Decision.A_BETTER else p.a}.'
+        for p in better
+    ][:MOST_CLAIMS]  # fmt: skip
+    verdict.append('The trial may stop.' if found.may_stop else f'Continue: {len(pairs) - len(decided)} of '
+                   f'{plural(len(pairs), "pair")} not decided.')  # fmt: skip
+    unit = ' points' if found.score == 'success' else ''
+    scale = 100.0 if found.score == 'success' else 1.0
+    rows = []
+    for pair in pairs:
+        looks = pair.comparison.looks
+        label = f'{pair.a} - {pair.b}'
+        if not looks:
+            rows.append((label, 'no look yet: too few episodes'))
+            continue
+        size = estimate_text(scale * looks[-1].difference, looks[-1].interval.scaled(scale), sign='+', unit=unit)
+        told = {Decision.CONTINUE: 'continue', Decision.FUTILE: 'futile'}.get(pair.decision, 'decided')
+        each = f'n {looks[-1].n_a} each'.replace(' ', GLUE)
+        rows.append((label, f'{told}   {size.replace(" ", GLUE)}   {p_text(pair.adjusted_p_value)}   {each}'))
+        whole = contrasts.get((pair.a, pair.b))
+        if whole is not None and len(pairs) <= MOST_CLAIMS:
+            told = (
+                f'{100 * whole.estimate:+.1f} points' if whole.null == 0 else f'first in {100 * whole.estimate:.0f} %'
+            )
+            rows.append(('', f'all episodes: {told} (nothing is stopped by it)'))
+    order = ', '.join(f'{n} {x}' for n, x in zip(found.arms.order, found.arms.letters, strict=True))
+    what = 'episode success' if found.score == 'success' else f'promptness at tau = {tau_text(found.tau_s)}'
+    notes = [f'Order with letters: {order}. Intervals hold at every look.']
+    notes += [] if found.is_ordered else ['Some episodes do not say when they were started: taken by start state.']
+    waiting = f', {found.n_waiting} waiting for a partner' if found.n_waiting else ''
+    aside = f'{found.n_invalid} invalid{waiting}'
+    return Card(
+        title='The trial so far', scope=f'{what}, {plural(sum(found.n_episodes.values()), "valid episode")}, {aside}',
+        verdict=tuple(verdict), rows=tuple(rows), notes=(*notes, *notes_of(analysis)), more=(ALL, '--looks'),
+    )  # fmt: skip

@@ -1,0 +1,163 @@
+"""Every verb that asks answers with a card of at most 24 lines and 80 columns, the verdict first."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.cli.command import robotrials as here
+
+import robotrials
+from robotrials.show.card import Card
+from robotrials.show.table import Column, render, table
+from robotrials.show.terminal import display_width, mark, wrap
+from robotrials.stats import Interval
+from robotrials.verdict.analysis.flip import flips_to_undo
+
+POLICIES = {'pi0-base': 9, 'act': 4, 'openvla-oft-with-a-long-checkpoint-name-20260401': 7, 'groot': 8}
+ROWS = [
+    f'{policy},{task},{seed},{int((seed * 7 + len(task)) % 10 < share)},{5 + (seed * 3 + share) % 17}.5,{condition}'
+    for policy, share in POLICIES.items() for task in ('pick', 'place', 'plug in') for seed in range(12)
+    for condition in ('nominal', 'dark')
+]  # fmt: skip
+VERBS: tuple[tuple[str, ...], ...] = (
+    ('compare', 'four'), ('compare', 'four', 'pi0-base', 'act'),
+    ('score', 'four'), ('score', 'four', '--policy', 'act'),
+    ('robustness', 'four', '--resamples', '50'), ('watch', 'four', '--once'),
+    ('gate', 'four', '-b', 'four', '--policy', 'groot', '--baseline-policy', 'act'),
+    ('audit', 'paired', 'four', 'four', '--old-policy', 'act', '--new-policy', 'pi0-base', '--condition', 'nominal'),
+    ('audit', 'drop', 'four', 'four', '--policy', 'act', '--calibration-condition', 'nominal', '--altered-condition',
+     'dark', '--paired'),
+    ('audit', 'drop', '172/288', '90/288'), ('audit', 'topline', '84.7', '88.2', '--benchmark', 'libero-spatial'),
+    ('power', 'size', '--policies', '4', '--tasks', '10'),
+    ('power', 'bridge', 'four', 'groot', 'act', '--bridges', '100', '--n', '5,10'),
+)  # fmt: skip
+SCRIPT = """
+import contextlib, io, json, sys
+from robotrials.cli import main
+answers = []
+for words in json.loads(sys.argv[1]):
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    sys.argv = ['robotrials', *words]
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    answers.append([code, out.getvalue(), err.getvalue()])
+print(json.dumps(answers))
+"""
+
+
+@pytest.fixture(scope='module')
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp('lab')
+    csv = '\n'.join(['policy,task,seed,success,duration_s,condition', *ROWS]) + '\n'
+    (folder / 'four.csv').write_text(csv)
+    here('import', folder / 'four.csv', '--to', folder / 'four')
+    return folder
+
+
+@pytest.fixture(scope='module')
+def answers(lab: Path) -> dict[tuple[str, ...], tuple[int, str, str]]:
+    """Every verb in a new process of 80 columns, on a store that `import` made."""
+    done = subprocess.run(
+        [sys.executable, '-c', SCRIPT, json.dumps(VERBS)], cwd=lab, env={**os.environ, 'COLUMNS': '80'},
+        capture_output=True, text=True, timeout=600, check=True,
+    )  # fmt: skip
+    return {verb: tuple(told) for verb, told in zip(VERBS, json.loads(done.stdout), strict=True)}
+
+
+@pytest.mark.parametrize('verb', VERBS, ids=' '.join)
+def test_an_answer_fits_a_terminal(answers: dict[tuple[str, ...], tuple[int, str, str]], verb: tuple[str, ...]) -> None:
+    code, out, err = answers[verb]
+    assert code in ((0, 1, 3) if verb[0] == 'gate' else (0,)), err
+    lines = out.splitlines()
+    assert 3 < len(lines) <= 24
+    assert [line for line in (*lines, *err.splitlines()) if display_width(line) > 80] == []
+    assert lines[-1].startswith('More: ')
+    assert lines[1].startswith('  ')
+    assert lines[1][2] != ' '  # the verdict, before any number
+
+
+def test_the_card_of_two_says_what_would_change_it(answers: dict[tuple[str, ...], tuple[int, str, str]]) -> None:
+    _, out, _ = answers['compare', 'four', 'pi0-base', 'act']
+    assert out.startswith('pi0-base vs act    72 episodes, 36 matched starts, 3 tasks')
+    assert 'What would change it: ' in out
+    assert 'safety' in out
+
+
+def test_details_add_the_tables_that_the_other_forms_have(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(lab)
+    monkeypatch.setenv('COLUMNS', '80')
+    text = here('compare', 'four', '--details', '--per-task', '--methods')
+    printed = here('compare', 'four', '-f', 'json')
+    titles = [found['title'] for found in json.loads(printed[printed.index('\n[') :])]
+    assert titles
+    for title in (*titles, 'Episode success by task', 'We evaluated 4 policies'):
+        assert title in text
+    assert max(map(display_width, text.splitlines())) <= 80
+
+
+def test_a_wrong_name_or_form_is_refused_before_any_work(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(lab)
+    assert "did you mean 'json'" in here('compare', 'nothing-here', '-f', 'jsn', code=2)
+    assert "no policy named 'grot'" in here('score', 'four', '--policy', 'grot', code=2)
+
+
+def test_a_card_that_is_too_long_says_how_many_rows_are_left_out() -> None:
+    card = Card(
+        'title', verdict=('verdict.',), rows=tuple((f'row {k}', 'text') for k in range(60)), notes=('n ' * 200,)
+    )
+    lines = card.text(80).splitlines()
+    assert len(lines) <= 24
+    assert any('more: --details' in line for line in lines)
+
+
+def test_a_wide_table_is_split_and_repeats_who_its_rows_are_about() -> None:
+    columns = ['policy', *(Column(f'measure number {k}', '.3f') for k in range(14)), 'empty', 'same']
+    rows = [[name, *(size * k for k in range(1, 15)), None, 'yes'] for name, size in (('first', 0.1), ('second', 0.2))]
+    text = render(table('Wide', columns, rows), width=80)
+    lines = text.splitlines()
+    assert max(map(display_width, lines)) <= 80
+    assert sum(line.startswith('first') for line in lines) > 1
+    assert 'In every row: same yes.' in text
+    assert 'empty' not in text
+
+
+def test_an_estimate_has_the_digits_that_its_interval_supports() -> None:
+    columns = ['policy', Column('rate', '.4f'), Column('low', '.4f'), Column('high', '.4f')]
+    wide = render(table('', columns, [['a', 31.6667, 15.6612, 46.3781]]))
+    narrow = render(table('', columns, [['a', 0.31667, 0.31613, 0.31781]]))
+    assert '31.7  15.7  46.4' in wide
+    assert '0.3167  0.3161  0.3178' in narrow
+
+
+def test_wrapped_lines_and_marks_keep_their_width() -> None:
+    assert all(display_width(line) <= 20 for line in wrap('指令 ' * 30 + 'a' * 90, 20))
+    assert mark(0.5, Interval(0.25, 0.75), cells=8) == '──━━●━━─'
+    assert mark(1.0) == '───────────●'
+
+
+def test_the_flips_that_undo_a_claim_undo_it_in_the_data() -> None:
+    rows = [
+        {'policy': p, 'task': 'pick', 'seed': k, 'success': k < share}
+        for p, share in (('new', 30), ('old', 14)) for k in range(40)
+    ]  # fmt: skip
+    trial = robotrials.load(rows)
+    n = flips_to_undo(trial.analysis, 'new', 'old')
+    assert n is not None
+
+    def winner(flips: int) -> str | None:
+        turned = [dict(row) for row in rows]
+        for row in [r for r in turned if r['policy'] == 'new' and 14 <= r['seed'] < 30][:flips]:  # type: ignore[operator]
+            row['success'] = False
+        answer = robotrials.load(turned).compare('new', 'old')
+        assert isinstance(answer, robotrials.Comparison)
+        return answer.success.winner
+
+    assert (winner(n - 1), winner(n)) == ('new', None)
