@@ -477,7 +477,7 @@ def _is_bound(node: Formula) -> TypeGuard[Compare]:
 
 
 def _turned(values: FloatArray, offsets: IntArray, is_past: bool) -> tuple[FloatArray, IntArray]:
-    """Time reversed where the operator looks back, so that every kernel looks ahead."""
+    """Time reversed where the operator looks back, so that every kernel looks ahead; contiguous, as kernels want it."""
     if not is_past:
-        return values, offsets
+        return np.ascontiguousarray(values), offsets
     return np.ascontiguousarray(values[::-1]), np.ascontiguousarray(offsets[-1] - offsets[::-1])

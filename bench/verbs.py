@@ -1,0 +1,128 @@
+"""What users feel: verbs in new processes, on files and on stores that `import` made; CPU time, medians."""
+
+from __future__ import annotations
+
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from bench.measure import Result, against
+
+REPEATS = 5
+MANY = int(os.environ.get('ROBOTRIALS_BENCH_ROWS', '1000000'))
+FLOOR = 'python importing numpy and pyarrow and reading the file'
+READ = 'import sys, numpy, pyarrow.csv; pyarrow.csv.read_csv(sys.argv[1])'
+READ_PARQUET = 'import sys, numpy, pyarrow.parquet; pyarrow.parquet.read_table(sys.argv[1])'
+BY_HAND = """
+import sys, numpy, pandas, scipy.stats, statsmodels.stats.contingency_tables as tables
+rows = pandas.read_csv(sys.argv[1])
+a, b = (rows[rows.policy == p].set_index(['task', 'seed']) for p in sorted(rows.policy.unique()))
+both = a.join(b, lsuffix='_a', rsuffix='_b')
+print(tables.mcnemar(pandas.crosstab(both.success_a, both.success_b), exact=True))
+done = both[(both.success_a == 1) & (both.success_b == 1)]
+print(scipy.stats.wilcoxon(done.duration_s_a, done.duration_s_b))
+print(scipy.stats.bootstrap((both.success_b - both.success_a,), numpy.mean, n_resamples=2000).confidence_interval)
+"""
+DIFFERENCES = """
+import sys, numpy, pyarrow.parquet
+rows = pyarrow.parquet.read_table(sys.argv[1])
+policy = rows['policy'].combine_chunks().dictionary_encode().indices.to_numpy()
+success, each = rows['success'].to_numpy(), len(rows) // (policy.max() + 1)
+arms = success[numpy.argsort(policy, kind='stable')].reshape(-1, each).astype(float)
+print([(a, b, (arms[a] - arms[b]).mean(), (arms[a] - arms[b]).std()) for a in range(len(arms)) for b in range(a)])
+"""
+
+
+def rows(count: int, *, policies: int, tasks: int) -> pa.Table:
+    """Episodes of all policies from the same starts."""
+    rng = np.random.default_rng(0)
+    each = count // policies
+    place = np.tile(np.arange(each), policies)
+    policy = np.repeat(np.arange(policies), each)
+    return pa.table({
+        'policy': pa.array([f'p{k}' for k in range(policies)]).take(pa.array(policy)),
+        'task': pa.array([f't{k}' for k in range(tasks)]).take(pa.array(place % tasks)),
+        'seed': place // tasks,
+        'success': (rng.random(len(place)) < 0.5 + 0.05 * policy).astype(np.int64),
+        'duration_s': rng.exponential(20, len(place)).round(2),
+    })  # fmt: skip
+
+
+def cpu_s(command: Sequence[str | Path], *, folder: Path, repeats: int = REPEATS) -> tuple[float, float]:
+    """User and system time of a command in a new process, its children included: the median, and the spread."""
+    taken = []
+    for _ in range(repeats):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, *map(str, command)], cwd=folder, check=True, capture_output=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        taken.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return statistics.median(taken), max(taken) - min(taken)
+
+
+def verb(*arguments: str | Path) -> list[str | Path]:
+    return ['-m', 'robotrials', *arguments]
+
+
+def run() -> list[Result]:
+    with tempfile.TemporaryDirectory() as folder:
+        return [*_first_answers(Path(folder)), *_large(Path(folder))]
+
+
+def _row(
+    name: str, ours: tuple[float, float], peer: str, peers: tuple[float, float], target: float, work: str
+) -> Result:
+    spread = f'{work}; CPU of new processes, median of {REPEATS}, spread {ours[1]:.2f} s and {peers[1]:.2f} s'
+    return against(f'verbs/{name}', ours_s=ours[0], peer=peer, peer_s=peers[0], target=target, work=spread)
+
+
+def _first_answers(folder: Path) -> list[Result]:
+    """200 episodes. Cold: no bytecode of ours, and nothing in the user's cache."""
+    table = folder / 'small.csv'
+    pyarrow.csv.write_csv(rows(200, policies=2, tasks=4), table)
+    cpu_s(verb('import', table, '--to', folder / 'small'), folder=folder, repeats=1)
+    floor = cpu_s(['-c', READ, table], folder=folder)
+    cold = cpu_s(
+        ['-X', f'pycache_prefix={folder / "none"}', '-B', *verb('compare', table)], folder=folder, repeats=2
+    )  # fmt: skip
+    warm = cpu_s(verb('compare', table), folder=folder)
+    stored = cpu_s(verb('compare', folder / 'small'), folder=folder)
+    report = cpu_s(verb('report', folder / 'small', '-o', folder / 'small.html'), folder=folder)
+    hand = cpu_s(['-c', BY_HAND, table], folder=folder)
+    return [
+        _row('first_answer_cold', cold, FLOOR, floor, 1 / 4, '`compare` of a CSV of 200 episodes, no bytecode'),
+        _row('first_answer_warm', warm, FLOOR, floor, 1 / 2.5, '`compare` of a CSV of 200 episodes, again'),
+        _row(
+            'by_hand', stored, 'pandas, scipy.stats and statsmodels', hand, 1.0, '`compare` of a store of 200 episodes'
+        ),
+        _row('report_200', report, FLOOR, floor, 1 / 5, '`report` of a store of 200 episodes'),
+    ]
+
+
+def _large(folder: Path) -> list[Result]:
+    """A million episodes: the import of each kind of file, and all pairs."""
+    whole = rows(MANY, policies=4, tasks=10)
+    results = []
+    for name, reader in (('plain.csv', READ), ('quoted.csv', READ), ('rows.parquet', READ_PARQUET)):
+        path, kind = folder / name, name.split('.')[0]
+        if name.endswith('.csv'):
+            style = 'all_valid' if kind == 'quoted' else 'needed'
+            pyarrow.csv.write_csv(whole, path, pyarrow.csv.WriteOptions(quoting_style=style))
+        else:
+            pyarrow.parquet.write_table(whole, path)
+        ours = cpu_s(verb('import', path, '--to', folder / kind), folder=folder, repeats=1)
+        peer = cpu_s(['-c', reader, path], folder=folder)
+        results.append(_row(f'import_{kind}', ours, 'pyarrow reading the file', peer, 1 / 3, f'{MANY:,} rows, {name}'))
+    ours = cpu_s(verb('compare', folder / 'plain'), folder=folder, repeats=1)
+    peer = cpu_s(['-c', DIFFERENCES, folder / 'rows.parquet'], folder=folder)
+    work = f'{MANY:,} episodes, 4 policies, 10 tasks, all pairs, from a store'
+    return [*results, _row('compare_many', ours, 'numpy, the paired differences alone', peer, 1 / 20, work)]
