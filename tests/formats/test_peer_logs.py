@@ -36,7 +36,7 @@ eval(task, model='mockllm/model', epochs=2, log_dir=sys.argv[1], display='none')
 
 
 def imported(path: Path, store: Path) -> list[Episode]:
-    robotrials('import', path, '--into', store)
+    robotrials('import', path, '--to', store)
     return list(read_store(store).episodes())
 
 
