@@ -18,7 +18,7 @@ BASIS, WORSE, FASTER, SIMILAR, UNSAFE = 'steady', 'drifting', 'hasty', 'forgetfu
 
 def demo(
     to: Annotated[Path, typer.Option('--to', help='Where to put plan, store and figures; made new.')] = Path('demo'),
-    episodes: Annotated[int, typer.Option(help='Episodes of each policy with each of the four object types.')] = 5,
+    episodes: Annotated[int, typer.Option(help='Episodes of each policy with each of the four object types.')] = 6,
     workers: Annotated[int, typer.Option(help='Processes.')] = 2,
     seed: Annotated[int, typer.Option(help='Another seed draws other scenes and another order.')] = 1,
 ) -> None:
@@ -69,7 +69,7 @@ def prepare(to: Path, *, episodes: int, seed: int, cameras: bool = True) -> Path
     to.mkdir(parents=True)
     (to / MARK).touch()
     text = (resources.files('robotrials.worlds.cell') / 'demo.toml').read_text(encoding='utf-8')
-    text = text.replace('episodes_per_cell = 5', f'episodes_per_cell = {episodes}')
+    text = text.replace('episodes_per_cell = 6', f'episodes_per_cell = {episodes}')
     text = text.replace('\nseed = 1\n', f'\nseed = {seed}\n')
     text = _as_drawable(text) if cameras else _without_cameras(text)
     trial = to / 'trial.toml'
