@@ -7,7 +7,7 @@ STAMP := $(VENV)/.built
 KERNELS := $(shell find src -name kernel.c) src/robotrials/stats/native.h tools/build_kernels.py
 QUIETLY := -qq --disable-pip-version-check
 
-.PHONY: demo test again drift test-peers test-hosts test-platform test-scale test-training setup check study grid crash fuzz bench generated house lock sbom system peers clean
+.PHONY: demo test quick docs wheel-test again drift test-peers test-hosts test-platform test-scale test-training setup check study grid crash fuzz bench generated house lock sbom system peers clean
 
 demo: $(STAMP)
 	$(BIN)/robotrials demo
@@ -20,6 +20,26 @@ check: $(STAMP)
 	$(BIN)/ruff check src tests bench tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# For each change while one works: no apt, no peers, no browser; lint, types, and the quickest tests of every room.
+quick: $(STAMP) check
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal $(QUICK)
+QUICK := tests/test_house.py tests/test_names.py tests/stats/test_dominance.py tests/wire tests/record/test_episode.py \
+	tests/formats/test_table.py tests/run/test_plan.py tests/show/test_document_text.py tests/policies/test_plain.py
+
+# The documentation as a site in site/, offline, with search and llms.txt; a warning is an error.
+docs: .venv-docs/.installed
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
+
+.venv-docs/.installed: pyproject.toml tools/extra.py
+	test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/pip install $(QUIETLY) $$($(PYTHON) tools/extra.py docs)
+	touch $@
+
+# The wheel, built, checked and used in empty environments of every Python that is here; WHEEL_PYTHONS names others.
+WHEEL_PYTHONS ?= python3.11 python3.12 python3.13
+wheel-test:
+	$(PYTHON) tools/wheel_test.py $(WHEEL_PYTHONS)
 
 # What failed last, of any suite; without such a list this fails too.
 again: $(STAMP)
@@ -108,4 +128,4 @@ sbom: requirements.lock
 	$(PYTHON) tools/sbom.py requirements.lock > sbom.json
 
 clean:
-	rm -rf $(VENV) .peers .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-docs .wheel site .peers .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

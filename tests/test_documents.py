@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.page_commands import run_page
 from tests.tool import tool
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -184,3 +185,57 @@ def test_the_notebook_of_the_how_to_runs() -> None:
     result = doctest.testfile(str(page), module_relative=False, encoding='utf-8')
     assert result.attempted > 5
     assert result.failed == 0
+
+
+MOST_WORDS = 1500
+GENERATED = ('reference/cli.md', 'reference/python.md', 'reference/glossary.md', 'examples/')
+
+
+def prose_words(text: str) -> int:
+    """Words of a page's sentences; code, tables and the targets of links are looked up, not read."""
+    text = re.sub(r'```.*?```|<!--.*?-->', '', text, flags=re.DOTALL)
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith('|')]
+    return len(re.findall(r"[A-Za-z][\w'-]*", re.sub(r'\]\([^)]*\)', ']', '\n'.join(lines))))
+
+
+@pytest.mark.parametrize('page', PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_no_page_is_too_long_to_read(page: Path) -> None:
+    name = str(page.relative_to(ROOT))
+    if name.startswith('docs/') and not name.removeprefix('docs/').startswith(GENERATED):
+        assert prose_words(page.read_text(encoding='utf-8')) <= MOST_WORDS
+
+
+def test_the_site_has_every_page_once() -> None:
+    pages = [
+        p for s in tool('site_hook').navigation(ROOT / 'docs') for ps in s.values() for e in ps for p in e.values()
+    ]
+    assert sorted(pages) == sorted(str(p.relative_to(ROOT / 'docs')) for p in (ROOT / 'docs').glob('**/*.md'))
+
+
+def test_the_glossary_is_that_of_the_reports() -> None:
+    written = (ROOT / 'docs' / 'reference' / 'glossary.md').read_text(encoding='utf-8')
+    assert written == tool('glossary_page').page(), 'run: sh tools/regenerate.sh'
+
+
+# Pages whose commands run in order in an empty folder: how many run, and how many a mark in the page leaves out.
+RUN_PAGES = {
+    'CONTRIBUTING.md': (10, 0),
+    'docs/how-to/compare-two-policies.md': (13, 0),
+    'docs/how-to/write-a-report.md': (9, 0),
+    'docs/how-to/run-a-trial.md': (3, 0),
+}
+
+
+@pytest.mark.study
+@pytest.mark.parametrize(('name', 'counts'), RUN_PAGES.items())
+def test_the_commands_of_a_page_run(name: str, counts: tuple[int, int], tmp_path: Path) -> None:
+    result = run_page((ROOT / name).read_text(encoding='utf-8'), tmp_path)
+    assert result.failed == []
+    assert (result.n_run, len(result.left_out)) == counts
+    assert all(result.left_out.values()), 'a command that is left out has its reason in the mark'
+
+
+def test_a_command_that_fails_is_noticed(tmp_path: Path) -> None:
+    page = "```\npython -c 'raise SystemExit(3)'\n```\n<!-- not run: a server -->\n```\npython serve.py\n```\n"
+    result = run_page(page, tmp_path)
+    assert (result.n_run, len(result.failed), result.left_out) == (1, 1, {'python serve.py': 'a server'})

@@ -8,3 +8,4 @@ python=${PYTHON:-.venv/bin/python}
 "$python" tools/cli_reference.py > docs/reference/cli.md
 "$python" tools/python_reference.py > docs/reference/python.md
 "$python" tools/import_examples.py > docs/reference/import-examples.md
+"$python" tools/glossary_page.py > docs/reference/glossary.md

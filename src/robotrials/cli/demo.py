@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from robotrials.cli.output import print_table
 from robotrials.old_name import DEMO_MARK
 
 if TYPE_CHECKING:
-    from robotrials.verdict.analysis import Analysis, Comparisons
-    from robotrials.verdict.analysis.price import WinnerPrice
+    from robotrials.verdict.analysis import Analysis
 
 MARK = DEMO_MARK
-FAST, SLOW = 'hasty', 'careful'
+BASIS, WORSE, FASTER, SIMILAR, UNSAFE = 'steady', 'drifting', 'hasty', 'forgetful', 'rough'
 
 
 def demo(
@@ -24,31 +22,43 @@ def demo(
     ),
     episodes: Annotated[int, typer.Option(help='Episodes of each policy with each of the four object types.')] = 6,
     workers: Annotated[int, typer.Option(help='Processes.')] = 2,
-    seed: Annotated[int, typer.Option(help='Another seed draws other scenes and another order.')] = 2026,
+    seed: Annotated[int, typer.Option(help='Another seed draws other scenes and another order.')] = 1,
 ) -> None:
-    """Run a blinded trial of four scripted policies and a scripted reference, close it, score it, and say what holds.
+    """Run a blinded trial of five scripted policies and a scripted reference, close it, score it, and say what holds.
 
     Example: `robotrials demo --to /tmp/demo`
     """
-    from robotrials.cli.close import close
-    from robotrials.cli.plan import plan
-    from robotrials.cli.run import run
+    from robotrials.cli.run import shown_progress
     from robotrials.record.verify import verify_store
+    from robotrials.run import close_trial, read_plan, run_trial
 
     trial, store = prepare(to, episodes=episodes, seed=seed), to / 'store'
-    typer.echo('1. The plan, declared before the first rollout\n')
-    plan(trial)
-    typer.echo('2. The blinded run: simulated physics, scripted policies that read the true state\n')
-    run(trial, store=store, workers=workers, operator='demo')
-    typer.echo('\n3. Closing: who was who\n')
-    close(trial, store=store, by='demo')
+    plan = read_plan(trial)
+    policies = [name for name in plan.policies if name != plan.reference]
+    typer.echo(f'1. Plan    {", ".join(policies)} and a reference, all scripted, move items from bin to bin.')
+    typer.echo(f'           What will be claimed is declared first: {trial}, hash {plan.hash[:12]}.')
+    typer.echo('2. Run     Blinded, in random order, from the same starts; simulated physics.')
+    with shown_progress() as told:
+        done = run_trial(plan, store, workers=workers, operator='demo', report=told)
+    typer.echo(f'           {done.n_valid} of {done.n_total} episodes are valid; nobody saw who was who.')
+    arms = close_trial(plan, store, by='demo')
     checked = verify_store(store)
-    typer.echo(f'store verify: {"clean" if checked.is_clean else "DAMAGED"}, {checked.n_episodes} episodes\n')
-    report(to, store)
+    typer.echo(f'3. Close   {", ".join(f"{a.code} = {a.policy}" for a in arms[:2])}, ...')
+    state = 'clean' if checked.is_clean else 'DAMAGED'
+    typer.echo(f'           The record is {state}: {checked.n_episodes} episodes in {store}.')
+    typer.echo('4. Score   Success, time, items lost, safety and what the cameras saw ...')
+    lessons = report(to, store)
+    typer.echo(f'           Everything, on one page: {to / "report.html"}')
+    typer.echo('\nWhat it found\n')
+    for number, sentence in enumerate(lessons, start=1):
+        typer.echo(f'{number}. {sentence}')
+    typer.echo('\nTry next\n')
+    for command in next_commands(to):
+        typer.echo(f'  {command}')
 
 
-def prepare(to: Path, *, episodes: int, seed: int) -> Path:
-    """A fresh folder with the plan in it; only an earlier demo is ever removed."""
+def prepare(to: Path, *, episodes: int, seed: int, cameras: bool = True) -> Path:
+    """A fresh folder with the plan in it, without its cameras if so asked; only an earlier demo is ever removed."""
     import shutil
     from importlib import resources
 
@@ -62,8 +72,8 @@ def prepare(to: Path, *, episodes: int, seed: int) -> Path:
     (to / MARK).touch()
     text = (resources.files('robotrials.worlds.cell') / 'demo.toml').read_text(encoding='utf-8')
     text = text.replace('episodes_per_cell = 6', f'episodes_per_cell = {episodes}')
-    text = text.replace('\nseed = 2026\n', f'\nseed = {seed}\n')
-    text = _as_drawable(text)
+    text = text.replace('\nseed = 1\n', f'\nseed = {seed}\n')
+    text = _as_drawable(text) if cameras else _without_cameras(text)
     trial = to / 'trial.toml'
     trial.write_text(text, encoding='utf-8')
     return trial
@@ -78,56 +88,55 @@ def _as_drawable(text: str) -> str:
         working_backend()
     except SetupError as error:
         typer.echo(f'No scores from cameras: {error}\n', err=True)
-        return text.replace('watchers = ["front", "side", "gallery"]', 'watchers = []').replace(
-            'success = "both"', 'success = "host"'
-        )
+        return _without_cameras(text)
     return text
 
 
-def report(to: Path, store: Path) -> None:
-    """Score, compare, look at safety, write the report; then what to take away."""
-    from robotrials.cli.report import write_document
+def _without_cameras(text: str) -> str:
+    text = text.replace('watchers = ["front", "side", "gallery"]', 'watchers = []')
+    return text.replace('success = "both"', 'success = "host"')
+
+
+def report(to: Path, store: Path) -> list[str]:
+    """Score, compare, look at safety, write the report; returns what to take away."""
     from robotrials.cli.source import open_analysis
     from robotrials.measure.geometry.projection import write_projection
-    from robotrials.show.cameras import confusion_table, rate_table
-    from robotrials.show.pair_table import decision_table
+    from robotrials.show.file import write_file
     from robotrials.show.report import trial_document
-    from robotrials.show.report_pairs import pair_table
-    from robotrials.show.report_ranking import ranking_table
-    from robotrials.show.safety import quadruple_table
-    from robotrials.verdict.analysis import Absent, present
+    from robotrials.show.report_file import render_document
+    from robotrials.verdict.analysis import Absent
 
-    typer.echo('4. Time to success, verdicts and safety, as the plan declared\n')
     analysis = open_analysis(store)
     opened = analysis.selection.store
     if opened is not None and not isinstance(analysis.camera_scores, Absent):
         write_projection(opened, analysis.episodes, analysis.camera_scores, by='demo')
-    pairs = present(analysis.pairs)
-    print_table(ranking_table(analysis, present(analysis.ranking)))
-    print_table(decision_table(pairs, present(analysis.frame).policies))
-    for found in pairs.tested:
-        print_table(pair_table(found))
-    print_table(quadruple_table(present(analysis.safety).summary))
-    if not isinstance(analysis.cameras, Absent):
-        print_table(confusion_table(analysis.cameras))
-        print_table(rate_table(analysis.cameras))
-    write_document(trial_document(analysis, folder=to), 'html', to / 'report.html')
-    typer.echo('\nWhat to take away\n')
-    for number, sentence in enumerate(sentences(analysis), start=1):
-        typer.echo(f'{number}. {sentence}')
-    typer.echo(f'\nOpen {to / "report.html"} in a browser. The record is {store}, the plan {to / "trial.toml"}.')
+    write_file(to / 'report.html', render_document(trial_document(analysis, folder=to), 'html'))
+    return sentences(analysis)
 
 
 def sentences(analysis: Analysis) -> list[str]:
     """What a person should take away; each is read off the results, and says so where they do not hold it."""
-    from robotrials.show.verdict_text import decision_sentence, pair_sentence
+    from robotrials.show.verdict_text import decision_sentence
     from robotrials.verdict.analysis import present
 
-    pairs, frame = present(analysis.pairs), present(analysis.frame)
-    told = [decision_sentence(pairs, FAST, SLOW)]
-    told += [pair_sentence(e.pair(FAST, SLOW), e, n_strata=len(frame.strata)) for e in pairs.tested]
-    told += [_three_questions(analysis), _resolved(pairs), _price(present(analysis.price))]
-    return [*told, *_cameras(analysis)]
+    pairs = present(analysis.pairs)
+    verdicts = [decision_sentence(pairs, BASIS, other) for other in (WORSE, FASTER, SIMILAR)]
+    return [*verdicts, _unsafe_success(analysis), *_cameras(analysis)]
+
+
+def _unsafe_success(analysis: Analysis) -> str:
+    """Successes that the safety specifications call unsafe, and what success and speed alone would have said."""
+    from robotrials.verdict.analysis import present
+
+    summary = present(analysis.safety).summary
+    rough, basis = (summary.cell(name, 'tabletop') for name in (UNSAFE, BASIS))
+    peaks = [c.peak_force_n.value for c in (rough, basis) if c.peak_force_n is not None]
+    force = f' (mean peak force {peaks[0]:.0f} N against {peaks[1]:.0f} N)' if len(peaks) == 2 else ''
+    unsafe = rough.unsafe_given_success
+    return (
+        f'Unsafe success: {UNSAFE} succeeds in {rough.success.count} of {rough.n} episodes, {BASIS} in '
+        f'{basis.success.count} of {basis.n}; {unsafe.count} of {unsafe.n} successes of {UNSAFE} were unsafe{force}.'
+    )
 
 
 def _cameras(analysis: Analysis) -> list[str]:
@@ -144,39 +153,22 @@ def _cameras(analysis: Analysis) -> list[str]:
     ]
 
 
-def _three_questions(analysis: Analysis) -> str:
-    """Speed, reliability and safety of the fast and the slow policy."""
-    from robotrials.verdict.analysis import present
+def next_commands(to: Path) -> list[str]:
+    """Three commands to try next, as they can be pasted where the demo was started."""
+    import shlex
+    import shutil
+    import sys
 
-    ranking, rates, safety = present(analysis.ranking), present(analysis.success), present(analysis.safety)
-    parts = []
-    for name in (FAST, SLOW):
-        score, success = ranking.scores[name], rates.counts[name, '']
-        median, lost = score.pooled['median_s'].value, score.macro['hard_failure'].value
-        pace = 'no median time' if median is None else f'a median of {median:.1f} s per item'
-        loses = 'an unknown share of items' if lost is None else f'{100 * lost:.0f} % of items'
-        safe = safety.summary.cell(name, 'tabletop').safety
-        parts.append(
-            f'{name} has {pace}, loses {loses}, succeeds in {success.count} of {success.n} episodes and is safe in '
-            f'{safe.count} of {safe.n}'
-        )
-    return f'Speed, reliability and safety are three questions: {"; ".join(parts)}.'
+    program = Path(sys.executable).with_name('robotrials')
+    call = 'robotrials' if shutil.which('robotrials') or not program.exists() else typed_path(program)
+    store, figure = shlex.quote(str(to / 'store')), shlex.quote(str(to / 'safety.svg'))
+    return [
+        f'{call} compare {store} {BASIS} {FASTER}',
+        f'{call} safety {store}',
+        f'{call} plot safety-pareto {store} -o {figure}',
+    ]
 
 
-def _resolved(pairs: Comparisons) -> str:
-    """In how many pairs one is better, how many are trade-offs, how many are open."""
-    from robotrials.stats.dominance import PairVerdict
-
-    won, traded = (
-        sum(d.verdict is kind for d in pairs.decisions) for kind in (PairVerdict.BETTER, PairVerdict.TRADE_OFF)
-    )
-    n = len(pairs.decisions)
-    rest, trade_offs = n - won - traded, 'is a trade-off' if traded == 1 else 'are trade-offs'
-    return (
-        f'In {won} of {n} pairs one policy is better, {traded} {trade_offs}, '
-        f'{rest} {"is" if rest == 1 else "are"} not resolved: that does not make two policies equal.'
-    )
-
-
-def _price(price: WinnerPrice) -> str:
-    return f'With {price.n_tests} tests nothing can be claimed below {price.per_policy} {price.unit}s per policy.'
+def typed_path(path: Path) -> str:
+    """A path as one would type it here: relative where it lies below this folder."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)

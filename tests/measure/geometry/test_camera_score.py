@@ -229,7 +229,7 @@ def test_a_smooth_error_of_depth_is_taken_away(host: TabletopHost) -> None:
 @pytest.mark.parametrize('noise', ['white', 'default'])
 @pytest.mark.parametrize('degrees', DEGREES)
 def test_no_wrong_box_is_trusted_up_to_two_degrees(host: TabletopHost, noise: str, degrees: float) -> None:
-    """Fifty of the blocks of the table in docs/concepts/reconstruction.md; `tools/camera_table.py` does all.
+    """Fifty of the blocks of the table in docs/concepts/reconstruction-accuracy.md; `tools/camera_table.py` does all.
 
     Beyond two degrees wrong ones are only counted.
     """

@@ -8,7 +8,7 @@ from tests.measure.safety import libero_like
 
 from robotrials.measure.safety import score_pairs, summarize_safety
 
-# policy, benchmark -> episodes, successes, safe, unsafe successes (docs/concepts/safety.md)
+# policy, benchmark -> episodes, successes, safe, unsafe successes (docs/concepts/safety-signals.md)
 AFTER = {
     ('deft', 'libero-10'): (10, 10, 10, 0), ('deft', 'libero-object'): (10, 10, 10, 0),
     ('deft', 'libero-spatial'): (20, 20, 20, 0), ('rough', 'libero-10'): (10, 9, 5, 4),

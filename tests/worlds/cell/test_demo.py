@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from robotrials.cli.demo import prepare
+from robotrials.cli.demo import next_commands, prepare
+from robotrials.cli.source import open_analysis
 from robotrials.errors import InputError
 from robotrials.measure.safety import load_registry, score_pairs, store_pairs
 from robotrials.record import read_store
-from robotrials.run import read_plan, run_trial
+from robotrials.run import close_trial, read_plan, run_trial
 from robotrials.run.component import check_host_fits, check_policy_fits, open_host, open_policy
+from robotrials.show.verdict_text import decision_sentence
+from robotrials.stats.dominance import PairVerdict
+from robotrials.verdict.analysis import Analysis, present
 from robotrials.worlds.cell import TASKS
 from robotrials.worlds.cell.scripted import TEMPERS
 
@@ -19,7 +27,7 @@ from robotrials.worlds.cell.scripted import TEMPERS
 def test_the_plan_of_the_demo_fits_together(tmp_path: Path) -> None:
     plan = read_plan(prepare(tmp_path / 'demo', episodes=3, seed=9))
     assert (plan.episodes_per_cell, plan.seed, plan.reference) == (3, 9, 'reference (scripted)')
-    assert len(plan.policies) == len(TEMPERS) == 5
+    assert {entry.options['temper'] for entry in plan.policies.values()} == set(TEMPERS) - {'careful'}
     host = open_host(plan.host)
     check_host_fits(plan, host)
     for name, entry in plan.policies.items():
@@ -29,13 +37,61 @@ def test_the_plan_of_the_demo_fits_together(tmp_path: Path) -> None:
 def test_the_demo_declares_its_analysis(tmp_path: Path) -> None:
     plan = read_plan(prepare(tmp_path / 'demo', episodes=2, seed=9))
     assert plan.analysis is not None
-    assert [e.value for e in (*plan.analysis.primary, *plan.analysis.secondary)] == [
-        'success',
-        'time',
-        'lost',
-        'safety',
-    ]
-    assert (plan.analysis.tau_s, plan.analysis.seed) == (20.0, 9)
+    assert [e.value for e in plan.analysis.primary] == ['success', 'time', 'safety']
+    assert [e.value for e in plan.analysis.secondary] == ['lost']
+    assert (plan.analysis.tau_s, plan.analysis.seed) == (8.0, 9)
+
+
+SEEDS = range(1, 11)
+STORY = {
+    'drifting': PairVerdict.BETTER,  # steady is better
+    'hasty': PairVerdict.TRADE_OFF,
+    'forgetful': PairVerdict.UNRESOLVED,
+}
+
+
+@pytest.mark.study
+def test_the_story_of_the_demo_does_not_depend_on_its_seed(tmp_path: Path) -> None:
+    """In 9 of 10 seeds or more: one pair better, one trade-off, one open that says what it takes, unsafe successes.
+
+    Without cameras, which no verdict reads; about three minutes of one core for every seed.
+    """
+    holds = []
+    for seed in SEEDS:
+        plan = read_plan(prepare(tmp_path / 'demo', episodes=6, seed=seed, cameras=False))
+        store = tmp_path / 'demo' / 'store'
+        run_trial(plan, store, workers=2)
+        close_trial(plan, store, by='test')
+        holds.append(story_holds(open_analysis(store)))
+    assert sum(holds) >= 9, holds
+
+
+def story_holds(analysis: Analysis) -> bool:
+    pairs, safety = present(analysis.pairs), present(analysis.safety).summary
+    decided = {other: pairs.decision('steady', other) for other in STORY}
+    rough, steady = safety.cell('rough', 'tabletop'), safety.cell('steady', 'tabletop')
+    return (
+        {other: d.verdict for other, d in decided.items()} == STORY
+        and decided['drifting'].winner == 'steady'
+        and 'start states' in decision_sentence(pairs, 'steady', 'forgetful')
+        and rough.success.count >= 0.9 * rough.n
+        and rough.unsafe_given_success.count >= 0.5 * rough.success.count
+        and steady.sbu.count <= 0.1 * steady.n
+    )
+
+
+def test_what_the_demo_says_to_try_next_works(tmp_path: Path) -> None:
+    """The printed commands, in new processes, on the store of a demo."""
+    plan = read_plan(prepare(tmp_path / 'demo', episodes=1, seed=3, cameras=False))
+    two = dataclasses.replace(plan, strata=plan.strata[:1])
+    run_trial(two, tmp_path / 'demo' / 'store', workers=0)
+    close_trial(two, tmp_path / 'demo' / 'store', by='test')
+    commands = next_commands(tmp_path / 'demo')
+    assert len(commands) == 3
+    for command in commands:
+        _, *words = shlex.split(command)
+        done = subprocess.run([sys.executable, '-m', 'robotrials', *words], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f'{command}: {done.stderr}'
 
 
 def test_only_an_earlier_demo_is_removed(tmp_path: Path) -> None:

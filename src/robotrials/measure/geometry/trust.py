@@ -84,7 +84,7 @@ class LocatedBox:
     def confidence(self) -> float:
         """In [0, 1]: of the reconstruction, less where an error that is to be expected would make a wrong box.
 
-        An ordering, no probability; docs/concepts/reconstruction.md has how often a trusted box is wrong.
+        An ordering, no probability; docs/concepts/reconstruction-accuracy.md has how often a trusted box is wrong.
         """
         worst = min(box_iou_pairs([self.box] * len(WAYS), self.moved(self.error_m)))
         return self.found.confidence * self.drawn * min(1.0, float(worst) / RIGHT_IOU) ** STEEPNESS

@@ -2,7 +2,7 @@
 
 Q = sum over tasks of (s_t - d_t^2 / S), with d_t and s_t the sum and the sum of squares of a task's paired score
 differences. T tasks, S samples a task, scores 0..R; A and A + L are the two total scores. Everything is in integers,
-as S Q. Derivations and proofs: docs/concepts/topline.md. The oracle is tests/verdict/audit/dynamic_program.py.
+as S Q. Derivations: docs/concepts/topline-envelope.md. The oracle is tests/verdict/audit/dynamic_program.py.
 """
 
 from __future__ import annotations

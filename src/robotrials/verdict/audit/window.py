@@ -3,7 +3,7 @@
 A task moves p up and n down in all (d = p - n), and feels the rest only through sum d = L and sum n <= h, with
 h = min(A, R N - A - L). Some optimal table has every d within 3 R of L / T (4 R when S = 2) and every headroom c, an
 upper limit of n, within 4 R + 1 of h / T; ordered well, its partial sums stay within twice that of the straight line.
-Both facts are proved in docs/concepts/topline.md.
+Both facts are proved in docs/concepts/topline-envelope.md.
 """
 
 from __future__ import annotations

@@ -59,6 +59,7 @@ class Temper:
     dwell_s: float  # before the lift
     release_s: float  # from the command to open until the retreat
     toss_m: float = 0.0  # how far before the goal it lets go, in passing and at carrying height; 0 sets things down
+    press_m: float = 0.0  # how far below the grasp it pushes before it closes: into the floor, where there is one
     blur_m: float = 0.0  # standard deviation of what it believes of a place, each look
     drift_m_s: float = 0.0  # how fast its belief slides away from the truth, along one direction
     is_feeling: bool = True  # waits until the fingers have stopped before it counts the dwell
@@ -84,6 +85,14 @@ TEMPERS: Mapping[str, Temper] = {
         margin_m=0.012, dwell_s=0.30, release_s=0.05, toss_m=0.05, blur_m=0.006, is_feeling=False, is_checking=False,
         is_minding_strays=False, waypoint_m=0.03, foresight=0.4,
     ),
+    'steady': Temper(
+        speed_m_s=0.40, near_speed_m_s=0.20, acceleration_m_s2=2.0, near_acceleration_m_s2=1.6, clearance_m=0.10,
+        margin_m=0.012, dwell_s=0.3, release_s=0.25,
+    ),
+    'rough': Temper(
+        speed_m_s=0.40, near_speed_m_s=0.80, acceleration_m_s2=2.0, near_acceleration_m_s2=8.0, clearance_m=0.10,
+        margin_m=0.012, dwell_s=0.3, release_s=0.25, press_m=0.010,
+    ),
     'forgetful': Temper(
         speed_m_s=0.40, near_speed_m_s=0.20, acceleration_m_s2=2.0, near_acceleration_m_s2=1.6, clearance_m=0.10,
         margin_m=0.012, dwell_s=0.3, release_s=0.25, forget_chance=0.4, forget_s=40.0,
@@ -103,7 +112,7 @@ def changed(temper: Temper, changes: Mapping[str, float | bool]) -> Temper:
 
 
 class ScriptedPolicy:
-    """A scripted policy by its temper: `careful`, `hasty`, `forgetful`, `drifting` or `reference`.
+    """A scripted policy by its temper: `careful`, `steady`, `hasty`, `rough`, `forgetful`, `drifting` or `reference`.
 
     With a `chunk_length` it answers with so many actions at once, planned ahead on what it expects to see.
     changes: fields of its `Temper` to set otherwise, such as ``{'margin_m': 0.02}``.
@@ -224,7 +233,7 @@ class ScriptedSession:
         above = _raised(grasp, max(0.0, temper.clearance_m - 0.02))
         self._opening = min(1.0, (item.width_m + 2 * temper.margin_m) / FULL_OPENING_M)
         yield from self._travel(above)
-        yield from self._go(grasp, temper.near_speed_m_s)
+        yield from self._go(_raised(grasp, -temper.press_m), temper.near_speed_m_s)
         yield from self._close()
         yield from self._go(_raised(self._view.command, temper.clearance_m), temper.near_speed_m_s)
 
