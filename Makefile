@@ -7,7 +7,7 @@ STAMP := $(VENV)/.built
 KERNELS := $(shell find src -name kernel.c) src/robotrials/stats/native.h tools/build_kernels.py
 QUIETLY := -qq --disable-pip-version-check
 
-.PHONY: demo test quick docs wheel-test again drift test-peers test-hosts test-platform test-scale test-training setup check study grid crash fuzz bench generated house lock sbom system peers clean
+.PHONY: demo test quick docs wheel-test again drift test-peers test-hosts test-platform test-scale test-training story setup check study grid crash fuzz bench generated house lock sbom system peers clean
 
 demo: $(STAMP)
 	$(BIN)/robotrials demo
@@ -69,6 +69,10 @@ test-training: $(STAMP) system
 # The newest release of every peer, tried, and docs/reference/compatibility.md written; PEERS="vla-eval lerobot" for some.
 drift: $(STAMP)
 	$(BIN)/python tools/drift.py $(PEERS)
+
+# The demo with ten seeds: what it says must not hang on one. About half an hour of two cores.
+story: $(STAMP)
+	$(BIN)/python -m pytest -m story
 
 # Simulations of minutes, and curves, means and tests against R's survival.
 study: $(STAMP)

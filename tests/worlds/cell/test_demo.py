@@ -50,7 +50,7 @@ STORY = {
 }
 
 
-@pytest.mark.study
+@pytest.mark.story
 def test_the_story_of_the_demo_does_not_depend_on_its_seed(tmp_path: Path) -> None:
     """In 9 of 10 seeds or more: one pair better, one trade-off, one open that says what it takes, unsafe successes.
 
