@@ -13,6 +13,9 @@ from tests.browser import Browser, launched
 settings.register_profile('default', deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile('default')
 
+# Text is compared as it stands, whatever terminal the tests run in; tests of the layout set 80 columns themselves.
+os.environ['COLUMNS'] = '400'
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 

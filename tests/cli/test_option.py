@@ -73,9 +73,9 @@ def test_a_setting_goes_by_the_name_of_the_plan(results: str) -> None:
 
 
 def test_tables_are_shown_by_name() -> None:
-    safety = next(verb for verb in every_verb() if 'per-task' in verb.tables)
-    by_name = safety.make_context('score', ['store', '--show', 'per-task,slip', '--show=margins'])
-    assert by_name.params == safety.make_context('score', ['store', '--per-task', '--slip', '--margins']).params
+    safety = next(verb for verb in every_verb() if 'slip' in verb.tables)
+    by_name = safety.make_context('score', ['store', '--show', 'per-spec,slip', '--show=margins'])
+    assert by_name.params == safety.make_context('score', ['store', '--per-spec', '--slip', '--margins']).params
 
 
 @pytest.mark.parametrize(('words', 'error', 'told'), [
@@ -83,7 +83,7 @@ def test_tables_are_shown_by_name() -> None:
     (('compare', 'R', '--set', 'alpha'), InputError, 'NAME=VALUE'),
     (('compare', 'R', '--set', 'correction=bonferonni'), InputError, 'correction'),
     (('safety', 'R', '--set', 'phases=perhaps'), InputError, 'true or false'),
-    (('safety', 'R', '--show', 'per-tsk'), UnknownName, "did you mean 'per-task'"),
+    (('safety', 'R', '--show', 'per-spc'), UnknownName, "did you mean 'per-spec'"),
 ])  # fmt: skip
 def test_a_wrong_setting_is_refused(results: str, words: tuple[str, ...], error: type[Exception], told: str) -> None:
     with pytest.raises(error, match=told):

@@ -18,7 +18,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from robotrials.errors import InputError, UnknownName
 
-COMMON = ('--format', '--where', '--output', '--figure')
+COMMON = ('--format', '--where', '--output', '--figure', '--details', '--per-task', '--methods')
 SETTINGS = frozenset({
     # of an analysis
     '--alpha', '--baseline', '--pairing', '--primary', '--registry', '--resamples', '--seed', '--gate', '--severity',
@@ -26,11 +26,13 @@ SETTINGS = frozenset({
     # of a simulation
     '--assume', '--strata', '--operations', '--correlation', '--watched', '--metric', '--trials', '--fit', '--threads',
     '--design-effect', '--debias', '--bridges', '--survey', '--discordance', '--jitter', '--overall', '--conditions',
-    '--against-reference', '--power', '--horizon', '--smallest', '--paired',
+    '--against-reference', '--power', '--horizon', '--smallest', '--paired', '--matched', '--looks',
     # of the machines that do the work
     '--engine', '--address', '--resource', '--policy-servers', '--shard', '--worker-log', '--measure', '--episode-s',
     '--inference-s', '--inferences', '--most-workers', '--batch-speedup', '--worker-price', '--server-price',
     '--v-max', '--a-max', '--workspace', '--reset-check', '--batch', '--batch-wait-s', '--device', '--arms',
+    # of how recordings are joined, drawn and replayed
+    '--offset-s', '--in-order', '--redraw', '--fresh', '--rerun', '--closed-loop',
     # of a figure or a printed table
     '--style', '--width', '--height', '--font', '--font-size', '--label', '--tex-label', '--figure-format', '--size',
     # of an audit
@@ -42,7 +44,7 @@ SETTINGS = frozenset({
     '--space', '--space-out', '--inverse', '--published',
 })  # fmt: skip
 TABLES = frozenset({
-    '--per-task', '--per-spec', '--slip', '--composition', '--contingency', '--margins', '--sensitivity',
+    '--per-spec', '--slip', '--composition', '--contingency', '--margins', '--sensitivity',
     '--witnesses', '--unscored',
 })  # fmt: skip
 KEPT = {
