@@ -60,7 +60,9 @@ def page() -> str:
     sections = [HEAD]
     for title, (name, options) in EXAMPLES.items():
         command = f'import {name} {options} --dry-run'.replace('  ', ' ')
-        sections.append(f'## {title}\n\n```\n$ robotrials {command}\n{printed(shlex.split(command))}\n```\n')
+        with mock.patch.dict(os.environ, {'COLUMNS': '100'}):
+            answer = printed(shlex.split(command))
+        sections.append(f'## {title}\n\n```\n$ robotrials {command}\n{answer}\n```\n')
     return '\n'.join(sections)
 
 

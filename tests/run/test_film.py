@@ -104,7 +104,7 @@ def test_every_episode_is_filmed_with_exact_times(tmp_path: Path) -> None:
     assert len(films) == 8
     for film in films:
         times_s = film_times(film.path)
-        assert np.array_equal(film.steps / 20.0, film.times_s)
+        np.testing.assert_allclose(film.steps / 20.0, film.times_s, rtol=0, atol=1e-12)
         np.testing.assert_allclose(times_s, film.times_s, rtol=0, atol=1e-12)
         assert film.times_s[-1] == pytest.approx(film.episode.duration_s, abs=1e-12)
         assert [film.frame_at(t) for t in film.times_s] == list(range(len(times_s)))

@@ -285,7 +285,7 @@ def test_an_attempt_that_was_begun_and_never_finished_is_on_record_by_arm(tmp_pa
 
     context = Context.of(plan)
     (left,) = [k for s in trial_slots(plan) if (k := context.planned(s).key)[0] not in done]
-    mark_begun(store, left)  # what a run that is killed now leaves
+    mark_begun(store.path, left)  # what a run that is killed now leaves
     assert run_trial(plan, store.path, workers=0).n_interrupted == 1
     assert os.listdir(store.path / 'begun') == []
     assert sum(a.n_interrupted for a in arm_counts(plan, store)) == 1

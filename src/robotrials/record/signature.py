@@ -155,7 +155,7 @@ def _own_key() -> Ed25519PrivateKey | None:
     path = key_path()
     try:
         state = path.stat()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError, PermissionError):  # a service may have no home
         if os.environ.get(KEY_VARIABLE):
             raise InputError(
                 f'{path}: no key here, and {KEY_VARIABLE} names it; make it: robotrials store key'

@@ -15,7 +15,6 @@ from robotrials.show.verdict_text import CORRECTIONS, claim_words, decision_sent
 from robotrials.stats.dominance import PairVerdict as Overall
 from robotrials.verdict.analysis import Absent, Analysis, Comparisons, EndpointPairs, EndpointVerdict, present
 from robotrials.verdict.analysis.contrast import Contrast
-from robotrials.verdict.analysis.flip import flips_to_undo
 from robotrials.verdict.analysis.verdict import Standing
 from robotrials.verdict.planning import ArmPair, Decision, WatchedTrial
 from robotrials.verdict.planning.analysis_plan import Correction, EndpointName
@@ -143,7 +142,7 @@ def _rates(analysis: Analysis, pair: EndpointVerdict) -> str:
 def _pair_change(analysis: Analysis, found: Comparisons, a: str, b: str) -> str:
     """The successes whose failure would undo a claim, or the units that would resolve what is open."""
     told = []
-    n = flips_to_undo(analysis, a, b)
+    n = analysis.flips_to_undo(a, b)
     success = found.endpoints.get(EndpointName.SUCCESS)
     if n is not None and isinstance(success, EndpointPairs):
         winner = success.pair(a, b).ahead

@@ -283,8 +283,8 @@ def by_task(request: ShowRequest) -> list[Table]:
         rows.append(cells)
     last: list[Cell] = ['mean over strata']
     for policy in policies:
-        value, total = rates.macro[policy].value, rates.counts[policy, ALL_STRATA]
-        last += [None if value is None else 100 * value, f'{total.count}/{total.n}']
+        value, total = rates.macro[policy].value, rates.counts.get((policy, ALL_STRATA))  # None: ran no shared stratum
+        last += [None if value is None else 100 * value, None if total is None else f'{total.count}/{total.n}']
     columns: list[str | Column] = ['task']
     for policy in policies:
         columns += [Column(f'{policy} %', '.1f'), f'{policy} n']

@@ -73,6 +73,8 @@ class Showcase:
             return self.safety
         if name.startswith(('camera', 'iou-over-time')):
             return watched_trial(self.trial.parent / 'cameras')
+        if name == 'start-states':
+            return moved_trial(self.trial.parent / 'starts')
         changed = ('condition', 'drop', 'dose', 'compound', 'swap', 'start', 'spatial', 'task-success')
         return self.conditions if name.startswith(changed) else self.trial
 
@@ -91,6 +93,22 @@ def watched_trial(folder: Path) -> Path:
             'blinding': {'enabled': False}, 'recording': {'rgbd': 1.0, 'film': 'off'}, 'analysis': {'success': 'both'},
         }  # fmt: skip
         run_trial(read_table(TrialPlan, plan, where='showcase'), folder, workers=0)
+    return folder
+
+
+def moved_trial(folder: Path) -> Path:
+    """Recorded episodes whose target starts elsewhere under one condition; made when it is first asked for."""
+    if not folder.exists():
+        store = Store.create(folder)
+        for condition, shift_m in (('nominal', 0.0), ('layout', 0.03)):
+            for seed in range(4):
+                episode = Episode(
+                    policy='openpi', task='stack', outcome=Outcome.SUCCESS, duration_s=1.0, seed=seed, condition=condition
+                )
+                pose = np.tile([shift_m + 0.001 * seed, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0], (2, 1, 1))
+                scene = Scene(body_roles={'red': 'target'}, target_object='red')
+                steps = Trajectory(time_s=np.arange(2.0), bodies=('red',), body_pose=pose, ee_pose=pose[:, 0], scene=scene)
+                store.append([episode], trajectories={episode.key: steps})
     return folder
 
 

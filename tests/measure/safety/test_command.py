@@ -249,7 +249,7 @@ def test_invalid_episodes_are_said_and_an_empty_store_has_no_numbers(tmp_path: P
     assert 'no episode in this store' in robotrials('safety', tmp_path / 's', code=2)
     good, bad = episode(seed=1), episode(seed=2, outcome='invalid', success=None)
     made.append([good, bad], trajectories={good.key: lifted()})
-    printed = robotrials('safety', tmp_path / 's', '--resamples', 2)
+    printed = robotrials('safety', tmp_path / 's', '--resamples', 2, '--details')
     assert '1 INVALID episodes are not scored' in printed
     assert '100.0' in printed
 

@@ -68,7 +68,7 @@ def test_a_single_pair_and_a_single_invalid_episode_are_told_in_the_singular(tmp
     quick = [ended('a', i, 'success', 5.0 + i / 10) for i in range(8)]
     report = report_of(tmp_path, [*quick, *slow, ended('b', 9, 'invalid', 0.0)])
     text = render_markdown(trial_document(report))
-    assert 'The only pair is resolved: one is better.' in text
+    assert 'The only pair is resolved: one policy is better.' in text
     assert '1 pair tested, corrected by Holm over 2 tests at alpha = 0.05' in text
     assert '1 further episode was invalid' in methods_text(report)
     assert 'was compared in 1 pair: ' in methods_text(report)
@@ -133,6 +133,11 @@ def test_a_reference_that_was_run_elsewhere_leaves_the_ranking_whole(tmp_path: P
     assert present(report.ranking).order == ('a', 'b')
     for render in (render_html, render_markdown, render_latex, render_json):
         assert 'human' in render(document)
+    by_task = table_blocks(document)['by-task-table'].table
+    assert [c.name for c in by_task.columns] == ['task', 'a %', 'a n', 'b %', 'b n', 'human %', 'human n']
+    assert [tuple(row) for row in by_task.rows] == [
+        ('pick', 100.0, '5/5', 100.0, '5/5', None, None), ('mean over strata', 100.0, '5/5', 100.0, '5/5', None, None)
+    ]  # fmt: skip
 
 
 def test_mixed_time_caps_compare_at_the_cap_that_all_had(tmp_path: Path) -> None:

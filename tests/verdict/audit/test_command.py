@@ -38,9 +38,11 @@ def fails(line: str, error: type[RobotrialsError], message: str) -> None:
 
 
 def test_topline_answers_in_plain_words() -> None:
-    said = run('audit topline --benchmark libero-spatial 95.3 96.6')
+    said = ' '.join(run('audit topline --benchmark libero-spatial 95.3 96.6').split())
     for words in ('Inconclusive', '483 - 477 = 6 successes (1.20 percentage points)', 'halfway between 476 and 477',
-                  'could be significant: 3 successes', 'must be: 10 successes', 'What would settle it'):  # fmt: skip
+                  'could be significant from 3 successes (0.60 percentage points) on',
+                  'must be significant from 10 successes (2.00 percentage points) on',
+                  'What would change it', 'paired Q is below 13.04'):  # fmt: skip
         assert words in said
 
 
@@ -87,7 +89,7 @@ def test_topline_mistakes_are_told() -> None:
 def test_leaderboard_prints_shares_coverage_and_reasons(tmp_path: Path, shared: Any) -> None:
     file = shared('data', 'leaderboard', 'leaderboard.json')
     claims, pies = tmp_path / 'claims.csv', tmp_path / 'pies.png'
-    said = run(f'audit leaderboard {file} -b simplerenv -b robocasa --csv {claims} --figure {pies} --set-aside')
+    said = run(f'audit leaderboard {file} -b simplerenv -b robocasa --csv {claims} --figure {pies} --set-aside --details')
     for words in ('Shares of judged claims', 'Coverage', 'cannot be reproduced', 'could not be judged', 'Set aside'):
         assert words in said
     rows = list(csv.DictReader(io.StringIO(claims.read_text())))
@@ -110,7 +112,11 @@ def test_paired_reads_two_csvs_and_names_the_unmatched(tmp_path: Path) -> None:
         rows = [f't{i % 2},{i // 2},{s}' for i, s in enumerate(scores)]
         extra = ['t9,7,1'] if name == 'new' else []
         (tmp_path / f'{name}.csv').write_text('\n'.join(['task,sample,success', *rows, *extra]))
-    said = run(f'audit paired {tmp_path / "old.csv"} {tmp_path / "new.csv"}')
+    asked = f'audit paired {tmp_path / "old.csv"} {tmp_path / "new.csv"}'
+    card = run(asked)
+    for words in ('+50 points [-34, 87]   p 0.13', 'Left out of new: 1 in cells that old did not run (t9)'):
+        assert words in card
+    said = run(f'{asked} --details')
     for words in ('The verdict', 'does new improve on old?', 'exact McNemar', '1 only in new (t9/7)'):
         assert words in said
 
@@ -119,14 +125,18 @@ def test_paired_tells_a_significant_reverse_and_lists_no_thousand_rows(tmp_path:
     for name, n, good in (('old', 40, 36), ('new', 1540, 8)):
         rows = [f't,{i},{int(i < good)}' for i in range(n)]
         (tmp_path / f'{name}.csv').write_text('\n'.join(['task,sample,success', *rows]))
-    said = ' '.join(run(f'audit paired {tmp_path / "old.csv"} {tmp_path / "new.csv"}').split())
-    assert 'old succeeds more often than new' in said
+    asked = f'audit paired {tmp_path / "old.csv"} {tmp_path / "new.csv"}'
+    card, said = (' '.join(run(line).split()) for line in (asked, f'{asked} --details'))
+    assert 'old succeeds more often than new' in card
+    assert 'Left out of new: 1500 without a partner.' in card
     assert '1,500 only in new (t/100, t/1000, ' in said
     assert ' and 1,495 more)' in said
 
 
 def test_drop_takes_counts_rows_and_files(tmp_path: Path) -> None:
-    assert '+28.47' in run('audit drop 172/288 90/288 --label stacked')
+    stacked = 'audit drop 172/288 90/288 --label stacked'
+    assert '+28.5 points [20.5, 36.0]' in run(stacked)
+    assert next(csv.DictReader(io.StringIO(run(f'{stacked} -f csv'))))['drop (points)'].startswith('28.47')
     table, forest = tmp_path / 'rows.csv', tmp_path / 'forest.pdf'
     table.write_text('label,calibration,altered,discordant\nX-VLA,709/1000,459/1000,420\nreverse,60/288,28/288,\n')
     rows = list(csv.DictReader(io.StringIO(run(f'audit drop --rows {table} --figure {forest} -f csv'))))
@@ -173,7 +183,7 @@ def stores(tmp_path: Path) -> list[Path]:
 def test_traces_prints_table_10_and_the_four_targets(stores: list[Path], tmp_path: Path) -> None:
     a, b, again = stores
     growth = tmp_path / 'growth.svg'
-    said = run(f'audit traces {a} {b} --name LIBERO --episodes --figure {growth}')
+    said = run(f'audit traces {a} {b} --name LIBERO --episodes --details --figure {growth}')
     for words in ('observed', 'Control missing', 'per-episode outcome agreement', 'Missing: checkpoint'):
         assert words in said
     assert growth.exists()

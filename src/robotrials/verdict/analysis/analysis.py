@@ -284,6 +284,12 @@ class Analysis:
         value = self._is_safe if name is EndpointName.SAFETY else None
         return contrast(self.sides[a], self.sides[b], endpoint=name, plan=self.plan, value=value)
 
+    def flips_to_undo(self, a: str, b: str) -> int | None:
+        """Successes of the policy that succeeds more often whose failure would undo that claim; None without one."""
+        from robotrials.verdict.analysis.flip import flips_to_undo
+
+        return flips_to_undo(self, a, b)
+
     @cached_property
     def pairs(self) -> Comparisons | Absent:
         """Every pair of ranked policies on every endpoint, with verdicts and letters."""
