@@ -201,4 +201,4 @@ def test_what_positronic_itself_writes(tmp_path: Path) -> None:
     queue = robotrials('annotate', 'queue', tmp_path / 'store')
     robotrials('store', 'edit', tmp_path / 'store', episodes[told['edited']].episode_id, 'drop', '--why', 'unreviewed')
     assert episodes[told['edited']].episode_id in queue
-    assert 'HRT is relative to teleop' in robotrials('score', tmp_path / 'store')
+    assert 'HRT is relative to teleop' in robotrials('score', tmp_path / 'store', '--details')

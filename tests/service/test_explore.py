@@ -341,6 +341,11 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return store
 
 
+def open_all(page: Page) -> None:
+    """Opens what the report folds, as a reader does who wants to see all of it."""
+    page.locator('main details:not([open])').evaluate_all('all => all.forEach((d) => { d.open = true; })')
+
+
 def listed_ids(page: Page) -> set[str]:
     """The episodes of the list that a link was followed to."""
     page.wait_for_url(lambda url: urlsplit(url).path == '/')
@@ -389,6 +394,7 @@ def test_the_report_beside_the_explorer_leads_there(browser: Browser, trial: Sto
         trouble: list[str] = []
         page.on('console', lambda m: trouble.append(m.text) if m.type == 'error' else None)
         page.goto(f'{address}/report')
+        open_all(page)
         own = {e.episode_id for e in trial.episodes(where={'policy': 'quick', 'stratum': 'block'})}
         chart = page.locator('#success-grid svg.chart')
         chart.focus()
@@ -400,6 +406,7 @@ def test_the_report_beside_the_explorer_leads_there(browser: Browser, trial: Sto
         page.keyboard.press('Enter')
         assert listed_ids(page) == own
         page.goto(f'{address}/report')
+        open_all(page)
         bar = page.locator('#failure-chart a.mark[aria-label^="slow: done"]').first
         bar.click()
         assert listed_ids(page) == {e.episode_id for e in trial.episodes(where={'policy': 'slow'})}

@@ -194,9 +194,11 @@ def test_curve_is_read_at_the_pointer(browser: Browser, page_file: Path) -> None
 def test_link_narrows_the_episodes_and_tells_the_command(browser: Browser, page_file: Path) -> None:
     with browser.open(page_file) as opened:
         page = opened.page
-        assert '260 episodes' in page.inner_text('#episode-count')
+        assert not page.is_visible('#episode-table')  # folded, until a reader opens it or a link leads into it
+        assert '260 episodes' in (page.text_content('#episode-count') or '')
         assert page.locator('#episode-table tbody tr').count() == 50
         page.locator('#ranking a.eps').nth(1).click()
+        assert page.is_visible('#episode-table')
         assert page.inner_text('#episode-count') == '52 of 260 episodes'
         assert 'robotrials store ls runs/may --where policy=act' in page.inner_text('#episode-command')
         page.click('#episode-pager >> text=Later')
@@ -217,8 +219,8 @@ def test_link_tells_the_command_where_no_list_is(browser: Browser, tmp_path: Pat
     path.write_text(render_html(dataclasses.replace(gallery(), episodes=None, unlisted=1_000_000)), encoding='utf-8')
     with browser.open(path) as opened:
         page = opened.page
-        assert '1,000,000 are too many for a page' in page.inner_text('#episodes')
-        assert page.inner_text('#episode-command') == 'robotrials store ls runs/may --limit 0'
+        assert '1,000,000 are too many for a page' in (page.text_content('#episodes') or '')
+        assert page.text_content('#episode-command') == 'robotrials store ls runs/may --limit 0'
         page.locator('#ranking a.eps').nth(1).click()
         assert page.inner_text('#episode-command') == 'robotrials store ls runs/may --where policy=act --limit 0'
 
@@ -279,7 +281,11 @@ def test_without_a_script_everything_is_there(browser: Browser, page_file: Path)
         assert page.locator('#cdf svg.chart:visible').count() == 1
         assert page.locator('#cdf details.more svg.chart').count() == len(STRATA)
         assert page.locator('#episode-table tbody tr').count() == 100
+        for part in ('episodes', 'glossary', 'references'):
+            page.click(f'#{part} > details.appendix > summary')  # as a reader opens it: the browser does it alone
         assert 'first 100 of 260' in page.inner_text('#episode-count')
+        assert page.locator('#glossary dt').last.is_visible()
+        assert page.locator('#references li').last.is_visible()
         assert page.locator('#forest g.mark title').count() > 0
         page.click('#cdf details.more summary')
         assert page.locator('#cdf svg.chart:visible').count() == 1 + len(STRATA)
@@ -294,6 +300,11 @@ def test_print_shows_details_and_no_controls(browser: Browser, page_file: Path) 
         for control in ('.policies', '.toc', '.theme', '.copy', '.filter', '.tools', '.arrow'):
             assert page.locator(f'{control}:visible').count() == 0, control
         assert page.locator('#cells tbody tr').first.is_visible()
+        assert page.locator('#glossary dt').last.is_visible()  # what the text names is explained on paper too
+        assert page.locator('#references li').last.is_visible()
+        assert not page.is_visible('#episode-table')
+        said = "getComputedStyle(document.querySelector('#episodes summary'), '::after').content"
+        assert 'not printed' in page.evaluate(said)
         heads = page.locator('#ranking thead th')
         assert heads.all_inner_texts() == ['policy', 'units per hour', 'low', 'high', 'letters', 'episodes', 'episodes']
         assert page.evaluate('getComputedStyle(document.body).backgroundColor') == 'rgb(255, 255, 255)'

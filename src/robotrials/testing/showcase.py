@@ -103,11 +103,18 @@ def moved_trial(folder: Path) -> Path:
         for condition, shift_m in (('nominal', 0.0), ('layout', 0.03)):
             for seed in range(4):
                 episode = Episode(
-                    policy='openpi', task='stack', outcome=Outcome.SUCCESS, duration_s=1.0, seed=seed, condition=condition
+                    policy='openpi',
+                    task='stack',
+                    outcome=Outcome.SUCCESS,
+                    duration_s=1.0,
+                    seed=seed,
+                    condition=condition,
                 )
                 pose = np.tile([shift_m + 0.001 * seed, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0], (2, 1, 1))
                 scene = Scene(body_roles={'red': 'target'}, target_object='red')
-                steps = Trajectory(time_s=np.arange(2.0), bodies=('red',), body_pose=pose, ee_pose=pose[:, 0], scene=scene)
+                steps = Trajectory(
+                    time_s=np.arange(2.0), bodies=('red',), body_pose=pose, ee_pose=pose[:, 0], scene=scene
+                )
                 store.append([episode], trajectories={episode.key: steps})
     return folder
 

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import binom, binomtest
+from scipy.stats import binom, binomtest, norm
 
 from robotrials.errors import InputError, NotEstimable, UnknownName
 from robotrials.record import Episode, Outcome, Store
-from robotrials.stats import Interval, holm
+from robotrials.stats import Interval, holm, success_arm, success_contrast, win_arm, win_contrast
 from robotrials.stats.dominance import PairVerdict as Overall
+from robotrials.stats.unseen import UnseenRule, unseen_reach
 from robotrials.verdict.analysis import Absent, Analysis, analyse, present
 from robotrials.verdict.analysis.frame import comparable, stratum_names
 from robotrials.verdict.analysis.needed import needed_units
@@ -392,15 +393,48 @@ def test_a_score_is_compared_as_a_share_of_its_largest() -> None:
 
 
 def test_needed_units_solve_the_rule_and_are_infinite_without_a_difference() -> None:
-    chosen = {'variance': 0.01, 'n_star': 40.0, 'n_cells': 4, 'alpha': 0.05}
-    none = needed_units(gap=0.0, interval=Interval(-0.2, 0.2), **chosen)
-    assert math.isinf(none.n)
-    found = needed_units(gap=0.2, interval=Interval(-0.05, 0.45), **chosen)
-    times = found.n / 10.0
-    reach = 1.96 * math.sqrt(0.01 / times) + 0.6 / (40 * times) + 0.8416 * math.sqrt(0.01 / times)
-    assert reach <= 0.2 < reach * 1.1
+    """Free starts are judged by R: n is the smallest even trial whose gap clears R by the power's quantile."""
+    spread = (np.arange(10) + 0.5) / 10
+    fast, slow = ([win_arm(base * (1 + spread))] * 4 for base in (40, 44))
+    level, ahead = win_contrast(fast, fast), win_contrast(fast, slow)
+    chosen = {'n_cells': 4, 'alpha': 0.05}
+    assert math.isinf(needed_units(level, interval=Interval(-0.2, 0.2), **chosen).n)
+    found = needed_units(ahead, interval=Interval(-0.05, 0.45), **chosen)
+    rule = ahead.evidence
+    assert isinstance(rule, UnseenRule)
+    assert (rule.gap, rule.n_star) == (pytest.approx(0.14), 40.0)
+
+    def reach(n: float) -> float:
+        times = n / 10
+        variance = rule.spread.variance / times
+        own = unseen_reach(variance, rule.degrees * times, rule.n_star * times, 0.05)
+        return float(own) + norm.ppf(0.8) * math.sqrt(variance)
+
+    assert reach(found.n) <= rule.gap < reach(found.n - 1)
     assert found.low < found.n < found.high
     assert math.isinf(found.high)
+    assert needed_units(ahead, interval=Interval(0.05, 0.45), **chosen).high < math.inf
+
+
+def test_needed_units_of_matched_starts_have_the_power_of_their_own_test() -> None:
+    """Matched rates are judged by McNemar's mid-p: n has its power by enumeration, a tenth less has not."""
+    done_a, done_b = np.arange(100) < 25, np.arange(100) >= 95  # 25 ahead, 5 behind
+    pair = success_contrast([success_arm(done_a, range(100))], [success_arm(done_b, range(100))])
+    n = int(needed_units(pair, interval=None, n_cells=1, alpha=0.05).n)
+
+    def power(n: int) -> float:
+        total = 0.0
+        for discordant in range(1, n + 1):
+            wins = np.arange(discordant + 1)
+            tail = binom.cdf(np.minimum(wins, discordant - wins), discordant, 0.5)
+            mid = 2 * tail - binom.pmf(wins, discordant, 0.5)
+            claims = (mid <= 0.05) & (2 * wins > discordant)
+            total += binom.pmf(discordant, n, 0.3) * binom.pmf(wins, discordant, 25 / 30)[claims].sum()
+        return total
+
+    assert power(n) >= 0.8 > power(round(0.9 * n))
+    none = success_contrast([success_arm(done_a, range(100))], [success_arm(done_a[::-1], range(100))])
+    assert math.isinf(needed_units(none, interval=None, n_cells=1, alpha=0.05).n)
 
 
 def test_the_public_evaluation_of_libero_is_ranked_on_what_is_comparable(shared: Any) -> None:

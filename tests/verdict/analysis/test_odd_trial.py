@@ -134,9 +134,9 @@ def test_a_reference_that_was_run_elsewhere_leaves_the_ranking_whole(tmp_path: P
     for render in (render_html, render_markdown, render_latex, render_json):
         assert 'human' in render(document)
     by_task = table_blocks(document)['by-task-table'].table
-    assert [c.name for c in by_task.columns] == ['task', 'a %', 'a n', 'b %', 'b n', 'human %', 'human n']
+    assert [c.name for c in by_task.columns] == ['task', 'human %', 'human n', 'a %', 'a n', 'b %', 'b n']
     assert [tuple(row) for row in by_task.rows] == [
-        ('pick', 100.0, '5/5', 100.0, '5/5', None, None), ('mean over strata', 100.0, '5/5', 100.0, '5/5', None, None)
+        ('pick', None, None, 100.0, '5/5', 100.0, '5/5'), ('mean over strata', None, None, 100.0, '5/5', 100.0, '5/5')
     ]  # fmt: skip
 
 

@@ -89,7 +89,9 @@ def test_topline_mistakes_are_told() -> None:
 def test_leaderboard_prints_shares_coverage_and_reasons(tmp_path: Path, shared: Any) -> None:
     file = shared('data', 'leaderboard', 'leaderboard.json')
     claims, pies = tmp_path / 'claims.csv', tmp_path / 'pies.png'
-    said = run(f'audit leaderboard {file} -b simplerenv -b robocasa --csv {claims} --figure {pies} --set-aside --details')
+    said = run(
+        f'audit leaderboard {file} -b simplerenv -b robocasa --csv {claims} --figure {pies} --set-aside --details'
+    )
     for words in ('Shares of judged claims', 'Coverage', 'cannot be reproduced', 'could not be judged', 'Set aside'):
         assert words in said
     rows = list(csv.DictReader(io.StringIO(claims.read_text())))

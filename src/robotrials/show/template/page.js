@@ -29,19 +29,19 @@
     show();
   })();
 
-  /* an appendix opens for whoever is led into it */
-  function reveal() {
-    var target = byId(decodeURIComponent(location.hash.slice(1)));
+  /* what is folded opens for whoever is led into it, before the browser scrolls there */
+  function reveal(hash) {
+    var target = hash.length > 1 && byId(decodeURIComponent(hash.slice(1)));
     if (!target) return;
     all('details.appendix', target).slice(0, 1).forEach(function (d) { d.open = true; });
     for (var node = target; node; node = node.parentElement) if (node.tagName === 'DETAILS') node.open = true;
   }
-  window.addEventListener('hashchange', reveal);
+  window.addEventListener('hashchange', function () { reveal(location.hash); });
   document.addEventListener('click', function (event) {
     var link = event.target.closest && event.target.closest('a[href^="#"]');
-    if (link && link.getAttribute('href') === location.hash) reveal();
+    if (link) reveal(link.getAttribute('href'));
   });
-  reveal();
+  reveal(location.hash);
 
   /* contents: folded on a small screen, and where the reader is */
   (function () {
@@ -452,16 +452,9 @@
       else byHand();
     });
   });
-  /* a link into something folded opens it */
-  function openTarget() {
-    var target = location.hash.length > 1 && byId(decodeURIComponent(location.hash.slice(1)));
-    for (var part = target; part; part = part.parentElement) if (part.tagName === 'DETAILS') part.open = true;
-  }
-  window.addEventListener('hashchange', openTarget);
-  openTarget();
   var opened = [];
   window.addEventListener('beforeprint', function () {
-    opened = all('main details:not([open]):not(.appendix):not(.numbers)');
+    opened = all('main details:not([open]):not(.appendix):not(.numbers), #glossary > details:not([open]), #references > details:not([open])');
     opened.forEach(function (d) { d.open = true; });
   });
   window.addEventListener('afterprint', function () { opened.forEach(function (d) { d.open = false; }); opened = []; });
