@@ -179,6 +179,7 @@ def test_a_broken_signal_is_named_and_nothing_is_kept(release: Path, tmp_path: P
 
 
 @pytest.mark.peers
+@pytest.mark.drift
 def test_what_positronic_itself_writes(tmp_path: Path) -> None:
     """A release by positronic's own writer and edit log: counts, durations and the edit are what positronic reads."""
     python = tool('peer_environments').make_peer('positronic')
