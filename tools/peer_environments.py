@@ -29,6 +29,7 @@ PEERS = {
         'pandas==2.3.3', 'pillow==12.0.0', 'packaging==25.0', 'setuptools==80.9.0', 'draccus==0.10.0', 'einops==0.8.2',
         'jsonlines==4.0.0', 'deepdiff==8.6.1', 'opencv-python-headless==4.12.0.88', 'imageio==2.37.2',
         'termcolor==3.3.0', 'gymnasium==1.2.3', 'accelerate==1.12.0', 'pyserial==3.5', 'numpy==2.2.6',
+        'diffusers==0.35.2', 'transformers==4.57.6',
     ),
     'positronic': ('positronic==0.4.1',),
 }  # fmt: skip
