@@ -124,6 +124,9 @@ def _encode(data: bytes) -> str:
 
 def _decode(text: str) -> bytes:
     try:
-        return base64.b64decode(text + '=' * (-len(text) % 4), altchars=b'-_', validate=True)
+        decoded = base64.b64decode(text + '=' * (-len(text) % 4), altchars=b'-_', validate=True)
     except (binascii.Error, ValueError) as error:
         raise TokenRefused(TokenFault.MALFORMED, 'a part of this token is not base64url') from error
+    if _encode(decoded) != text:  # + for -, / for _, or unused bits set: another spelling of the same bytes
+        raise TokenRefused(TokenFault.MALFORMED, 'a part of this token is not base64url')
+    return decoded
