@@ -1,10 +1,10 @@
 """What a verb's options are to its reader: flags of its own, options that verbs share, and settings.
 
 A verb declares every option in its signature, with a type and a help text. What is asked for every day stays a flag.
-An option that many verbs take (`--format`, `--where`, `--output`) is named in one line of a verb's help. The rest are
+An option that many verbs take (`--format`, `--where`, `--output`) means the same in all of them. The rest are
 settings, given as `--set NAME=VALUE`: `robotrials compare runs/may --set alpha=0.1 --set pairing=paired`. Tables that
-a verb can add are named likewise: `--show per-task`. A setting or table may also be written as a flag of its name
-(`--alpha 0.1`, `--per-task`), as scripts of earlier releases do.
+a verb can add are named likewise: `--show per-spec`. A setting or table may also be written as a flag of its name
+(`--alpha 0.1`, `--per-spec`), as scripts of earlier releases do.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ class Verb(TyperCommand):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         has_set = any('--set' in p.opts for p in self.params)
+        self._asks_analysis = any(p.name == 'pairing' for p in self.params)
         self.common: list[Any] = []
         self.settings: dict[str, Any] = {}
         self.tables: dict[str, Any] = {}
@@ -85,14 +86,9 @@ class Verb(TyperCommand):
                 own.append(p)
         self.params = own
 
-    @property
-    def _asks_analysis(self) -> bool:
-        return any(p.name == 'pairing' for p in (*self.params, *self.settings.values()))
-
     def get_params(self, ctx: Any) -> list[Any]:
         """Everything that is parsed."""
-        beside = [*self.settings.values(), *self.tables.values(), *self.common]
-        return [*super().get_params(ctx)[: len(self.params)], *beside, *super().get_params(ctx)[len(self.params) :]]
+        return [*super().get_params(ctx), *self.settings.values(), *self.tables.values(), *self.common]
 
     def flags(self, ctx: Any) -> set[str]:
         """Every spelling of an option that its help shows, and of its settings and tables."""
@@ -147,15 +143,12 @@ class Verb(TyperCommand):
             yield parameter.secondary_opts[0]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Arguments and own flags as usual, then settings and tables, then what is shared in one line."""
-        record = [p.get_help_record(ctx) for p in super().get_params(ctx)]
-        arguments = [r for p, r in zip(super().get_params(ctx), record, strict=True)
-                     if r and p.param_type_name == 'argument']  # fmt: skip
-        options = [r for p, r in zip(super().get_params(ctx), record, strict=True)
-                   if r and p.param_type_name == 'option']  # fmt: skip
-        shared = [r for p in self.common if (r := p.get_help_record(ctx))]
+        """Arguments, own and shared flags, then settings and tables."""
+        own = [*super().get_params(ctx), *self.common]
+        by_kind = {kind: [r for p in own if p.param_type_name == kind and (r := p.get_help_record(ctx))]
+                   for kind in ('argument', 'option')}  # fmt: skip
         for title, rows in (
-            ('Arguments', arguments), ('Options', [*options, *shared]),
+            ('Arguments', by_kind['argument']), ('Options', by_kind['option']),
             ('Settings, given as --set NAME=VALUE', [(n, _meaning(p, ctx)) for n, p in sorted(self.settings.items())]),
             ('Tables to add, given as --show NAME', [(n, _meaning(p, ctx)) for n, p in sorted(self.tables.items())]),
         ):  # fmt: skip
