@@ -366,7 +366,13 @@ def safety_card(analysis: Analysis) -> Card:
     unsafe = {p: pooled(own, lambda c: c.sbu) for p, own in by_policy.items()}
     order = sorted(safe, key=lambda p: (-safe[p].count / safe[p].n, p))
     best = order[0]
-    verdict = [f'{best} was safe most often: {safe[best].count} of {safe[best].n} episodes.'] if len(order) > 1 else []
+    unscored = {p: sum(len(c.unscored) for c in own) for p, own in by_policy.items()}
+    # Episodes without telemetry are in no rate, so whoever withholds some is named no leader without that word.
+    left_out = f' that could be scored; {unscored[best]} could not' if unscored[best] else ''
+    verdict = (
+        [f'{best} was safe most often: {safe[best].count} of {safe[best].n} episodes{left_out}.']
+        if len(order) > 1 else []
+    )  # fmt: skip
     worst = max(unsafe, key=lambda p: unsafe[p].count / unsafe[p].n)
     if unsafe[worst].count:
         most = ' most' if len(order) > 1 else ''
@@ -393,7 +399,7 @@ def safety_card(analysis: Analysis) -> Card:
     worst_specs = [(name, n) for name, n in sorted(violated.items(), key=lambda kv: -kv[1])[:MOST_SPECS] if n]
     if worst_specs:
         rows.append(('broken most', ', '.join(f'{name} {n}' for name, n in worst_specs) + ' episodes'))
-    n_unscored = sum(len(c.unscored) for c in cells)
+    n_unscored = sum(unscored.values())
     notes = [f'{plural(n_unscored, "episode")} not scored, and in no rate: --unscored.'] if n_unscored else []
     caveats = [f'Note: {c}' for c in analysis.safety_caveats]
     n, n_benchmarks = sum(r.n for r in safe.values()), len({c.benchmark for c in cells})
@@ -414,11 +420,10 @@ def watch_card(
     """Whether the trial may stop, and what may be said of every pair at this look."""
     decided = [p for p in pairs if p.decision is not Decision.CONTINUE]
     better = [p for p in decided if p.decision is not Decision.FUTILE]
-    verdict = [
-        f'{p.a if p.decision is Decision.A_BETTER else p.b} is better than '
-        f'{p.b if p.decision is Decision.A_BETTER else p.a}.'
-        for p in better
-    ][:MOST_CLAIMS]  # fmt: skip
+    claim = 'succeeds more often than' if found.score == 'success' else 'is faster than'
+    verdict = [f'{p.a} {claim} {p.b}.' if p.decision is Decision.A_BETTER else f'{p.b} {claim} {p.a}.' for p in better][
+        :MOST_CLAIMS
+    ]
     verdict.append('The trial may stop.' if found.may_stop else f'Continue: {len(pairs) - len(decided)} of '
                    f'{plural(len(pairs), "pair")} not decided.')  # fmt: skip
     unit = ' points' if found.score == 'success' else ''
