@@ -11,6 +11,7 @@ from tests.service.platform.service import Service
 from robotrials.cli import submit as submit_command
 from robotrials.record import Outcome, read_store
 from robotrials.service.platform.bundle import unpack_bundle
+from robotrials.service.platform.client import Submitter
 from robotrials.service.platform.lease_token import LeaseGuard
 
 SUCCESSES = itertools.repeat(Outcome.SUCCESS)
@@ -45,6 +46,36 @@ def test_an_open_submission_is_run_opened_and_ranked(each_service: Service) -> N
     store = read_store(service.platform.config.folder / 'stores' / 'reach')
     assert sorted(e.policy for e in store.episodes()) == ['kim/fast'] * 2 + ['lee/slow'] * 2
     assert service.ok('GET', '/audit/check', service.admin)['is_whole']
+
+
+def test_a_score_that_is_about_to_open_says_so_and_the_client_waits_for_it(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.benchmark()
+    kim = service.token('kim', 'submitter')
+    submission, worker = service.submit(kim, 'fast'), service.worker()
+    path = f'/submissions/{submission}/score'
+    assert not service.ok('GET', path, kim)['is_due'], 'it still runs'
+    intake = service.platform.intake
+    with monkeypatch.context() as patched:
+        patched.setattr(type(intake), 'open_finished', lambda self: 0)
+        service.run_all(submission, kim, worker, SUCCESSES)
+        between = service.ok('GET', path, kim)
+    assert (between['state'], between['is_due'], between['values']) == ('finished', True, {})
+    answers = iter([between, between])
+
+    class Api:
+        def get(self, asked: str, *, timeout_s: float) -> tuple[int, object]:
+            if (told := next(answers, None)) is None:
+                intake.open_finished()
+                told = service.ok('GET', asked, kim)
+            return 200, told
+
+    client = Submitter('http://127.0.0.1:1', 'token')
+    monkeypatch.setattr(client, '_api', Api())
+    monkeypatch.setattr('robotrials.service.platform.client.OPENING_S', 0.0)
+    score = client.score(submission)
+    assert (score['is_due'], score['values']['success']['value']) == (False, 1.0)
 
 
 def test_every_submission_meets_the_same_start_states(service: Service) -> None:

@@ -45,6 +45,7 @@ from robotrials.wire.websocket import WebSocketLink
 
 CONNECT_S = 10.0
 SEND_S = 30.0
+OPENING_S = 0.5  # between questions whether the results are open
 SCORE_S = 120.0  # the first one after an episode is analysed anew
 SILENT_S = 3.0  # after which the server is asked whether the worker still has us
 WORKER_S = 900.0  # a cell may reset for long before its first observation
@@ -109,10 +110,14 @@ class Submitter:
             raise
 
     def score(self, submission_id: str) -> Mapping[str, Any]:
-        """Get_Score."""
+        """Get_Score; of a submission that is over, once the platform has opened its results."""
         path = f'/submissions/{submission_id}/score'
-        found: Mapping[str, Any] = self._patiently(lambda: self._api.get(path, timeout_s=SCORE_S))[1]
-        return found
+        until_s = time.monotonic() + SCORE_S
+        while True:
+            score: Mapping[str, Any] = self._patiently(lambda: self._api.get(path, timeout_s=SCORE_S))[1]
+            if not score.get('is_due') or time.monotonic() > until_s:
+                return score
+            time.sleep(OPENING_S)
 
     def state(self, submission_id: str) -> Mapping[str, Any]:
         found: Mapping[str, Any] = self._patiently(lambda: self._api.get(f'/submissions/{submission_id}'))[1]

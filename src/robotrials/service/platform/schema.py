@@ -145,6 +145,7 @@ class ScoreOut(BaseModel):
 
     state: str
     is_open: bool
+    is_due: bool = Field(default=False, description='It is over and nothing withholds it: it opens within moments.')
     jobs: dict[str, int]
     values: dict[str, ValueOut] = Field(description='hrt, success, safety, sbu, vsi, expected_iou.')
     letters: str = Field(description='Policies that share a letter are not significantly different.')

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from robotrials.run.fault import FaultKind
 from robotrials.service.platform.access import Caller
+from robotrials.service.platform.benchmark import is_open
 from robotrials.service.platform.download import episode_bundle, open_facts
 from robotrials.service.platform.fault_point import fault_point
 from robotrials.service.platform.job import benchmark_slots
@@ -28,6 +29,7 @@ from robotrials.service.platform.schema import (
     WaitOut,
 )
 from robotrials.service.platform.submission import (
+    OVER_STATES,
     SubmissionRequest,
     cancel,
     find_submission,
@@ -152,7 +154,9 @@ def get_score(submission_id: Id, caller: ASubmitter, platform: ThePlatform) -> S
         if submission.opened_at is None:
             due = 'trial is closed' if submission.benchmark.mode == 'trial' else 'submission is finished'
             return ScoreOut(
-                state=submission.state, is_open=False, jobs=counts, values={}, letters='', results=[],
+                state=submission.state, is_open=False, jobs=counts,
+                is_due=submission.state in OVER_STATES and is_open(submission.benchmark),
+                values={}, letters='', results=[],
                 note=submission.reason or f'results are shown when the {due}',
             )  # fmt: skip
         jobs = list(session.scalars(select(Job).where(Job.submission_id == submission.id).order_by(Job.position)))
