@@ -23,7 +23,7 @@ EPISODES, STEPS = 24, 50
 
 OURS = """
 import json, resource, sys, time
-from robotrials.formats.image import decode_many
+from robotrials.formats.video import decode_many
 from robotrials.formats.rlds import RldsDataset
 def read():
     total = 0

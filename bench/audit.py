@@ -10,8 +10,7 @@ from tests.verdict.audit.dynamic_program import add_task, task_maxima
 
 from bench.measure import Result, against, seconds
 from robotrials.verdict.audit import audit_leaderboard, cutoffs, read_leaderboard
-from robotrials.verdict.audit.envelope import scaled_q_high
-from robotrials.verdict.audit.window import windowed_q_high
+from robotrials.verdict.audit.envelope import scaled_q_high, windowed_q_high
 
 SHARED = Path(os.environ.get('ROBOTRIALS_SHARED', Path(__file__).resolve().parent.parent.parent / 'shared'))
 

@@ -11,10 +11,9 @@ import numpy as np
 
 from bench.measure import Result, against
 from robotrials.run import Order, read_plan, run_episode, run_trial
-from robotrials.run.convention import HostSpec
 from robotrials.run.plan import FilmOptions, RecordingOptions
-from robotrials.run.recorder import Recorder
-from robotrials.run.seam import Part, Setup
+from robotrials.run.recording import Recorder
+from robotrials.run.seam import HostSpec, Part, Setup
 from robotrials.worlds.cell import TabletopHost
 from robotrials.worlds.cell.camera import Pictures
 from robotrials.worlds.cell.scene import SUBSTEPS, load_mujoco

@@ -13,7 +13,7 @@ from unittest import mock
 import numpy as np
 
 from bench.measure import Result, against, seconds
-from robotrials.formats.to_table import episode_row
+from robotrials.formats.export import episode_row
 from robotrials.record import Episode, Event, Store, Trajectory
 
 EPISODES = 100_000

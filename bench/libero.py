@@ -17,7 +17,7 @@ import numpy as np
 from bench.measure import Result, against
 from robotrials.errors import SetupError
 from robotrials.run.environment import Environment, find_environment, read_recipe
-from robotrials.run.environment.place import link_robotrials
+from robotrials.run.environment.recipe import link_robotrials
 from robotrials.worlds.libero import libero_host
 
 STEPS = 80

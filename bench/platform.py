@@ -76,7 +76,7 @@ class _Desk:
         self.links: queue.Queue[Any] = queue.Queue()
 
     def admit(self, token: str) -> Any:
-        from robotrials.service.platform.lease_token import read_lease
+        from robotrials.service.platform.job import read_lease
 
         return read_lease(SECRET, token, worker_id='w', now_s=time.time())
 
@@ -93,12 +93,11 @@ class _Desk:
 
 def _link(what: str, side_px: int) -> Result:
     from robotrials.run import Observation, Setup
-    from robotrials.service.platform.lease_token import sign_lease
-    from robotrials.service.platform.link import LinkPolicy, greet
-    from robotrials.service.platform.message import MessageType, Welcome, encode, observation_to_map
+    from robotrials.service.platform.job import sign_lease
+    from robotrials.service.platform.link import LinkPolicy, MessageType, Welcome, encode, greet, observation_to_map
     from robotrials.service.platform.worker_port import WorkerPort
-    from robotrials.testing.point_mass import PointMassHost
-    from robotrials.worlds.guarded import Interrupts
+    from robotrials.testing.policy import PointMassHost
+    from robotrials.worlds.wrapper import Interrupts
 
     desk = _Desk()
     port = WorkerPort(desk, interrupts=Interrupts(), host='127.0.0.1', port=0)
@@ -177,9 +176,9 @@ def _in_turns(ours: Callable[[], object], theirs: Callable[[], object]) -> tuple
 def _queue(kind: str, database: str) -> Result:
     """Ask, begin, store a result, again and again, against bare transactions on the same database."""
     from robotrials.service.platform.api_client import Api
+    from robotrials.service.platform.backup import issue_offline
     from robotrials.service.platform.config import read_config
-    from robotrials.service.platform.offline import issue_offline
-    from robotrials.testing.port import free_port
+    from robotrials.testing.postgres import free_port
 
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, 'platform.toml').write_text('quota = {requests_per_minute = 10000000}\n')

@@ -21,8 +21,8 @@ from typing import Any
 import httpx
 
 from bench.measure import Result, against
+from robotrials.service.platform.backup import issue_offline
 from robotrials.service.platform.config import read_config
-from robotrials.service.platform.offline import issue_offline
 from robotrials.testing.postgres import new_database, started_postgres
 
 N_WORKERS, HEARTBEAT_S, OPERATIONS_PER_S = 200, 5.0, 50.0

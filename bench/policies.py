@@ -45,7 +45,7 @@ def timed(ask):
 
 OPENPI_SERVER = """
 import numpy as np, sys
-from robotrials.testing.openpi_server import OpenPiServer
+from robotrials.testing.server import OpenPiServer
 actions = np.zeros((10, 7), np.float32)
 server = OpenPiServer(lambda question: {'actions': actions})
 print(server.url, flush=True)
@@ -155,7 +155,7 @@ asyncio.run(main())
 GROOT_SERVER = """
 import numpy as np, sys, threading
 import zmq
-from robotrials.wire.groot_array import pack_groot, unpack_groot
+from robotrials.wire.array import pack_groot, unpack_groot
 socket = zmq.Context.instance().socket(zmq.REP)
 port = socket.bind_to_random_port('tcp://127.0.0.1')
 answer = pack_groot([{'arm': np.zeros((1, 10, 7), np.float32), 'gripper': np.zeros((1, 10, 1), np.float32)}, {}])
@@ -196,8 +196,8 @@ timed(ask)
 OPENVLA_SERVER = """
 import sys
 import numpy as np
-from robotrials.testing.faulty_server import FaultyHttp
-from robotrials.wire.json_array import pack_json, unpack_json
+from robotrials.testing.server import FaultyHttp
+from robotrials.wire.array import pack_json, unpack_json
 answer = pack_json(np.zeros((8, 7)))
 def act(body):
     unpack_json(body)

@@ -10,8 +10,7 @@ from bench.measure import Result, against, seconds
 from robotrials.declaration import read_table
 from robotrials.run import Order, Setup, TrialPlan, run_episode, run_trial
 from robotrials.run.plan import RecordingOptions
-from robotrials.testing.point_mass import PointMassHost
-from robotrials.testing.policy import SeekPolicy
+from robotrials.testing.policy import PointMassHost, SeekPolicy
 
 STEPS = 2000
 SUBSTEPS = 3000  # a control step of about 0.3 ms, as light as a simulated arm's

@@ -22,7 +22,7 @@ from bench.run import stepping_plan
 from robotrials.record import Episode, Outcome, Store
 from robotrials.run import Order, TrialPlan, run_episode, run_trial, trial_slots
 from robotrials.run.component import open_host, open_policy
-from robotrials.run.ray_cluster import RayOptions
+from robotrials.run.ray_crew import RayOptions
 from robotrials.run.station import setup_of
 
 EPISODE_STEPS = 40
@@ -37,7 +37,7 @@ TRAJECTORIES = (1_000, 10_000)
 CHILD = """
 import json, resource, sys, time
 from robotrials.verdict.analysis import Absent, analyse
-from robotrials.record.cell_summary import summarize_stores
+from robotrials.record.counted import summarize_stores
 def peak_mb(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 began = time.process_time()
 if sys.argv[2] == 'summary':

@@ -16,9 +16,9 @@ from lifelines.utils import restricted_mean_survival_time
 
 from bench.measure import Result, against, seconds
 from robotrials.measure.timing import NullMethod, Operations, cohorts, macro_ks, success_curve
-from robotrials.measure.timing.estimate import macro_mean, ratio, resampled_cells
-from robotrials.measure.timing.ks import macro_ks_trials
+from robotrials.measure.timing.curve_test import macro_ks_trials
 from robotrials.measure.timing.resample import PairLayout, pair_layout
+from robotrials.measure.timing.scalar import macro_mean, ratio, resampled_cells
 from robotrials.testing import paper_like_cohort
 from robotrials.verdict.planning import null_calibration
 

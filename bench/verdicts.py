@@ -9,10 +9,9 @@ from lifelines import KaplanMeierFitter
 from lifelines.utils import restricted_mean_survival_time
 
 from bench.measure import Result, against, seconds
-from robotrials.testing.grid.catalogue import grid_worlds
-from robotrials.testing.grid.evaluate import arm_bounds, arms_of, difference_bounds
 from robotrials.testing.grid.kernel import OBSERVED
-from robotrials.testing.grid.world import Cell, World, simulate
+from robotrials.testing.grid.table import grid_worlds
+from robotrials.testing.grid.world import Cell, World, arm_bounds, arms_of, difference_bounds, simulate
 
 TRIALS = 2000
 EVERY = 12

@@ -24,7 +24,7 @@ from tests.service.platform.service import make_service
 import robotrials
 from robotrials.catalog import load_attribute
 from robotrials.errors import InputError, SetupError
-from robotrials.measure.actions.predictor import PREDICTORS
+from robotrials.measure.actions.prediction import PREDICTORS
 from robotrials.policies.probe import read_demonstrations
 from robotrials.policies.probe.option import read_options
 from robotrials.policies.probe.policy import read_card
@@ -32,11 +32,10 @@ from robotrials.policies.probe.train import train_probe
 from robotrials.record import Store, read_store
 from robotrials.run.component import HOSTS, POLICIES
 from robotrials.run.engine import run_trial
-from robotrials.run.environment.place import environments, find_environment
-from robotrials.run.environment.recipe import read_recipe
+from robotrials.run.environment.recipe import environments, find_environment, read_recipe
 from robotrials.run.plan import read_plan
 from robotrials.service.platform.backup import write_backup
-from robotrials.service.platform.lease_token import LeaseGuard
+from robotrials.service.platform.job import LeaseGuard
 
 CATALOGS = {'hosts': HOSTS, 'policies': POLICIES, 'predictors': PREDICTORS}
 VARIABLES = [f'{name.upper()}_ENVIRONMENTS' for name in (ledger.OLD, robotrials.__name__)]

@@ -11,7 +11,7 @@ import pytest
 
 from robotrials import old_name
 from robotrials.catalog import Catalog, load_attribute
-from robotrials.run.environment.place import environments, find_environment
+from robotrials.run.environment.recipe import environments, find_environment
 from robotrials.worlds.cell.checked import checked_cell
 
 

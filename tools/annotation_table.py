@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from robotrials.cli.demo import prepare
 from robotrials.errors import InputError
 from robotrials.measure.annotate import Labelled, Settings, Zone, Zones, assess, assess_settings, read_telemetry
-from robotrials.measure.annotate.assess import Matched
+from robotrials.measure.annotate.calibrate import Matched
 from robotrials.record import Episode, Store, Trajectory
 from robotrials.run import read_plan, run_trial
 from robotrials.stats import Interval, cluster_bootstrap

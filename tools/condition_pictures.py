@@ -25,9 +25,9 @@ from robotrials.run.seam import Observation, Setup
 from robotrials.show.figure import new_figure
 from robotrials.worlds.cell import TabletopHost
 from robotrials.worlds.cell.camera import Pictures
+from robotrials.worlds.cell.reset import things_of
 from robotrials.worlds.cell.scene import PLATFORM_CENTER_M, PLATFORM_SIZE_M, STAGE_TOP_M
 from robotrials.worlds.cell.scripted import ScriptedPolicy
-from robotrials.worlds.cell.thing import things_of
 
 TASK, SEED, CAMERA = 'two_block', 6, 'front'
 SEVERITIES = (0.0, 1 / 3, 2 / 3, 1.0)

@@ -44,18 +44,18 @@ from tests.service.stores import make_store  # noqa: E402
 
 import robotrials  # noqa: E402
 from robotrials.errors import SetupError  # noqa: E402
-from robotrials.measure.actions.predictor import PREDICTORS  # noqa: E402
+from robotrials.measure.actions.prediction import PREDICTORS  # noqa: E402
 from robotrials.policies.probe.option import ProbeOptions  # noqa: E402
 from robotrials.policies.probe.train import train_probe  # noqa: E402
 from robotrials.record import Outcome, Store  # noqa: E402
+from robotrials.run.blinding import seal_trial  # noqa: E402
 from robotrials.run.component import HOSTS, POLICIES  # noqa: E402
-from robotrials.run.environment.place import RECORD as ENVIRONMENT_RECORD  # noqa: E402
+from robotrials.run.environment.recipe import RECORD as ENVIRONMENT_RECORD  # noqa: E402
 from robotrials.run.environment.recipe import read_recipe  # noqa: E402
 from robotrials.run.plan import read_plan  # noqa: E402
-from robotrials.run.sealing import seal_trial  # noqa: E402
-from robotrials.service.console.action import Action  # noqa: E402
+from robotrials.service.console.account import Action  # noqa: E402
 from robotrials.service.platform.backup import write_backup  # noqa: E402
-from robotrials.service.platform.lease_token import sign_lease  # noqa: E402
+from robotrials.service.platform.job import sign_lease  # noqa: E402
 from robotrials.testing.showcase import make_showcase, watched_trial  # noqa: E402
 from robotrials.verdict.audit import InstanceOutcome  # noqa: E402
 from robotrials.verdict.audit.overfit import ChangeKind, TrainingCount, overfit, write_overfit  # noqa: E402

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from robotrials.show.glossary import glossary
+from robotrials.show.phrase import glossary
 
 
 def page() -> str:

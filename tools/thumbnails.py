@@ -26,9 +26,8 @@ def draw_pictures(folder: Path, names: list[str] | None = None) -> list[Path]:
     """One PNG a figure, from inputs made with fixed seeds."""
     from PIL import Image
 
-    from robotrials.show.figure import styled
-    from robotrials.show.figure_catalog import FIGURES, find_figure
-    from robotrials.show.paper_style import COLUMN_WIDTH_IN, FigureStyle
+    from robotrials.show.catalog import FIGURES, find_figure
+    from robotrials.show.figure import COLUMN_WIDTH_IN, FigureStyle, styled
     from robotrials.testing.showcase import make_showcase, showcase_request
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -58,7 +57,7 @@ def command(verb: str, name: str, wanted: str) -> str:
 
 
 def figures_page() -> str:
-    from robotrials.show.paper import listed_figures
+    from robotrials.show.catalog import listed_figures
 
     rows = []
     for name, what, layout, wanted in listed_figures():
@@ -74,7 +73,7 @@ def figures_page() -> str:
 
 
 def tables_page() -> str:
-    from robotrials.show.paper import listed_tables
+    from robotrials.show.catalog import listed_tables
 
     rows = [
         f'| `{name}` | {what} | {layout or "—"} | `{command("tables", name, wanted)}` |'
@@ -88,7 +87,7 @@ def tables_page() -> str:
 
 
 def papers_page() -> str:
-    from robotrials.show.paper import papers
+    from robotrials.show.catalog import papers
 
     lines = []
     for paper in papers():

@@ -85,18 +85,33 @@ MOVED = {
     'trialist.web.explore': 'robotrials.service.explorer',
 }
 
+# Modules that are part of a sibling now, for plans and packages that name what is in them.
+MERGED = {
+    'robotrials.formats.benchmark_result': 'calvin droid_csv robochallenge simpler_env',
+    'robotrials.formats.catalog': 'folder',
+    'robotrials.formats.export': 'table_write',
+    'robotrials.formats.inspect_log': 'inspect_robots',
+    'robotrials.formats.libero': 'libero_log libero_plus',
+    'robotrials.formats.mcap_file': 'mcap_read mcap_write',
+    'robotrials.measure.actions.baseline': 'clone',
+    'robotrials.policies.openpi': 'roboarena',
+    'robotrials.policies.plain': 'function replay',
+    'robotrials.testing.policy': 'point_mass',
+}
+_PART_OF = {f'{whole.rpartition(".")[0]}.{part}': whole for whole, parts in MERGED.items() for part in parts.split()}
+
 
 def current_module(name: str) -> str:
-    """The module that a plan or another package means by `name`; one of the old package is looked up in the table.
+    """The module that a plan or another package means by `name`: renamed ones and merged ones are looked up.
 
     >>> current_module('trialist.cell.checked'), current_module('mylab.trialist')
     ('robotrials.worlds.cell.checked', 'mylab.trialist')
     """
     fitting = [old for old in MOVED if name == old or name.startswith(f'{old}.')]
-    if not fitting:
-        return name
-    longest = max(fitting, key=len)
-    return MOVED[longest] + name.removeprefix(longest)
+    if fitting:
+        longest = max(fitting, key=len)
+        name = MOVED[longest] + name.removeprefix(longest)
+    return _PART_OF.get(name, name)
 
 
 def old_group(group: str) -> str:

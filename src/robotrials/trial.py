@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from robotrials.errors import InputError
 from robotrials.record import Episode, Store
 from robotrials.show.card import Card
+from robotrials.show.catalog import find_table
 from robotrials.show.request import ShowRequest
 from robotrials.show.table import Cell, Table, render_all, table_document
-from robotrials.show.table_catalog import find_table
 from robotrials.verdict.analysis import Absent, Analysis, Comparisons, EndpointPairs, analyse, present
 
 if TYPE_CHECKING:
@@ -260,7 +260,7 @@ class Trial:
         """The episodes, a row each: a pandas frame where pandas is installed, else an Arrow table."""
         import pyarrow as pa
 
-        from robotrials.formats.to_table import episode_row
+        from robotrials.formats.export import episode_row
 
         rows = [episode_row(episode) for episode in self.analysis.episodes]
         texts = ('labels', 'condition_parameters', 'events')
@@ -331,7 +331,7 @@ class Trial:
 
     def plot(self, name: str, *, ax: Axes | None = None, policies: Sequence[str] = ()) -> Figure:
         """Any named figure (`robotrials plot --list`); with `ax` it is drawn as a picture into these axes."""
-        from robotrials.show.figure_catalog import find_figure
+        from robotrials.show.catalog import find_figure
 
         figure = find_figure(name)(ShowRequest(subject=self.analysis, policies=tuple(policies)))
         if ax is None:
@@ -343,7 +343,7 @@ class Trial:
 
     def report(self, path: str | Path) -> Path:
         """Write the whole report: .html, .md, .tex or .json by the ending."""
-        from robotrials.show.report_file import write_report
+        from robotrials.show.file import write_report
 
         return write_report(self.analysis, Path(path))
 
@@ -375,7 +375,7 @@ def load_trial(
         return Trial(analyse(source, where=where))
     if isinstance(source, str | Path):
         from robotrials.formats.imported import ImportOptions
-        from robotrials.formats.scratch import open_for_asking
+        from robotrials.formats.intake import open_for_asking
 
         options = ImportOptions(columns=columns or {}, defaults=given)
         return Trial(analyse_opened(open_for_asking(source, options), where=where))

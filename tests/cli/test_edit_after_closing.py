@@ -8,8 +8,8 @@ import pytest
 from tests.cli.command import robotrials, words
 
 from robotrials.record import Episode, Store, Unblinding
+from robotrials.record.blinding import write_unblinding
 from robotrials.record.maintain import merge_stores
-from robotrials.record.unblinding import write_unblinding
 from robotrials.verdict.analysis import analyse
 
 CLOSING = Unblinding(trial_id='may', by='kim', at='2026-01-01', policies={'A': 'act', 'B': 'pi'})

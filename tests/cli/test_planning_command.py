@@ -15,7 +15,7 @@ from tests.cli.command import robotrials
 from tests.patience import PATIENCE_S
 
 from robotrials.record import Store
-from robotrials.testing.cohort import PAPER_LIKE, cell_episodes
+from robotrials.testing.scene import PAPER_LIKE, cell_episodes
 
 
 @pytest.fixture(scope='module')

@@ -36,9 +36,8 @@ from robotrials.record import Outcome, Store, read_store
 from robotrials.run.engine import run_trial
 from robotrials.run.environment import recipe as recipe_module
 from robotrials.run.plan import read_plan
-from robotrials.service.platform.backup import read_backup
+from robotrials.service.platform.backup import check_offline, read_backup
 from robotrials.service.platform.job import Job, read_benchmark
-from robotrials.service.platform.offline import check_offline
 
 HERE = Path(__file__).resolve().parent
 KEPT = HERE / 'ledger.json.xz'

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from robotrials.formats.clip import encode_frames
+from robotrials.formats.video import encode_frames
 from robotrials.record import Camera, Contacts, Episode, Event, EventKind, Outcome, Scene, Store, Trajectory
 
 RATE_HZ = 20.0

@@ -13,13 +13,13 @@ from tests.formats.robot import made_store
 from tests.formats.test_positronic import RATE_HZ, ROUND, START_NS, ZONES, put_episode
 
 from robotrials.errors import InputError
-from robotrials.formats.clip import encode_frames
 from robotrials.formats.clock import Span, join_clocks, join_in_order
 from robotrials.formats.export import ExportOptions, load_exporter
+from robotrials.formats.video import encode_frames
 from robotrials.old_name import LEROBOT_FILE
 from robotrials.record import Episode, Event, EventKind, EventSource, Outcome, Store, Trajectory, read_store
-from robotrials.record.attachment import Attachment, attach
-from robotrials.record.film import film_times
+from robotrials.record.addition import Attachment, attach
+from robotrials.record.media import film_times
 from robotrials.record.trajectory import frame_times
 
 START_S = START_NS / 1e9

@@ -14,7 +14,7 @@ import pytest
 from tests.cli.command import robotrials
 
 from robotrials.errors import InputError, SetupError, UnknownName
-from robotrials.formats.calvin import completed_counts
+from robotrials.formats.benchmark_result import completed_counts
 from robotrials.formats.catalog import open_here, open_source
 from robotrials.formats.imported import Imported, ImportOptions
 from robotrials.formats.intake import import_into

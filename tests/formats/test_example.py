@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robotrials.errors import InputError
-from robotrials.formats.example import read_example, read_varints, write_example
+from robotrials.formats.feature import read_example, read_varints, write_example
 
 floats = st.lists(st.floats(width=32, allow_nan=False), max_size=6).map(lambda v: np.array(v, dtype=np.float32))
 integers = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=6).map(lambda v: np.array(v, dtype=np.int64))

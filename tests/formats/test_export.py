@@ -15,7 +15,7 @@ from tests.formats.robot import HEIGHT, WIDTH, level, made_store
 from robotrials.errors import InputError, UnknownName
 from robotrials.formats.export import EXPORTERS, ExportOptions, load_exporter
 from robotrials.record import Store, Unblinding
-from robotrials.record.unblinding import write_unblinding
+from robotrials.record.blinding import write_unblinding
 
 
 def exported(store: Store, name: str, target: Path) -> Path:

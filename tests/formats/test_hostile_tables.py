@@ -16,7 +16,7 @@ import pytest
 from tests.cli.command import robotrials
 
 from robotrials.errors import InputError, RecordError
-from robotrials.formats.contained import is_text
+from robotrials.formats.catalog import is_text
 from robotrials.formats.from_table import from_table
 
 HEAD = 'policy,task,success,duration_s'
@@ -131,7 +131,7 @@ def test_clock_times_of_a_spreadsheet_are_minutes_and_seconds(tmp_path: Path) ->
 LIMITED = """
 import resource, sys
 from robotrials.errors import InputError
-from robotrials.formats.contained import is_text
+from robotrials.formats.catalog import is_text
 from robotrials.formats.from_table import from_table
 import pyarrow.parquet
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

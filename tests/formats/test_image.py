@@ -7,8 +7,8 @@ import pytest
 from PIL import Image
 
 from robotrials.errors import InputError
-from robotrials.formats import image as module
-from robotrials.formats.image import EncodedImage, decode_pixels
+from robotrials.formats import video as module
+from robotrials.formats.video import EncodedImage, decode_pixels
 
 
 def jpeg(pixels: np.ndarray, **options: object) -> bytes:

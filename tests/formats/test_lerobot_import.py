@@ -13,10 +13,9 @@ from tests.formats.build import FPS, make_lerobot, rollout
 
 from robotrials.errors import InputError, SetupError, UnknownName
 from robotrials.formats.catalog import open_source
-from robotrials.formats.clip import encode_frames
 from robotrials.formats.imported import Imported, ImportOptions
 from robotrials.formats.intake import import_into
-from robotrials.formats.video import VideoFrames
+from robotrials.formats.video import VideoFrames, encode_frames
 from robotrials.record import EventKind, Outcome, Store, read_store
 
 DEMONSTRATIONS = {'policy': 'human', 'outcome': 'success'}

@@ -10,11 +10,11 @@ from tests.formats.robot import HEIGHT, RATE_HZ, WIDTH, level, made_store, made_
 
 from robotrials.errors import InputError
 from robotrials.formats.catalog import open_source
-from robotrials.formats.clip import encode_frames
 from robotrials.formats.dataset import open_dataset
 from robotrials.formats.export import ExportOptions, load_exporter
 from robotrials.formats.imported import ImportOptions
 from robotrials.formats.intake import import_into
+from robotrials.formats.video import encode_frames
 from robotrials.record import Camera, Episode, Outcome, Store, Trajectory, read_store, trajectories_equal
 
 VERSIONS = {'v3.0': 'lerobot', 'v2.1': 'lerobot-v2.1'}

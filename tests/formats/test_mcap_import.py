@@ -14,7 +14,7 @@ from robotrials.errors import InputError
 from robotrials.formats.catalog import open_source
 from robotrials.formats.export import ExportOptions, load_exporter
 from robotrials.formats.imported import ImportOptions
-from robotrials.formats.mcap_read import read_recording
+from robotrials.formats.mcap_file import read_recording
 from robotrials.formats.video import VideoFrames
 from robotrials.record import Contacts, Episode, Event, EventKind, EventSource, Outcome, Store
 from robotrials.record.trajectory import trajectories_equal

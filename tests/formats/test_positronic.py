@@ -19,11 +19,11 @@ from tests.formats.test_evaluation_code import refused, written
 from tests.tool import tool
 
 from robotrials.formats.catalog import open_source
-from robotrials.formats.clip import encode_frames
 from robotrials.formats.imported import ImportOptions
 from robotrials.formats.intake import import_into
+from robotrials.formats.video import encode_frames
 from robotrials.record import EventKind, Outcome, read_store
-from robotrials.record.film import film_times
+from robotrials.record.media import film_times
 from robotrials.record.trajectory import frame_times
 from robotrials.service.explorer.detail import episode_data
 

@@ -11,9 +11,9 @@ from tests.formats.build import make_rlds, picture, rlds_example, rlds_features,
 from robotrials.errors import InputError, UnknownName
 from robotrials.formats.dataset import open_dataset
 from robotrials.formats.feature import Feature, features_json, parse_features
-from robotrials.formats.image import EncodedImage, decode_many, encode_image, jpeg_header
 from robotrials.formats.rlds import RldsDataset, write_rlds
 from robotrials.formats.space import DimensionKind
+from robotrials.formats.video import EncodedImage, decode_many, encode_image, jpeg_header
 
 
 def test_episodes_are_read_as_written(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ import pytest
 from tests.conftest import REPOSITORY
 from tests.formats.build import make_rlds
 
-from robotrials.formats.image import EncodedImage
 from robotrials.formats.rlds import RldsDataset
+from robotrials.formats.video import EncodedImage
 
 PYTHON = Path(os.environ.get('ROBOTRIALS_TFDS_PYTHON', REPOSITORY / 'bench' / 'peers' / 'tfds' / 'bin' / 'python'))
 PEER = Path(__file__).with_name('tfds_peer.py')

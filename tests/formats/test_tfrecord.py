@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robotrials.errors import InputError
-from robotrials.formats.checksum import crc32c, extend_crc32c, masked_crc32c
-from robotrials.formats.tfrecord import read_records, write_records
+from robotrials.formats.rlds import crc32c, extend_crc32c, masked_crc32c, read_records, write_records
 
 
 def bitwise(data: bytes) -> int:

@@ -100,7 +100,7 @@ def test_a_server_that_does_not_read_does_not_hang_the_client(wire: str) -> None
     import socket
     import threading
 
-    from robotrials.testing.faulty_server import FaultyServer
+    from robotrials.testing.server import FaultyServer
 
     is_over = threading.Event()
 
@@ -149,7 +149,7 @@ def test_the_written_rule_decides_what_counts(
     from robotrials.declaration import read_table
     from robotrials.record import Store
     from robotrials.run import TrialPlan, run_trial
-    from robotrials.testing.faulty_server import FaultyWebSocket
+    from robotrials.testing.server import FaultyWebSocket
     from robotrials.wire import pack
 
     sent = actions if isinstance(actions, str) else pack({'actions': np.asarray(actions)[:, :3]})

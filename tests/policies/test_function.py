@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from robotrials.errors import AnswerError, InputError
-from robotrials.policies.function import FunctionPolicy
+from robotrials.policies.plain import FunctionPolicy
 from robotrials.run import Setup, check_policy
-from robotrials.testing.point_mass import PointMassHost
+from robotrials.testing.policy import PointMassHost
 
 MODULE = """
 import numpy as np

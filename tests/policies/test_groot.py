@@ -11,10 +11,10 @@ from tests.patience import PATIENCE_S
 from tests.policies.wires import GOOD, JOINTS, ask, groot_answer, groot_server, observation, policy_of
 
 from robotrials.errors import InputError, RemoteError, SetupError
-from robotrials.policies.batch import Batcher
+from robotrials.policies.shared import Batcher
 from robotrials.run import Setup
-from robotrials.testing.faulty_server import FaultyZmq
-from robotrials.wire.groot_array import pack_groot, read_npy, unpack_groot
+from robotrials.testing.server import FaultyZmq
+from robotrials.wire.array import pack_groot, read_npy, unpack_groot
 
 FLAT = {
     'images': {'video.exterior': 'exterior', 'video.wrist': 'wrist'},

@@ -14,9 +14,9 @@ from tests.policies.wires import GOOD, HOST, WIRES, ask, groot_answer, policy_of
 from robotrials.errors import InputError
 from robotrials.record import Outcome
 from robotrials.run import Action, Host, HostSpec, Observation, Order, Setup, run_episode
-from robotrials.service.platform.message import policy_spec_from_map, spec_to_map
-from robotrials.testing.faulty_server import FaultyZmq
-from robotrials.wire.groot_array import unpack_groot
+from robotrials.service.platform.link import policy_spec_from_map, spec_to_map
+from robotrials.testing.server import FaultyZmq
+from robotrials.wire.array import unpack_groot
 
 DROID = (-3, 0)  # DROID's configuration has -15 and 0
 

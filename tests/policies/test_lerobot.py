@@ -22,8 +22,8 @@ from robotrials.record import read_store
 from robotrials.run import Observation, Setup, check_policy
 from robotrials.run.environment import read_recipe
 from robotrials.run.environment.create import check_environment, create_environment
-from robotrials.run.environment.place import link_robotrials
-from robotrials.testing.point_mass import PointMassHost
+from robotrials.run.environment.recipe import link_robotrials
+from robotrials.testing.policy import PointMassHost
 
 LOADING_S = 5 * PATIENCE_S  # torch, transformers and a checkpoint, from a cold disk
 ENVIRONMENTS = {'lerobot': '0.4.4', 'lerobot-0.6': '0.6.1'}

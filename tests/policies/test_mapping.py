@@ -15,13 +15,18 @@ from scipy.spatial.transform import Rotation as Oracle
 from tests.patience import PATIENCE_S
 
 from robotrials.errors import AnswerError, InputError
-from robotrials.policies.convert import Converter
-from robotrials.policies.ensemble import Ensemble
-from robotrials.policies.mapping import read_mapping
-from robotrials.policies.observe import Observer
-from robotrials.policies.picture import Fit, ImageEntry, Layout, Pixels, prepare_image, resize
-from robotrials.policies.preset import preset_names
-from robotrials.policies.rotation import convert_rotation, from_matrix, to_matrix
+from robotrials.policies.mapping import (
+    Fit,
+    ImageEntry,
+    Layout,
+    Pixels,
+    prepare_image,
+    preset_names,
+    read_mapping,
+    resize,
+)
+from robotrials.policies.observe import Converter, Observer, convert_rotation, from_matrix, to_matrix
+from robotrials.policies.served import Ensemble
 from robotrials.run import ActionConvention, HostSpec, Observation, Rotation
 
 LAYOUT = ('x_m', 'y_m', 'z_m', 'qw', 'qx', 'qy', 'qz', 'grip')

@@ -15,13 +15,12 @@ from robotrials.formats.dataset import RecordedEpisode, open_dataset
 from robotrials.formats.dataset import RecordedObservation as Recorded
 from robotrials.measure.actions.evaluate import prepare, read_runs, run_actions
 from robotrials.measure.actions.prediction import Invalid
-from robotrials.measure.actions.split import make_split
-from robotrials.measure.actions.statistic import action_statistics
+from robotrials.measure.actions.split import action_statistics, make_split
 from robotrials.policies.offline import OfflinePolicy, open_offline
 from robotrials.run import ActionConvention, Chunk, Gripper, HostSpec, Observation, PolicySpec, Setup
-from robotrials.run.convention import ControlMode, Frame, Target
 from robotrials.run.plan import PolicyEntry
-from robotrials.testing.openpi_server import OpenPiServer
+from robotrials.run.seam import ControlMode, Frame, Target
+from robotrials.testing.server import OpenPiServer
 
 CONVENTION = ActionConvention(
     control_mode=ControlMode.SE3, target=Target.DELTA, frame=Frame.BASE, gripper=Gripper.OPEN_IS_ONE

@@ -21,11 +21,10 @@ from robotrials.errors import AnswerError, InputError, NoAnswer, RigError, Setup
 from robotrials.policies.openpi import OpenPiPolicy
 from robotrials.record import Outcome, Store, trajectories_equal
 from robotrials.run import Observation, Setup, TrialPlan, check_policy, run_trial
-from robotrials.run.progress import TrialProgress
-from robotrials.testing.openpi_server import OpenPiServer
-from robotrials.testing.point_mass import PointMassHost
-from robotrials.testing.policy import SeekPolicy
-from robotrials.testing.port import free_port
+from robotrials.run.schedule import TrialProgress
+from robotrials.testing.policy import PointMassHost, SeekPolicy
+from robotrials.testing.postgres import free_port
+from robotrials.testing.server import OpenPiServer
 from robotrials.wire import pack
 
 CONVENTION = {'control_mode': 'se3', 'target': 'delta', 'frame': 'world'}

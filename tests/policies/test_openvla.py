@@ -13,9 +13,9 @@ from tests.policies.wires import GOOD, ask, policy_of
 from robotrials.errors import AnswerError, InputError, RemoteError, RigError
 from robotrials.policies.openvla import OpenVlaPolicy
 from robotrials.run import ActionConvention, HostSpec, Observation, Setup
-from robotrials.testing.faulty_server import FaultyHttp
+from robotrials.testing.server import FaultyHttp
+from robotrials.wire.array import pack_json, unpack_json
 from robotrials.wire.http import HttpLink
-from robotrials.wire.json_array import pack_json, unpack_json
 from robotrials.wire.limit import WireLimits
 
 LIBERO = HostSpec(

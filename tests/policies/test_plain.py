@@ -11,7 +11,7 @@ from robotrials.errors import InputError
 from robotrials.policies.plain import DemonstrationPolicy, NoOpPolicy, RandomPolicy, rest_action
 from robotrials.run import ActionConvention, Host, HostSpec, Order, Setup, check_conventions, run_episode
 from robotrials.run.plan import PolicyEntry
-from robotrials.testing.point_mass import PointMassHost
+from robotrials.testing.policy import PointMassHost
 from robotrials.worlds.cell import TabletopHost
 
 HOSTS = {

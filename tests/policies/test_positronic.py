@@ -20,7 +20,7 @@ from robotrials.record import Outcome
 from robotrials.run import ActionConvention, HostSpec, Setup
 from robotrials.run.fault import FaultKind, policy_fault
 from robotrials.run.plan import FaultOptions
-from robotrials.testing.faulty_server import FaultyWebSocket
+from robotrials.testing.server import FaultyWebSocket
 from robotrials.wire import pack, unpack
 
 READY = pack({'status': 'ready', 'meta': {'action_fps': 15.0, 'positronic_version': '0.4.1'}})

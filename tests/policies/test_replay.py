@@ -10,10 +10,10 @@ import pytest
 from tests.run.plans import FAST, SLOW, make_plan
 
 from robotrials.errors import InputError
-from robotrials.policies.replay import ReplayPolicy
+from robotrials.policies.plain import ReplayPolicy
 from robotrials.record import Store
 from robotrials.run import Observation, Setup, check_policy, close_trial, run_trial
-from robotrials.testing.point_mass import PointMassHost
+from robotrials.testing.policy import PointMassHost
 
 CONVENTION = {'control_mode': 'se3', 'target': 'delta', 'frame': 'world'}
 

@@ -12,7 +12,7 @@ from tests.patience import PATIENCE_S
 from tests.policies.wires import ask, policy_of, roboarena_server
 
 from robotrials.errors import InputError, RemoteError
-from robotrials.testing.faulty_server import FaultyWebSocket
+from robotrials.testing.server import FaultyWebSocket
 from robotrials.wire import pack
 
 # The framing of RoboArena's server: openpi's codec, a configuration first, `endpoint` in every question.

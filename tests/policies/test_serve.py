@@ -18,16 +18,15 @@ from tests.patience import PATIENCE_S
 from tests.policies.wires import GOOD, groot_answer
 
 from robotrials.errors import InputError, RemoteError
-from robotrials.policies.offered import OfferedPolicy, openpi_names, vla_eval_names
 from robotrials.policies.openpi import OpenPiPolicy
 from robotrials.policies.server import PolicyServer
+from robotrials.policies.shared import OfferedPolicy, openpi_names, vla_eval_names
 from robotrials.policies.vla_eval import VlaEvalPolicy
 from robotrials.run import check_policy, run_trial
-from robotrials.testing.faulty_server import FaultyZmq
-from robotrials.testing.point_mass import PointMassHost
-from robotrials.testing.policy import FaultyPolicy, SeekPolicy
+from robotrials.testing.policy import FaultyPolicy, PointMassHost, SeekPolicy
+from robotrials.testing.server import FaultyZmq
 from robotrials.wire import WireLimits
-from robotrials.wire.groot_array import pack_groot, unpack_groot
+from robotrials.wire.array import pack_groot, unpack_groot
 from robotrials.wire.http import HttpLink
 
 HOST = PointMassHost(camera_px=6)

@@ -16,12 +16,11 @@ from tests.patience import PATIENCE_S
 from tests.policies.wires import GOOD, ask, observation, policy_of, vla_eval_server
 
 from robotrials.errors import AnswerError, InputError, RemoteError, SetupError
-from robotrials.policies.offered import OfferedPolicy, vla_eval_names
 from robotrials.policies.server import PolicyServer
+from robotrials.policies.shared import OfferedPolicy, vla_eval_names
 from robotrials.policies.vla_eval import VlaEvalPolicy
 from robotrials.run import Observation, Setup, check_policy, run_trial
-from robotrials.testing.point_mass import PointMassHost
-from robotrials.testing.policy import SeekPolicy
+from robotrials.testing.policy import PointMassHost, SeekPolicy
 
 REAL_SERVER = """
 import logging, sys
@@ -151,8 +150,8 @@ def test_its_own_client_is_served(vla_eval_python: Path) -> None:
 
 
 def test_a_failed_episode_start_is_its_fault_whenever_it_shows() -> None:
-    from robotrials.testing.faulty_server import FaultyWebSocket
-    from robotrials.wire.vla_eval_array import pack_vla_eval, unpack_vla_eval
+    from robotrials.testing.server import FaultyWebSocket
+    from robotrials.wire.array import pack_vla_eval, unpack_vla_eval
 
     def answer(question: bytes) -> bytes | None:
         message = unpack_vla_eval(question)
@@ -209,7 +208,7 @@ def test_what_the_server_says_of_itself_is_held_against_the_mapping(hello: dict[
 
 @pytest.mark.parametrize('form', ['png', 'raw', 'jpeg'])
 def test_pictures_travel_in_every_form(form: str) -> None:
-    from robotrials.wire.vla_eval_array import pack_vla_eval, unpack_vla_eval
+    from robotrials.wire.array import pack_vla_eval, unpack_vla_eval
 
     picture = np.random.default_rng(0).integers(0, 256, (9, 7, 3), dtype=np.uint8)
     found = unpack_vla_eval(pack_vla_eval({'a': picture}, images=form))['a']
@@ -227,7 +226,7 @@ def test_a_picture_that_lies_about_its_size_is_refused_before_it_is_decompressed
     import msgpack
     from PIL import Image
 
-    from robotrials.wire.vla_eval_array import unpack_vla_eval
+    from robotrials.wire.array import unpack_vla_eval
 
     stream = io.BytesIO()
     Image.new('RGB', (9000, 9000)).save(stream, format='PNG')
@@ -246,7 +245,7 @@ def test_a_picture_that_lies_about_its_size_is_refused_before_it_is_decompressed
 
 def test_a_message_out_of_turn_is_refused() -> None:
     from robotrials.policies.vla_eval import read_message
-    from robotrials.wire.vla_eval_array import pack_vla_eval
+    from robotrials.wire.array import pack_vla_eval
 
     for message in ({'type': 'action'}, {'type': 1, 'payload': {}, 'seq': 0, 'timestamp': 0.0}, [1]):
         with pytest.raises(AnswerError):

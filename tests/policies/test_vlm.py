@@ -15,8 +15,8 @@ from PIL import Image
 from robotrials.errors import AnswerError, InputError, RigError
 from robotrials.policies.vlm import VlmPolicy
 from robotrials.run import Setup, check_policy
-from robotrials.testing.faulty_server import FaultyHttp
-from robotrials.testing.point_mass import PointMassHost
+from robotrials.testing.policy import PointMassHost
+from robotrials.testing.server import FaultyHttp
 
 OPTIONS: dict[str, Any] = {
     'model': 'a-model',

@@ -11,18 +11,15 @@ import msgpack
 import numpy as np
 
 from robotrials.policies.groot import GrootPolicy
-from robotrials.policies.openpi import OpenPiPolicy
+from robotrials.policies.openpi import OpenPiPolicy, RoboArenaPolicy
 from robotrials.policies.openvla import OpenVlaPolicy
 from robotrials.policies.positronic import PositronicPolicy
-from robotrials.policies.roboarena import RoboArenaPolicy
 from robotrials.policies.served import ServedPolicy
 from robotrials.policies.vla_eval import VlaEvalPolicy
 from robotrials.run import ActionConvention, Chunk, HostSpec, Observation, Setup
-from robotrials.testing.faulty_server import FaultyHttp, FaultyWebSocket, FaultyZmq
+from robotrials.testing.server import FaultyHttp, FaultyWebSocket, FaultyZmq
 from robotrials.wire import pack
-from robotrials.wire.groot_array import pack_groot, unpack_groot
-from robotrials.wire.json_array import pack_json
-from robotrials.wire.vla_eval_array import pack_vla_eval, unpack_vla_eval
+from robotrials.wire.array import pack_groot, pack_json, pack_vla_eval, unpack_groot, unpack_vla_eval
 
 JOINTS: dict[str, Any] = {
     'control_mode': 'joint_position',

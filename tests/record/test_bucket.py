@@ -15,8 +15,7 @@ from tests.s3_server import BUCKET, S3Server, s3_server
 from robotrials.errors import StoreError, WriteError
 from robotrials.record import Episode, Event, Outcome, Store, Trajectory, read_store, trajectories_equal
 from robotrials.record.bucket import Bucket, CachedPath, forget_copies, open_bucket, store_root
-from robotrials.record.folder import Folder, held_lock
-from robotrials.record.lease import held_lease
+from robotrials.record.folder import Folder, held_lease, held_lock
 from robotrials.record.maintain import compact_store, merge_stores
 from robotrials.record.repair import repair_store
 from robotrials.record.verify import verify_store

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from robotrials.errors import InputError, StoreError
 from robotrials.record import Episode, Outcome, Store
-from robotrials.record.cell_summary import merge_summaries, summarize_episodes, summarize_stores
+from robotrials.record.counted import merge_summaries, summarize_episodes, summarize_stores
 from robotrials.testing import strategies
 
 

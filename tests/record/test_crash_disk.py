@@ -19,10 +19,9 @@ from tests.run.plans import make_plan
 
 from robotrials.errors import RobotrialsError, StoreError
 from robotrials.record import Outcome, Provenance, Store, Trajectory
-from robotrials.record.adoption import adopt_store
 from robotrials.record.folder import Disk, replaced_disk
 from robotrials.record.log import is_logged
-from robotrials.record.maintain import add_episodes, compact_store, merge_stores
+from robotrials.record.maintain import add_episodes, adopt_store, compact_store, merge_stores
 from robotrials.record.repair import repair_store
 from robotrials.record.verify import verify_store
 from robotrials.run import close_trial, run_trial

@@ -16,10 +16,10 @@ from tests.record.test_log import episode
 
 from robotrials.errors import InputError, StoreError
 from robotrials.record import Episode, Outcome, Store, Unblinding
+from robotrials.record.blinding import write_unblinding
 from robotrials.record.folder import replaced_disk
 from robotrials.record.maintain import compact_store, merge_stores
 from robotrials.record.repair import repair_store
-from robotrials.record.unblinding import write_unblinding
 from robotrials.record.verify import verify_store
 from robotrials.testing.crash_disk import Crash, CrashDisk
 

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from tests.record.test_crash_disk import QuickDisk
 from tests.record.test_log import episode
 
-from robotrials.record import Episode, Outcome, Store, Trajectory, id_hash, part
+from robotrials.record import Episode, Outcome, Store, Trajectory, part
+from robotrials.record import part as id_hash
 from robotrials.record import store as store_module
-from robotrials.record.adoption import adopt_store
-from robotrials.record.annotation import Annotation
 from robotrials.record.counted import counted_columns
+from robotrials.record.edit import Annotation
 from robotrials.record.folder import replaced_disk
-from robotrials.record.id_hash import candidate_rows, encode_hashes, id_codes, id_hashes
-from robotrials.record.maintain import compact_store, merge_stores
+from robotrials.record.maintain import adopt_store, compact_store, merge_stores
+from robotrials.record.part import candidate_rows, encode_hashes, id_codes, id_hashes
 
 IDS = st.lists(st.text(st.characters(codec='utf-8'), min_size=1, max_size=40), max_size=50)
 

@@ -14,10 +14,9 @@ from tests.patience import PATIENCE_S
 from robotrials.errors import InputError, StoreError
 from robotrials.record import Episode, Event, Outcome, Provenance, Store, Trajectory, Unblinding, read_store
 from robotrials.record import log as log_module
-from robotrials.record.adoption import adopt_store
-from robotrials.record.maintain import compact_store, merge_stores
+from robotrials.record.blinding import write_unblinding
+from robotrials.record.maintain import adopt_store, compact_store, merge_stores
 from robotrials.record.repair import repair_store
-from robotrials.record.unblinding import write_unblinding
 from robotrials.record.verify import FindingKind, verify_store
 
 

@@ -6,8 +6,8 @@ import tracemalloc
 
 import pytest
 
-from robotrials.record import packed
-from robotrials.record.packed import Packed
+from robotrials.record import rows as packed
+from robotrials.record.rows import Packed
 from robotrials.verdict.robustness import StartTrial
 
 

@@ -12,11 +12,9 @@ from tests.cli.command import robotrials
 
 from robotrials.errors import InputError
 from robotrials.record import Episode, Outcome, Store
+from robotrials.record.blinding import Unblinding, write_unblinding
 from robotrials.record.entry import Entry, EntryKind, entry_id, new_entry
-from robotrials.record.finding import FindingKind
-from robotrials.record.log import add_pack, read_log
-from robotrials.record.signature import key_path, own_public, signed
-from robotrials.record.unblinding import Unblinding, write_unblinding
+from robotrials.record.log import FindingKind, add_pack, key_path, own_public, read_log, signed
 from robotrials.record.verify import Verification, verify_store
 
 
@@ -119,6 +117,6 @@ def test_a_key_that_others_can_read_is_refused(store: Store) -> None:
         store.append([episode(3)])
     key_path().chmod(0o600)
     with pytest.raises(FileExistsError):
-        from robotrials.record.signature import make_key
+        from robotrials.record.log import make_key
 
         make_key(key_path())

@@ -26,8 +26,8 @@ from robotrials.record import (
     trajectories_equal,
 )
 from robotrials.record import store as store_module
+from robotrials.record.blinding import write_unblinding
 from robotrials.record.maintain import compact_store, merge_stores
-from robotrials.record.unblinding import write_unblinding
 from robotrials.record.verify import FindingKind, verify_store
 from robotrials.testing import strategies
 

@@ -8,13 +8,12 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.record.film import FilmStates
+from robotrials.record.media import FilmStates
 from robotrials.record.trajectory import Camera
-from robotrials.run.convention import HostSpec
-from robotrials.run.film import film_steps
 from robotrials.run.plan import FilmOptions
-from robotrials.run.seam import Action, Footage, Observation, Shot
-from robotrials.testing.point_mass import PointMassHost
+from robotrials.run.recording import film_steps
+from robotrials.run.seam import Action, Footage, HostSpec, Observation, Shot
+from robotrials.testing.policy import PointMassHost
 
 
 class DrawnHost(PointMassHost):

@@ -16,8 +16,7 @@ from robotrials.record import Episode, Store
 from robotrials.run import Chunk, Observation, Order, Rollout, Setup, run_episode, run_trial
 from robotrials.run.conditions import Instruction, Latency, condition_parameters, draw_condition, read_condition
 from robotrials.run.plan import ConditionEntry, LoopOptions, plan_from_json
-from robotrials.testing.point_mass import PointMassHost
-from robotrials.testing.policy import SeekPolicy
+from robotrials.testing.policy import PointMassHost, SeekPolicy
 
 WORDS = 'put the red block on the plate'
 

@@ -7,8 +7,7 @@ import pytest
 
 from robotrials.errors import InputError
 from robotrials.run import Observation, check_policy
-from robotrials.testing.point_mass import PointMassHost
-from robotrials.testing.policy import FaultyHost, FaultyPolicy, SeekPolicy
+from robotrials.testing.policy import FaultyHost, FaultyPolicy, PointMassHost, SeekPolicy
 from robotrials.worlds import check_host
 
 

@@ -20,7 +20,7 @@ from robotrials.errors import InputError, StoreError
 from robotrials.record import Outcome, Store, trajectories_equal
 from robotrials.record.verify import verify_store
 from robotrials.run import TrialPlan, read_fault, run_trial, trial_slots
-from robotrials.run.progress import TrialProgress
+from robotrials.run.schedule import TrialProgress
 
 KILLS = 50
 

@@ -16,15 +16,15 @@ from tests.run.plans import FAST, make_plan
 
 from robotrials.errors import InputError, UnknownName
 from robotrials.record import Episode, Outcome, Store, Trajectory, trajectories_equal
-from robotrials.record.film import STATES_FILE, FilmStates, film_times, read_states
+from robotrials.record.media import STATES_FILE, FilmStates, film_times, read_states
 from robotrials.run import Order, TrialPlan, run_episode, run_trial
 from robotrials.run.component import open_policy
-from robotrials.run.film import SeenFrames, film_obstacle, film_steps, thinned
 from robotrials.run.plan import FilmOptions, RecordingOptions, plan_from_json
+from robotrials.run.recording import SeenFrames, film_obstacle, film_steps, thinned
 from robotrials.run.seam import Footage, Setup
 from robotrials.testing.policy import SeekPolicy
 from robotrials.verdict.analysis import select_store
-from robotrials.verdict.analysis.media import find_films, leading_films
+from robotrials.verdict.analysis.behind import find_films, leading_films
 from robotrials.worlds import check_host
 
 BEFORE_FILMS = '1e1d34029861241e3ba2ece026417702'  # of make_plan() before plans knew of films
@@ -280,7 +280,7 @@ def test_pictures_of_another_kind_than_declared_are_the_hosts_fault(tmp_path: Pa
 
 
 def test_a_long_episode_of_large_pictures_is_filmed_more_rarely_and_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('robotrials.run.film.MOST_SEEN_BYTES', 40 * 3 * (33 * 47 + 16 * 16))
+    monkeypatch.setattr('robotrials.run.recording.MOST_SEEN_BYTES', 40 * 3 * (33 * 47 + 16 * 16))
     host = ShownHost()
     frames = SeenFrames(host.spec, FilmOptions(rate_hz=5.0))
     images = {name: np.zeros((*size, 3), np.uint8) for name, size in host.spec.images.items()}

@@ -17,16 +17,15 @@ from robotrials.record import Event, EventKind, Outcome, Store
 from robotrials.record.folder import replaced_disk
 from robotrials.record.verify import verify_store
 from robotrials.run import close_trial, run_trial
-from robotrials.run.begun import mark_begun
-from robotrials.run.checkpoint import checkpoint_digest
 from robotrials.run.closing import arm_counts
+from robotrials.run.component import checkpoint_digest
 from robotrials.run.fault import FaultKind
 from robotrials.run.loop import Order, on_one_clock, run_episode
+from robotrials.run.mark import mark_begun
 from robotrials.run.plan import Clock, LatencyMode, LatencyOptions, LoopOptions, read_plan
 from robotrials.run.seam import Chunk, Observation, Setup
 from robotrials.testing.crash_disk import CrashDisk
-from robotrials.testing.point_mass import PointMassHost
-from robotrials.testing.policy import SeekPolicy
+from robotrials.testing.policy import PointMassHost, SeekPolicy
 
 
 class OddPolicy(SeekPolicy):
@@ -280,7 +279,7 @@ def test_an_attempt_that_was_begun_and_never_finished_is_on_record_by_arm(tmp_pa
     heads: list[str] = []
     again = run_trial(plan, store.path, workers=0, stop_after=0, told=heads.append)
     assert heads == [again.head_before] != ['']
-    from robotrials.run.rotation import trial_slots
+    from robotrials.run.schedule import trial_slots
     from robotrials.run.station import Context
 
     context = Context.of(plan)

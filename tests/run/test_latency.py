@@ -19,7 +19,7 @@ from robotrials.record import trajectories_equal
 from robotrials.run import Order, Rollout, Setup, run_episode, run_trial
 from robotrials.run.component import check_host_fits
 from robotrials.run.conditions import Delay
-from robotrials.run.latency import Fate
+from robotrials.run.link_model import Fate
 from robotrials.run.plan import LoopOptions, plan_from_json
 
 

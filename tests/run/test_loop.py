@@ -29,11 +29,10 @@ from robotrials.run import (
     check_conventions,
     run_episode,
 )
+from robotrials.run.arm_limit import Limiter
 from robotrials.run.fault import FaultKind
-from robotrials.run.limit import Limiter
 from robotrials.run.plan import FaultOptions, LimitOptions, LoopOptions, RecordingOptions
-from robotrials.testing.point_mass import TRANSLATION, PointMassHost
-from robotrials.testing.policy import FaultyHost, FaultyPolicy, SeekPolicy
+from robotrials.testing.policy import TRANSLATION, FaultyHost, FaultyPolicy, PointMassHost, SeekPolicy
 
 SETUP = Setup(task='reach', seed=5, items=2)
 

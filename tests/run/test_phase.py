@@ -9,11 +9,11 @@ import time
 
 from tests.patience import PATIENCE_S
 
-from robotrials.run.phase import Phase, PhaseBoard
+from robotrials.run.mark import Phase, PhaseBoard
 
 WRITER = """
 import os, sys
-from robotrials.run.phase import Phase, PhaseBoard
+from robotrials.run.mark import Phase, PhaseBoard
 board = PhaseBoard(os.fdopen(int(sys.argv[1]), 'r+b'))
 while True:
     board.enter(Phase.HOST, 1.0)

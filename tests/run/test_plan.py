@@ -13,8 +13,8 @@ from robotrials.run import read_plan, run_trial, summarize_plan
 from robotrials.run.component import check_host_fits, open_policy
 from robotrials.run.host import Host
 from robotrials.run.plan import PolicyEntry, plan_from_json
-from robotrials.run.views import check_viewing
-from robotrials.testing.point_mass import PointMassHost
+from robotrials.run.recording import check_viewing
+from robotrials.testing.policy import PointMassHost
 from robotrials.worlds.cell import TabletopHost
 
 MINIMAL = """

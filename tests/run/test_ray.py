@@ -20,8 +20,8 @@ from robotrials.record import Outcome, Store, trajectories_equal
 from robotrials.record.bucket import open_bucket
 from robotrials.record.verify import verify_store
 from robotrials.run import run_trial
-from robotrials.run.progress import TrialProgress
-from robotrials.run.ray_cluster import RayOptions
+from robotrials.run.ray_crew import RayOptions
+from robotrials.run.schedule import TrialProgress
 
 pytestmark = [pytest.mark.scale, pytest.mark.filterwarnings('ignore')]  # Ray's own
 SMALL = {'object_store_memory': 80 << 20, 'include_dashboard': False}
@@ -187,9 +187,8 @@ def test_studies_give_the_numbers_of_one_machine(lab: Lab, monkeypatch: pytest.M
     import numpy as np
     import ray
 
-    from robotrials.measure.timing.farm import Farm, farmed
     from robotrials.measure.timing.operation import Operations
-    from robotrials.measure.timing.resample import curve_draws, macro_curve_draws, scalar_draws, sort_cell
+    from robotrials.measure.timing.resample import Farm, curve_draws, farmed, macro_curve_draws, scalar_draws, sort_cell
     from robotrials.verdict.planning.detection import detection_rate
 
     rng = np.random.default_rng(0)

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from robotrials.errors import SetupError
-from robotrials.run.ray_cluster import check_reached
+from robotrials.run.ray_crew import check_reached
 
 
 def test_an_address_at_which_nothing_listens_is_told_at_once() -> None:

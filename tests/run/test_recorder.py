@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from robotrials.record import Trajectory
-from robotrials.run.convention import ActionConvention, ControlMode, Frame, Gripper, HostSpec, Rotation, Target
 from robotrials.run.plan import RecordingOptions
-from robotrials.run.recorder import Recorder
-from robotrials.run.seam import Observation
+from robotrials.run.recording import Recorder
+from robotrials.run.seam import ActionConvention, ControlMode, Frame, Gripper, HostSpec, Observation, Rotation, Target
 
 SPEC = HostSpec(
     name='h', control_rate_hz=20.0, state_width=1,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.run.plans import make_plan
 
 from robotrials.run import Slot, trial_slots
-from robotrials.run.rotation import rotate
+from robotrials.run.schedule import rotate
 
 PLANS = st.fixed_dictionaries(
     {

@@ -21,17 +21,14 @@ from tests.run.test_blinding import leaks
 
 from robotrials.errors import InputError
 from robotrials.record import Outcome, Store, read_store
-from robotrials.record.blinded import ALL_ARMS, WITHHELD_COLUMNS
-from robotrials.record.envelope import close_envelope, open_envelope, public_key
-from robotrials.record.unblinding import arm_codes
+from robotrials.record.blinding import ALL_ARMS, WITHHELD_COLUMNS, arm_codes, close_envelope, open_envelope, public_key
 from robotrials.record.verify import verify_store
 from robotrials.run import TrialPlan, close_trial, read_fault, run_trial
-from robotrials.run.blinding import blinding_of, derived_seed
+from robotrials.run.blinding import Allocation, Arms, blinding_of, derived_seed, read_allocation, read_arms, seal_trial
 from robotrials.run.closing import measured_leakage
 from robotrials.run.engine import trial_state
 from robotrials.run.plan import read_plan
-from robotrials.run.rotation import Slot, rotate, trial_slots
-from robotrials.run.sealing import Allocation, Arms, read_allocation, read_arms, seal_trial
+from robotrials.run.schedule import Slot, rotate, trial_slots
 from robotrials.run.seam import Chunk, Observation, Setup
 from robotrials.run.spool import private_folder
 from robotrials.run.station import Context

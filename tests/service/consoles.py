@@ -8,12 +8,12 @@ from typing import Any
 
 from robotrials.declaration import read_table
 from robotrials.run import TrialPlan
-from robotrials.run.arm_stop import StopHook
-from robotrials.run.sealing import Allocation, Arms, seal_trial
+from robotrials.run.arm_limit import StopHook
+from robotrials.run.blinding import Allocation, Arms, seal_trial
 from robotrials.run.station import Context
 from robotrials.run.trial_store import chosen_slots, open_trial_store, with_provenance
 from robotrials.service.console import Desk
-from robotrials.service.console.journal import Journal, console_folder
+from robotrials.service.console.account import Journal, console_folder
 
 NAMES = ('zebrafinch-large', 'quokka-mini', 'wombat-teleop')
 ITEMS, CAP_S = 3, 30.0

@@ -27,17 +27,17 @@ from robotrials.cli.app import full_app
 from robotrials.errors import InputError, RigError, StoreError
 from robotrials.record import Episode, EventKind, EventSource, Outcome, Store, read_store
 from robotrials.record.verify import verify_store
-from robotrials.run.arm_stop import ArmStop, stop_by_command, stop_by_url
-from robotrials.run.begun import interrupted_counts
+from robotrials.run.arm_limit import ArmStop, stop_by_command, stop_by_url
+from robotrials.run.blinding import Allocation, Arms
 from robotrials.run.closing import close_trial
 from robotrials.run.engine import open_tasks
-from robotrials.run.sealing import Allocation, Arms
+from robotrials.run.mark import interrupted_counts
 from robotrials.service.console import access_key, create_console
-from robotrials.service.console.action import Action
+from robotrials.service.console.account import Action
 from robotrials.service.console.desk import Desk
 from robotrials.service.explorer import create_explorer
 from robotrials.service.review import create_review
-from robotrials.testing.port import free_port
+from robotrials.testing.postgres import free_port
 
 
 @pytest.fixture

@@ -18,12 +18,12 @@ from tests.service.test_console import ALLOWED, REFUSED
 
 from robotrials.record import Episode, EventKind, EventSource, Outcome, Store
 from robotrials.record.verify import verify_store
-from robotrials.run.arm_stop import ArmStop
-from robotrials.run.sealing import Allocation
+from robotrials.run.arm_limit import ArmStop
+from robotrials.run.blinding import Allocation
 from robotrials.service.console import create_console
 from robotrials.service.console.account import Account, find_trouble
 from robotrials.service.console.desk import Desk
-from robotrials.testing.port import free_port
+from robotrials.testing.postgres import free_port
 
 PANELS = '[data-panel]:not([hidden])'
 PAGE_CAP_S = 600.0  # no clock ends by itself in a test that does not wait for it

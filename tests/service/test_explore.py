@@ -29,12 +29,12 @@ from robotrials.record import (
     Trajectory,
     read_store,
 )
-from robotrials.record.identity import episode_id_of
+from robotrials.record.episode import episode_id_of
 from robotrials.run import close_trial, run_trial
-from robotrials.run.sealing import seal_trial
+from robotrials.run.blinding import seal_trial
 from robotrials.service.explorer import create_explorer
-from robotrials.service.explorer.figures import store_figures
 from robotrials.service.explorer.index import build_index
+from robotrials.service.explorer.pages import store_figures
 from robotrials.service.review import create_review
 from robotrials.verdict.analysis import analyse, present
 from robotrials.verdict.analysis.curve_point import curve_points

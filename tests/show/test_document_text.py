@@ -8,10 +8,8 @@ import re
 
 from tests.show.gallery import STRATA, gallery
 
-from robotrials.show.document import Document, Passage, TableBlock, Words, paragraph, section
-from robotrials.show.document_json import render_json
-from robotrials.show.latex import latex_text, render_latex
-from robotrials.show.markdown import escape_markdown, render_markdown
+from robotrials.show.document import Document, Passage, TableBlock, Words, paragraph, render_json, section
+from robotrials.show.markup import escape_markdown, latex_text, render_latex, render_markdown
 from robotrials.show.table import render, table
 
 HOSTILE = (

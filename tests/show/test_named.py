@@ -15,14 +15,20 @@ from tests.show.layout import covered, cut_off
 from tests.test_documents import tool
 
 from robotrials.errors import InputError, NotEstimable, UnknownName
-from robotrials.show.figure import new_figure, save_figure, styled
-from robotrials.show.figure_catalog import FIGURES, SIMULATED, find_figure
+from robotrials.show.catalog import (
+    FIGURES,
+    SIMULATED,
+    TABLES,
+    find_figure,
+    find_table,
+    listed_figures,
+    listed_tables,
+    papers,
+)
+from robotrials.show.figure import FigureStyle, figure_style, new_figure, parse_length_in, save_figure, styled
 from robotrials.show.figure_mark import FigureMark, figure_marks, leading
-from robotrials.show.paper import listed_figures, listed_tables, papers
-from robotrials.show.paper_style import FigureStyle, figure_style, parse_length_in
 from robotrials.show.request import COUNTS, Input, ShowRequest, check_sources, input_of
 from robotrials.show.table import LATEX_SPECIAL, LatexLayout, TableFormat, render_all, table
-from robotrials.show.table_catalog import TABLES, find_table
 from robotrials.testing.showcase import Showcase, make_showcase, showcase_request
 from robotrials.verdict.analysis import present
 from robotrials.verdict.analysis.curve_point import curve_points

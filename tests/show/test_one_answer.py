@@ -14,13 +14,13 @@ import pytest
 from tests.cli.command import robotrials, words
 
 from robotrials.record import Episode, Outcome, Store
-from robotrials.show.planning_figure import requested_powers, requested_study, watched_pairs
+from robotrials.show.catalog import find_table
+from robotrials.show.planning import requested_powers, requested_study, watched_pairs
 from robotrials.show.practice_figure import improvements, posteriors, profiles
 from robotrials.show.request import ShowRequest
 from robotrials.show.table import Table
-from robotrials.show.table_catalog import find_table
 from robotrials.show.verdict_text import pair_sentence, pair_words, short_verdict
-from robotrials.testing.cohort import PAPER_LIKE, paper_like_cohort
+from robotrials.testing.scene import PAPER_LIKE, paper_like_cohort
 from robotrials.verdict.analysis import Analysis, analyse, present
 from robotrials.verdict.analysis.verdict import Standing
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan, EndpointName

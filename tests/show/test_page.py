@@ -14,7 +14,7 @@ from tests.show.gallery import POLICIES, gallery
 from robotrials.errors import InputError
 from robotrials.show.document import Document, TableBlock, Words, paragraph, section
 from robotrials.show.page import contrast, css_string, render_html
-from robotrials.show.page_link import html_ids, list_command
+from robotrials.show.phrase import html_ids, list_command
 from robotrials.show.table import table
 
 VOID = {'meta', 'link', 'br', 'hr', 'img', 'input'}

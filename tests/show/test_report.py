@@ -12,10 +12,8 @@ from tests.verdict.analysis.stores import changed_store, item_store, rollout, sa
 
 from robotrials.measure.timing.incidence import CAUSES, Incidence
 from robotrials.record import Episode, Outcome, Store
-from robotrials.show.document import Missing
-from robotrials.show.document_json import render_json
-from robotrials.show.latex import render_latex
-from robotrials.show.markdown import render_markdown
+from robotrials.show.document import Missing, render_json
+from robotrials.show.markup import render_latex, render_markdown
 from robotrials.show.page import render_html
 from robotrials.show.report import table_blocks, trial_document
 from robotrials.verdict.analysis import Absent, Analysis, RobustnessPart, SafetyPart, analyse, present
@@ -324,7 +322,7 @@ def test_names_with_markup_stay_text(tmp_path: Path) -> None:
 
 
 def test_a_policy_keeps_its_colour_in_a_part_of_the_store_and_in_figures(tmp_path: Path) -> None:
-    from robotrials.show.policy_look import policy_colors
+    from robotrials.show.figure import policy_colors
 
     store = timed_store(tmp_path / 's', n=4)
     whole = trial_document(analyse(store, **FEW))

@@ -15,11 +15,11 @@ from robotrials.show.shortcut import (
     gap_table,
     input_table,
     paper_score_table,
+    shortcut_figure,
     shortcut_words,
     task_table,
 )
-from robotrials.show.shortcut_figure import shortcut_figure
-from robotrials.testing.diagnosis import write_shortcut
+from robotrials.testing.scene import write_shortcut
 from robotrials.verdict.audit import Shortcut, read_shortcut
 
 
@@ -46,7 +46,7 @@ def test_the_words_say_score_choice_gap_and_inputs(found: Shortcut) -> None:
 
 
 def test_an_unprovable_difference_is_said_in_those_words(found: Shortcut) -> None:
-    from robotrials.verdict.audit.reported_gap import ProbeStanding
+    from robotrials.verdict.audit.reported import ProbeStanding
 
     gaps = tuple(dataclasses.replace(g, standing=ProbeStanding.NOT_PROVABLE) for g in found.gaps)
     assert 'the difference is not provable' in shortcut_words(dataclasses.replace(found, gaps=gaps))

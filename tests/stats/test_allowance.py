@@ -12,7 +12,7 @@ from scipy import stats
 
 from robotrials.errors import InputError
 from robotrials.stats import MacroArm, Spread, allowance_factor, fewest_units, macro_difference, macro_interval, price
-from robotrials.stats.price import tau_warning
+from robotrials.stats.sample_size import tau_warning
 
 TAU = 120.0
 

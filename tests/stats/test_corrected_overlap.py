@@ -8,8 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robotrials.stats import Estimate
-from robotrials.stats.corrected_overlap import SplitOverlap, expected_overlap, mean_overlap
-from robotrials.stats.corrected_rate import ScorerErrors, StratumWord, stratified_rate
+from robotrials.stats.corrected_rate import (
+    ScorerErrors,
+    SplitOverlap,
+    StratumWord,
+    expected_overlap,
+    mean_overlap,
+    stratified_rate,
+)
 
 PERFECT = ScorerErrors(10**6, 10**6, 10**6, 10**6)
 

@@ -14,7 +14,7 @@ from statsmodels.stats.contingency_tables import mcnemar
 
 from robotrials.errors import InputError
 from robotrials.stats import barnard, barnard_p_values, exact_mcnemar
-from robotrials.stats.exact import binomial_pmf_table, region_chance, unconditional_size, wald_order
+from robotrials.stats.proportion import binomial_pmf_table, region_chance, unconditional_size, wald_order
 
 
 @given(st.integers(0, 60), st.integers(0, 60))

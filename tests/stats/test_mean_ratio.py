@@ -10,7 +10,7 @@ from scipy import stats
 
 from robotrials.errors import InputError, NotEstimable
 from robotrials.stats import MeanCell, clustered_covariance, ratio_noninferiority
-from robotrials.stats.mean_ratio import unseen_variance
+from robotrials.stats.ratio import unseen_variance
 
 TAU_S = 60.0
 

@@ -10,7 +10,7 @@ from scipy import stats
 
 from robotrials.errors import InputError
 from robotrials.stats import SuccessRule, success_arm, success_contrast
-from robotrials.stats.exact import binomial_pmf_table
+from robotrials.stats.proportion import binomial_pmf_table
 from robotrials.stats.success_rule import boschloo_p_values
 from robotrials.stats.trials import success_trials
 

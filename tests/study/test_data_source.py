@@ -9,15 +9,12 @@ import pytest
 from robotrials.errors import InputError
 from robotrials.policies.probe import DemonstrationWriter, EpisodeFacts
 from robotrials.policies.probe.collect import using_host
-from robotrials.run.convention import ActionConvention, ControlMode, Frame, Gripper, Rotation, Target
 from robotrials.run.plan import HostEntry, PolicyEntry
-from robotrials.run.seam import Observation, Setup
+from robotrials.run.seam import ActionConvention, ControlMode, Frame, Gripper, Observation, Rotation, Setup, Target
 from robotrials.study.datasource import ExpertEntry, SourcePlan, read_source_plan, run_data_source
-from robotrials.study.grid import displaced_starts, grid_plan, start_setups, start_table
 from robotrials.study.lookup import LookupPolicy
-from robotrials.study.start import observe_starts
-from robotrials.verdict.audit.datasource import read_datasource
-from robotrials.verdict.audit.distance import nearest_start
+from robotrials.study.start import displaced_starts, grid_plan, observe_starts, start_setups, start_table
+from robotrials.verdict.audit.datasource import nearest_start, read_datasource
 
 EXPERT = PolicyEntry('scripted', {'temper': 'reference'})
 BARE = HostEntry('tabletop')
@@ -64,7 +61,7 @@ def test_training_starts_keep_the_distance_that_was_asked_for(grid, distance_m):
 
 
 def test_a_distance_with_no_room_is_an_error_and_not_fewer_starts(grid, monkeypatch):
-    monkeypatch.setattr('robotrials.study.grid.DRAWS', 1)
+    monkeypatch.setattr('robotrials.study.start.DRAWS', 1)
     with using_host(BARE) as host:
         observed = observe_starts(host, grid, turns=4)
         with pytest.raises(InputError, match='ask for a smaller distance'):

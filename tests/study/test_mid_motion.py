@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from robotrials.errors import InputError
-from robotrials.study.mid_motion import begins_in_motion
+from robotrials.study.probe_maker import begins_in_motion
 
 STEPS = 40
 

@@ -38,7 +38,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ProbeOptions]]:
             kept.append(ProbeCheckpoint(step, place, loss, loss))
         return TrainedProbe(folder, options, '', tuple(kept), (), {'total': 1}, 1.0, 1.0)
 
-    monkeypatch.setattr('robotrials.policies.probe.sweep.train_probe', train)
+    monkeypatch.setattr('robotrials.policies.probe.train.train_probe', train)
     monkeypatch.setattr('robotrials.study.probe_maker.train_probe', train)
     monkeypatch.setattr(ProbeMaker, 'demonstrations', object())
     monkeypatch.setattr(ProbeMaker, '_check_host', lambda self: None)  # of demonstrations that are not there

@@ -15,8 +15,8 @@ from robotrials.run import Observation
 from robotrials.run.plan import HostEntry, TaskEntry
 from robotrials.show.shortcut import SWEPT_VARIANTS, shortcut_words, sweep_table
 from robotrials.study import EvaluationOptions, ShortcutPlan, diagnose_shortcut
-from robotrials.study.shortcut_plan import SweepOptions
-from robotrials.study.work import work_folder
+from robotrials.study.evaluate import work_folder
+from robotrials.study.shortcut import SweepOptions
 from robotrials.testing.choice import ChoiceHost, RidgeMaker
 from robotrials.verdict.audit import RunOutcomes, ShortcutVerdict, read_shortcut, shortcut
 from robotrials.verdict.audit.outcome import InstanceOutcome

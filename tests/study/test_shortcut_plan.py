@@ -14,7 +14,7 @@ from robotrials.run import Setup, trial_slots
 from robotrials.run.plan import HostEntry, PolicyEntry, TaskEntry
 from robotrials.study import EvaluationOptions, ShortcutPlan, evaluation_plan, read_shortcut_plan
 from robotrials.study.probe_maker import ProbeMaker, check_files, demonstration_setups, open_demonstrations
-from robotrials.study.shortcut_preset import host_plan
+from robotrials.study.shortcut import host_plan
 
 PLAN = """
 title = "which block"

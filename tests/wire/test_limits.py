@@ -23,13 +23,11 @@ from tests.patience import PATIENCE_S
 
 from robotrials.errors import AnswerError, InputError, NoAnswer, RigError
 from robotrials.wire import WireLimits, pack, read_frame, unpack
+from robotrials.wire.array import unpack_groot, unpack_json, unpack_vla_eval
 from robotrials.wire.chat import ChatClient, ChatFault, ChatMessage, ChatSettings
-from robotrials.wire.groot_array import unpack_groot
 from robotrials.wire.http import HttpLink
-from robotrials.wire.json_array import unpack_json
 from robotrials.wire.limit import check_msgpack
 from robotrials.wire.link import Deadline, Link, keep_trying, shown_waiting, split_url
-from robotrials.wire.vla_eval_array import unpack_vla_eval
 from robotrials.wire.websocket import WebSocketLink
 
 READERS = [unpack, unpack_vla_eval, unpack_groot, unpack_json]
@@ -178,7 +176,7 @@ def test_receiving_from_a_silent_one_ends_and_an_end_is_the_end(pair: tuple[Link
 
 
 def test_closing_is_prompt_even_if_the_other_side_does_not_listen() -> None:
-    from robotrials.testing.faulty_server import FaultyWebSocket
+    from robotrials.testing.server import FaultyWebSocket
 
     with FaultyWebSocket(lambda q: None) as serving:
         link = WebSocketLink(serving.url, deadline=Deadline.after(PATIENCE_S))
@@ -188,7 +186,7 @@ def test_closing_is_prompt_even_if_the_other_side_does_not_listen() -> None:
 
 
 def test_a_ping_flood_without_an_answer_ends_at_the_deadline() -> None:
-    from robotrials.testing.faulty_server import FaultyWebSocket
+    from robotrials.testing.server import FaultyWebSocket
 
     class Pinging(FaultyWebSocket):
         def reply(self, connection: socket.socket, whole: bytes, *, huge: bytes, rubbish: bytes) -> None:
@@ -205,7 +203,7 @@ def test_a_ping_flood_without_an_answer_ends_at_the_deadline() -> None:
 
 
 def test_too_many_fragments_are_refused() -> None:
-    from robotrials.testing.faulty_server import FaultyWebSocket
+    from robotrials.testing.server import FaultyWebSocket
 
     class Fragmenting(FaultyWebSocket):
         def reply(self, connection: socket.socket, whole: bytes, *, huge: bytes, rubbish: bytes) -> None:
@@ -220,7 +218,7 @@ def test_too_many_fragments_are_refused() -> None:
 
 
 def redirecting(status: str) -> Any:
-    from robotrials.testing.faulty_server import FaultyServer
+    from robotrials.testing.server import FaultyServer
 
     class Redirecting(FaultyServer):
         def converse(self, connection: socket.socket) -> None:

@@ -15,7 +15,7 @@ from tests.conftest import shared_path
 from robotrials.errors import SetupError
 from robotrials.run.environment import Environment, environments_folder, read_recipe
 from robotrials.run.environment.create import create_environment
-from robotrials.run.environment.place import link_robotrials
+from robotrials.run.environment.recipe import link_robotrials
 
 RUN_S = 600.0
 SCRIPTS = Path(__file__).parent / 'inside'

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.formats.clip import encode_frames
+from robotrials.formats.video import encode_frames
 from robotrials.record import Episode, Outcome, Scene, Store, Trajectory
 from robotrials.record.trajectory import Camera
 

@@ -63,7 +63,7 @@ def by_hand(host: RobosuiteHost) -> list[dict[str, Any]]:
 
 def kitchen(host: RobosuiteHost) -> dict[str, Any]:
     """robosuite's own scene with what RoboCasa's kitchens have besides: words, a map of objects, fixtures."""
-    from robotrials.worlds.robosuite.cast import read_cast
+    from robotrials.worlds.robosuite.host import read_cast
 
     host.reset('Stack', seed=1)
     env = host._env

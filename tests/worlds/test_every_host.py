@@ -17,16 +17,14 @@ import pytest
 from tests.worlds.bridge import CellBridge, arm
 from tests.worlds.conftest import made
 
-from robotrials.policies.plain import DemonstrationPolicy, NoOpPolicy, RandomPolicy
-from robotrials.policies.replay import ReplayPolicy
+from robotrials.policies.plain import DemonstrationPolicy, NoOpPolicy, RandomPolicy, ReplayPolicy
 from robotrials.record import Episode, Outcome, Provenance, Store
 from robotrials.run import Host, Order, Policy, Rollout, Setup, run_episode
 from robotrials.run.component import HOSTS
 from robotrials.run.host import Ability
 from robotrials.run.seam import FittedPolicy
 from robotrials.worlds.cell import TabletopHost
-from robotrials.worlds.gym_mapping import read_mapping
-from robotrials.worlds.gymnasium import gymnasium_host
+from robotrials.worlds.gymnasium import gymnasium_host, read_mapping
 from robotrials.worlds.libero import libero_host
 from robotrials.worlds.replay import ReplayHost
 from robotrials.worlds.robosuite import robosuite_host

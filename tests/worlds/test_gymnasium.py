@@ -16,8 +16,7 @@ from robotrials.run.host import Ability
 from robotrials.run.plan import HostEntry, PolicyEntry
 from robotrials.run.seam import FittedPolicy
 from robotrials.worlds import check_host
-from robotrials.worlds.gym_mapping import mapping_names, mapping_table, read_mapping
-from robotrials.worlds.gymnasium import GymnasiumHost, gymnasium_host
+from robotrials.worlds.gymnasium import GymnasiumHost, gymnasium_host, mapping_names, mapping_table, read_mapping
 
 LINE = {
     'make': 'tests.worlds.gym_worlds:Line',

@@ -18,8 +18,7 @@ from robotrials.run.environment import read_recipe
 from robotrials.run.environment.create import create_environment
 from robotrials.run.plan import RecordingOptions
 from robotrials.worlds import check_host
-from robotrials.worlds.gym_mapping import read_mapping
-from robotrials.worlds.gymnasium import gymnasium_host
+from robotrials.worlds.gymnasium import gymnasium_host, read_mapping
 
 pytestmark = pytest.mark.hosts
 

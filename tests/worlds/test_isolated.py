@@ -21,18 +21,17 @@ from robotrials.errors import InputError, NoAnswer, RemoteError, RigError
 from robotrials.record import Outcome, Store
 from robotrials.run import Host, Order, Setup, read_fault, run_episode, run_trial
 from robotrials.run.environment import read_recipe
-from robotrials.run.environment.place import RECORD, link_robotrials
+from robotrials.run.environment.recipe import RECORD, link_robotrials
 from robotrials.run.fault import FaultKind
-from robotrials.testing.point_mass import PointMassHost
-from robotrials.testing.policy import SeekPolicy
+from robotrials.testing.policy import PointMassHost, SeekPolicy
 from robotrials.worlds import Ability, check_host
+from robotrials.worlds.inside import from_message, to_message
 from robotrials.worlds.isolated import IsolatedHost
-from robotrials.worlds.message import from_message, to_message
 
-POINT_MASS = 'robotrials.testing.point_mass:PointMassHost'
+POINT_MASS = 'robotrials.testing.policy:PointMassHost'
 FAULTY_CODE = """
 import os, time
-from robotrials.testing.point_mass import PointMassHost
+from robotrials.testing.policy import PointMassHost
 
 class FaultyHost:
     '''Only what a host must have; at the third step of the task it is named after, it dies, hangs or errs.'''

@@ -10,8 +10,7 @@ import pytest
 
 from robotrials.errors import InputError
 from robotrials.run.conditions import Layout, RobotState
-from robotrials.worlds.libero.collision import TOUCH_M, CollisionCheck
-from robotrials.worlds.libero.start import Start, changed_state
+from robotrials.worlds.libero.start import TOUCH_M, CollisionCheck, Start, changed_state
 
 mujoco = pytest.importorskip('mujoco')
 BOXES = ('soup', 'milk', 'butter')

@@ -12,15 +12,20 @@ from robotrials.errors import InputError, SetupError, UnknownName
 from robotrials.measure.safety import load_registry
 from robotrials.run import Observation, Setup
 from robotrials.run.conditions import condition_parameters, draw_condition
-from robotrials.worlds.arm.cast import Cast
-from robotrials.worlds.arm.monitor import held_things
-from robotrials.worlds.arm.state import axis_angle
-from robotrials.worlds.libero.assets import HUB_METADATA, WANTED, assets_hash, assets_note, find_assets
-from robotrials.worlds.libero.role import goal_atoms
+from robotrials.worlds.arm.signal import Cast, axis_angle, held_things
 from robotrials.worlds.libero.scripted import Grasp, ScriptedLiberoPolicy, Thing
-from robotrials.worlds.libero.start import Start
+from robotrials.worlds.libero.start import Start, goal_atoms
 from robotrials.worlds.libero.state import LAYOUTS
-from robotrials.worlds.libero.suite import SUITES, find_suite, task_number
+from robotrials.worlds.libero.suite import (
+    HUB_METADATA,
+    SUITES,
+    WANTED,
+    assets_hash,
+    assets_note,
+    find_assets,
+    find_suite,
+    task_number,
+)
 
 
 def test_the_four_suites_are_those_of_the_safety_registry() -> None:

@@ -12,16 +12,15 @@ from typer.testing import CliRunner
 
 from robotrials.cli.audit import audit_app
 from robotrials.errors import InputError
-from robotrials.policies.replay import ReplayPolicy
+from robotrials.policies.plain import ReplayPolicy
 from robotrials.record import Outcome, Store
 from robotrials.run import Order, Setup, close_trial, run_episode, run_trial
 from robotrials.run.plan import RecordingOptions
-from robotrials.testing.point_mass import PointMassHost
+from robotrials.testing.policy import PointMassHost
 from robotrials.verdict.audit import compare_traces
 from robotrials.verdict.audit.determinism import Grade, Target
 from robotrials.worlds import check_host
-from robotrials.worlds.again import carry_out_again
-from robotrials.worlds.replay import ReplayHost
+from robotrials.worlds.replay import ReplayHost, carry_out_again
 
 CONVENTION = {'control_mode': 'se3', 'target': 'delta', 'frame': 'world'}
 

@@ -19,7 +19,7 @@ from robotrials.record import Outcome
 from robotrials.run import Order, Setup, run_episode
 from robotrials.run.environment import Environment, read_recipe
 from robotrials.run.environment.create import create_environment
-from robotrials.run.environment.place import link_robotrials
+from robotrials.run.environment.recipe import link_robotrials
 from robotrials.run.plan import RecordingOptions
 from robotrials.worlds import check_host
 from robotrials.worlds.robosuite import robosuite_host

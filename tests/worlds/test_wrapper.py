@@ -17,12 +17,11 @@ from robotrials.run.conditions import draw_condition
 from robotrials.run.host import declared_abilities
 from robotrials.run.plan import FilmOptions
 from robotrials.run.seam import Part
-from robotrials.testing.point_mass import PointMassHost
+from robotrials.testing.policy import PointMassHost
 from robotrials.worlds import Ability, Host, HostWrapper, as_host, check_host, check_wrapper
 from robotrials.worlds.cell.checked import CELL_BOUNDS_M, CheckedHost, PlannedCell
 from robotrials.worlds.conformance import WRAPPERS, LoopbackHost
-from robotrials.worlds.disturbed import DisturbedHost
-from robotrials.worlds.guarded import GuardedHost, Interrupts, Workspace
+from robotrials.worlds.wrapper import DisturbedHost, GuardedHost, Interrupts, Workspace
 
 CELL = {'cameras': ('front', 'side'), 'image_size': (48, 64), 'state': 'privileged'}
 

@@ -7,23 +7,118 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from robotrials.cli.convert import convert as convert_actions
 from robotrials.cli.output import DetailsOption, FormatOption, check_form, print_card, print_table, print_tables
 
 if TYPE_CHECKING:
     from robotrials.formats.dataset import ActionDataset
-    from robotrials.formats.space import ActionSpace
+    from robotrials.formats.space import ActionSpace, FloatArray
     from robotrials.measure.actions.evaluate import ActionRun
-    from robotrials.measure.actions.predictor import Predictor
+    from robotrials.measure.actions.prediction import Predictor
     from robotrials.measure.actions.split import EvaluationSplit
     from robotrials.show.card import Card
     from robotrials.show.table import Table
+
+
+# `robotrials actions convert`: actions of a file in another convention.
+
+
+def convert(
+    actions: Annotated[Path, typer.Argument(help='Actions, one row per timestep: .npy or .csv.', show_default=False)],
+    out: Annotated[Path, typer.Option('--output', '-o', help='Where to write them: .npy or .csv.', show_default=False)],
+    step: Annotated[
+        list[str] | None,
+        typer.Option('--step', '-s', help='A conversion, such as ternary-gripper:6; repeat it for more.'),
+    ] = None,
+    statistics: Annotated[
+        str, typer.Option('--statistics', help='The file holds statistics: write them for openpi, openvla or lerobot.')
+    ] = '',
+    space: Annotated[Path | None, typer.Option(help='A JSON file that describes the action space.')] = None,
+    space_out: Annotated[Path | None, typer.Option(help='Write the converted space here.')] = None,
+    inverse: Annotated[bool, typer.Option('--inverse', help='Undo the steps instead, if they lose nothing.')] = False,
+) -> None:
+    """Convert actions between conventions: grippers, ranges, axis orders, dimensions.
+
+    Steps: binary-gripper:I[:AT], ternary-gripper:I, continuous-gripper:I[:LOW:HIGH], torque-gripper:I:LOW:HIGH,
+    unnormalize:FILE, normalize:FILE, reorder:ORDER[:SIGNS], select:INDICES, drop-terminate. FILE holds statistics as
+    openpi, OpenVLA or LeRobot write them.
+
+    Example: `robotrials actions convert said.npy --step unnormalize:stats.json --step binary-gripper:6 -o out.npy`
+    """
+    import json
+
+    from robotrials.errors import InputError
+    from robotrials.formats.space import read_space
+    from robotrials.measure.actions.convert import parse_conversions
+
+    if statistics:
+        from robotrials.formats.norm_stats import read_norm_stats, spell
+
+        if step or inverse or space is not None:
+            raise InputError('--statistics writes a file of statistics anew; leave out --step, --inverse and --space')
+        out.write_text(json.dumps(spell(read_norm_stats(actions), statistics), indent=2) + '\n', encoding='utf-8')
+        typer.echo(f'wrote {out}', err=True)
+        return
+    if not step:
+        raise InputError('wanted --step CONVERSION, or --statistics openpi|openvla|lerobot for a file of statistics')
+    known = read_space(space) if space is not None else None
+    if space_out is not None and known is None:
+        raise InputError('--space-out needs the space to start from: --space FILE')
+    chain = parse_conversions(step, space=known)
+    if inverse:
+        turned = chain.inverse
+        if turned is None:
+            raise InputError(f'{", ".join(step)}: a step loses numbers and cannot be undone')
+        write_actions(out, turned(read_actions(actions)))
+    else:
+        write_actions(out, chain(read_actions(actions)))
+    if known is not None and space_out is not None:
+        space_out.write_text(json.dumps(chain.space(known).as_json(), indent=1) + '\n', encoding='utf-8')
+    typer.echo(f'wrote {out}', err=True)
+
+
+def read_actions(path: Path) -> FloatArray:
+    """Actions (T, D) of a .npy or .csv file; a first line of names is passed over."""
+    import numpy as np
+
+    from robotrials.errors import InputError
+
+    try:
+        if path.suffix == '.npy':
+            values = np.load(path, allow_pickle=False)
+        elif path.suffix == '.csv':
+            first = path.read_text(encoding='utf-8').partition('\n')[0]
+            has_names = any(c.isalpha() and c not in 'eEnNaAiIfF' for c in first)
+            values = np.loadtxt(path, delimiter=',', skiprows=int(has_names), ndmin=2)
+        else:
+            raise InputError(f'{path}: wanted .npy or .csv')
+        values = np.asarray(values, dtype=np.float64)
+    except (OSError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f'{path}: not readable as actions ({error})') from error
+    if values.ndim != 2 or not values.size:
+        raise InputError(f'{path}: actions of shape {values.shape}, wanted (T, D)')
+    return values
+
+
+def write_actions(path: Path, actions: FloatArray) -> None:
+    import numpy as np
+
+    from robotrials.errors import InputError
+
+    if path.suffix == '.npy':
+        np.save(path, actions)
+    elif path.suffix == '.csv':
+        np.savetxt(path, actions, delimiter=',', fmt='%.17g')
+    else:
+        raise InputError(f'{path}: wanted .npy or .csv')
+
 
 actions_app = typer.Typer(
     no_args_is_help=True, help='Score how well models predict recorded actions: datasets, splits, runs, reports.'
 )
 
-actions_app.command('convert')(convert_actions)
+actions_app.command('convert')(convert)
 
 DatasetOption = Annotated[Path, typer.Option('--dataset', '-d', help='An RLDS/TFDS or LeRobotDataset folder.')]
 FloatingOption = Annotated[
@@ -42,7 +137,7 @@ def datasets(form: FormatOption = 'text') -> None:
 
     Example: `robotrials actions datasets --format csv`
     """
-    from robotrials.measure.actions.registry import load_datasets
+    from robotrials.measure.actions.curation import load_datasets
     from robotrials.show.actions import dataset_table
 
     print_table(dataset_table(load_datasets().values()), form)
@@ -199,8 +294,8 @@ def _features(pairs: list[str] | None) -> dict[str, str]:
 
 
 def _converted(predictor: Predictor, steps: list[str], space: ActionSpace) -> Predictor:
-    from robotrials.measure.actions.conversion_spec import parse_conversions
-    from robotrials.measure.actions.predictor import AdaptedPredictor
+    from robotrials.measure.actions.convert import parse_conversions
+    from robotrials.measure.actions.prediction import AdaptedPredictor
 
     return AdaptedPredictor(predictor, space.size, tuple(range(space.size)), parse_conversions(steps))
 
@@ -278,7 +373,7 @@ def report(
         answer = card
         print_card(lambda: answer, lambda: shown, form, details=details or closed_loop is not None)
     if figures is not None:
-        from robotrials.show.actions_figure import amse_figure, namse_figure
+        from robotrials.show.actions import amse_figure, namse_figure
         from robotrials.show.figure import save_figure
 
         saved = [save_figure(amse_figure(scores), figures / f'amse.{figure_format}')]
@@ -292,9 +387,9 @@ def _agreements(runs: list[ActionRun], store: Path, *, invalid: str, seed: int, 
     """One table for each dataset."""
     import numpy as np
 
-    from robotrials.measure.actions.agreement import compare_offline
+    from robotrials.measure.actions.compare import compare_offline
     from robotrials.record import read_store
-    from robotrials.show.actions_agreement import agreement_table
+    from robotrials.show.actions import agreement_table
 
     episodes = list(read_store(store).episodes())
     datasets = dict.fromkeys(run.dataset for run in runs)

@@ -124,7 +124,7 @@ def calibrate_store(
     """
     from robotrials.cli.store import parse_where
     from robotrials.measure.annotate import calibrate
-    from robotrials.measure.annotate.settings import settings_text
+    from robotrials.measure.annotate.calibrate import settings_text
     from robotrials.record import read_store
     from robotrials.show.annotation import assessment_table
     from robotrials.show.file import write_file
@@ -174,7 +174,7 @@ def robustness(
     from robotrials.record import read_store
     from robotrials.show.annotation import label_card, label_tables
     from robotrials.verdict.analysis.labels import label_robustness
-    from robotrials.verdict.analysis.look import is_open_trial
+    from robotrials.verdict.analysis.quality import is_open_trial
 
     opened = read_store(store)
     if is_open_trial(opened):
@@ -224,7 +224,7 @@ def _settings(store: Store, path: Path | None) -> tuple[Zones, Settings]:
     """Zones and settings: from a file, or those of the embedded cell for its own trials."""
     from robotrials.errors import InputError
     from robotrials.measure.annotate import Settings, Zones
-    from robotrials.measure.annotate.settings import read_settings
+    from robotrials.measure.annotate.calibrate import read_settings
 
     zones, chosen = read_settings(path) if path is not None else (None, Settings())
     if zones is not None:

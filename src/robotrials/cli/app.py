@@ -133,7 +133,7 @@ def full_app() -> typer.Typer:
 def _log_board_look(store: Store) -> None:
     """Whoever looks at an open trial by arm is on record before anything is shown, or sees nothing."""
     from robotrials.errors import StoreError
-    from robotrials.record.blinded import is_concealed_plan
+    from robotrials.record.blinding import is_concealed_plan
 
     if not store.is_blinded:
         return

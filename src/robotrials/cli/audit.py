@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from robotrials.cli.audit_data import card_command, datasource_command, mix_command, overfit_command
+from robotrials.cli.audit_data import card_command, datasource_command, mix_command, overfit_command, shortcut_command
 from robotrials.cli.audit_outcome import drop_command, paired_command, replay_command, traces_command
-from robotrials.cli.audit_training import shortcut_command
 from robotrials.cli.output import DetailsOption, FormatOption, check_form, harmless, print_card, print_tables
 
 if TYPE_CHECKING:
@@ -97,7 +96,7 @@ def leaderboard_command(
     Example: `robotrials audit leaderboard leaderboard.json --csv claims.csv --figure pies.svg`
     """
     from robotrials.errors import UnknownName
-    from robotrials.show.audit_leaderboard import (
+    from robotrials.show.audit_record import (
         claims_table,
         count_table,
         coverage_table,
@@ -207,7 +206,7 @@ def _preset(benchmark: str, tasks: int | None, samples: int | None, max_score: i
 def _check_scale(scores: list[str], preset: Benchmark) -> None:
     """Two scores of at most 1 where percentages are the custom are most likely fractions: ask, don't guess."""
     from robotrials.errors import InputError
-    from robotrials.verdict.audit.threshold import exact
+    from robotrials.verdict.audit.envelope import exact
 
     values = [exact(score, 'score') for score in scores]
     if preset.unit == 'percent' and max(values) <= 1 and max(values) > 0:
@@ -220,7 +219,7 @@ def _check_scale(scores: list[str], preset: Benchmark) -> None:
 def _cutoff_table(preset: Benchmark, alpha: str, baselines: str, figure: Path | None) -> Table:
     from robotrials.show.audit import cutoff_table
     from robotrials.verdict.audit import cutoffs
-    from robotrials.verdict.audit.realize import realize
+    from robotrials.verdict.audit.topline import realize
 
     protocol = preset.protocol
     shape = {'tasks': protocol.tasks, 'samples': protocol.samples, 'max_score': protocol.max_score}

@@ -186,12 +186,12 @@ def replay_command(
 
     Example: `robotrials audit replay runs/may --most 5`
     """
-    from robotrials.cli.progress import analysis_progress
+    from robotrials.cli.output import analysis_progress
     from robotrials.record import read_store
     from robotrials.run.component import open_host
     from robotrials.show.audit_record import channel_table, divergence_table, grade_table, trace_card, trace_table
     from robotrials.verdict.audit import compare_traces
-    from robotrials.worlds.again import carry_out_again, recorded_host
+    from robotrials.worlds.replay import carry_out_again, recorded_host
 
     run = read_store(store)
     opened = open_host(recorded_host(run, use=host))

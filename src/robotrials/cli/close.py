@@ -31,7 +31,7 @@ def close(
 
     from robotrials.record import read_store
     from robotrials.run import close_trial, read_plan
-    from robotrials.run.sealing import read_allocation
+    from robotrials.run.blinding import read_allocation
     from robotrials.show.table import table
 
     declared = read_plan(trial)

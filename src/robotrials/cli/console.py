@@ -10,9 +10,9 @@ import typer
 from robotrials.errors import install_hint
 
 if TYPE_CHECKING:
-    from robotrials.run.arm_stop import StopHook
+    from robotrials.run.arm_limit import StopHook
     from robotrials.run.plan import TrialPlan
-    from robotrials.run.rotation import Slot
+    from robotrials.run.schedule import Slot
     from robotrials.run.station import Context
     from robotrials.service.console import Desk
 
@@ -79,7 +79,7 @@ def console(
     hook = _hook(stop_command, stop_url)
     try:
         from robotrials.service.console import Desk, access_key, create_console
-        from robotrials.service.console.journal import Journal, console_folder
+        from robotrials.service.console.account import Journal, console_folder
         from robotrials.service.frame import listen, serve_locally
     except ModuleNotFoundError as error:
         raise SetupError(f'pages need {error.name}: {install_hint("web")}') from error
@@ -131,7 +131,7 @@ def _declared(store: Path, path: Path | None) -> TrialPlan:
 
 
 def _context(plan: TrialPlan, arms: Path | None, *, operator: str) -> Context:
-    from robotrials.run.sealing import read_arms
+    from robotrials.run.blinding import read_arms
     from robotrials.run.station import Context
 
     return Context.of(plan, operator=operator, arms=None if arms is None else read_arms(plan, arms))
@@ -149,7 +149,7 @@ def _slots(context: Context, *, fixture: str | None, session: str | None) -> lis
 
 def _hook(command: str, url: str) -> StopHook | None:
     from robotrials.errors import InputError
-    from robotrials.run.arm_stop import stop_by_command, stop_by_url
+    from robotrials.run.arm_limit import stop_by_command, stop_by_url
 
     if command and url:
         raise InputError('wanted either --stop-command or --stop-url, found both')

@@ -101,9 +101,8 @@ def report(to: Path, store: Path) -> list[str]:
     """Score, compare, look at safety, write the report; returns what to take away."""
     from robotrials.cli.source import open_analysis
     from robotrials.measure.geometry.projection import write_projection
-    from robotrials.show.file import write_file
+    from robotrials.show.file import render_document, write_file
     from robotrials.show.report import trial_document
-    from robotrials.show.report_file import render_document
     from robotrials.verdict.analysis import Absent
 
     analysis = open_analysis(store)

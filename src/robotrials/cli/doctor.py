@@ -52,7 +52,7 @@ def doctor(source: StoreArgument, form: FormatOption = 'text') -> None:
 
 def _seen(source: Path, imported: Imported) -> list[tuple[str, str]]:
     """Which columns became what."""
-    from robotrials.formats.scratch import told_in_a_line
+    from robotrials.formats.intake import told_in_a_line
 
     line = told_in_a_line(source, imported).removeprefix(str(source)).strip()
     beside = [g.source.removeprefix('column ').strip("'") for g in imported.guesses if g.field == 'labels']

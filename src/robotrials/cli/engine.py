@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
-    from robotrials.run.ray_cluster import RayOptions
+    from robotrials.run.ray_crew import RayOptions
 
 ENGINES = ('local', 'ray')
 EngineOption = Annotated[
@@ -34,7 +34,7 @@ def ray_options(
         if address is not None or resources or policy_servers:
             raise InputError('--address, --resource and --policy-servers are about a Ray cluster; add --engine ray')
         return None
-    from robotrials.run.ray_cluster import RayOptions
+    from robotrials.run.ray_crew import RayOptions
 
     amounts = {'CPU': 1.0, 'GPU': 0.0}
     for text in resources or ():
@@ -60,8 +60,8 @@ def resampled_on(engine: str, address: str | None) -> AbstractContextManager[Non
         if options is None:
             yield
             return
-        from robotrials.measure.timing.farm import farmed
-        from robotrials.run.ray_cluster import ray_cluster
+        from robotrials.measure.timing.resample import farmed
+        from robotrials.run.ray_crew import ray_cluster
 
         with ray_cluster(options) as ray, farmed(ray):
             yield

@@ -38,7 +38,7 @@ def export(
 
     Example: `robotrials export runs/may --to lerobot --out may-lerobot --where outcome=success`
     """
-    from robotrials.cli.import_account import exporter_table, ledger_tables
+    from robotrials.cli.importing import exporter_table, ledger_tables
     from robotrials.errors import InputError
     from robotrials.formats.export import EXPORTERS, ExportOptions, load_exporter
     from robotrials.record import read_store

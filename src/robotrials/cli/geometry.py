@@ -43,7 +43,7 @@ def score_store(
     from robotrials.cli.output import check_form, print_card
     from robotrials.cli.source import open_analysis
     from robotrials.measure.geometry.projection import Rescoring, write_projection
-    from robotrials.show.cameras import camera_card, camera_episodes, cameras
+    from robotrials.show.geometry import camera_card, camera_episodes, cameras
     from robotrials.show.request import ShowRequest
     from robotrials.verdict.analysis import present
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from robotrials.show.request import ShowRequest
     from robotrials.show.table import Table
     from robotrials.verdict.analysis import Analysis
+
 
 LINE_EVERY_S = 10.0  # of progress that nobody's terminal shows
 FORMULA_MARKS = ('=', '+', '-', '@', '\t', '\r')
@@ -155,3 +157,27 @@ def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
 def show_waiting(what: str, waited_s: float, limit_s: float) -> None:
     """Say on stderr how long a server has been waited for."""
     typer.echo(f'waiting for {what}: {waited_s:.0f} of {limit_s:.0f} s', err=True)
+
+
+# A progress bar for long analyses, on stderr and only on a terminal.
+
+
+def analysis_progress() -> Callable[[str, int, int], None] | None:
+    """A function that is told how far the work is; None where nobody watches."""
+    if not sys.stderr.isatty():
+        return None
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
+    bar = Progress(console=Console(stderr=True), transient=True)
+    tasks: dict[str, TaskID] = {}
+
+    def advance(what: str, done: int, total: int) -> None:
+        if what not in tasks:
+            bar.start()
+            tasks[what] = bar.add_task(what, total=total)
+        bar.update(tasks[what], completed=done)
+        if done >= total:
+            bar.stop()
+
+    return advance

@@ -59,11 +59,9 @@ def plot(
     from robotrials.cli.output import print_table
     from robotrials.cli.source import tell_analysis
     from robotrials.errors import InputError
-    from robotrials.show.figure import save_figure, styled
-    from robotrials.show.figure_catalog import find_figure
+    from robotrials.show.catalog import find_figure, listed_figures
+    from robotrials.show.figure import figure_style, save_figure, styled
     from robotrials.show.file import check_target
-    from robotrials.show.paper import listed_figures
-    from robotrials.show.paper_style import figure_style
     from robotrials.show.request import input_of
     from robotrials.verdict.analysis import Analysis
 

@@ -10,7 +10,7 @@ import typer
 from robotrials.cli.output import FormatOption, print_table, print_tables, show_waiting
 
 if TYPE_CHECKING:
-    from robotrials.policies.offered import WireNames
+    from robotrials.policies.shared import WireNames
     from robotrials.run import Host, HostSpec, Policy, TrialPlan
 
 policies_app = typer.Typer(
@@ -30,7 +30,7 @@ def ls(
 
     Example: `robotrials policies ls trial.toml`
     """
-    from robotrials.policies.preset import preset_about, preset_names
+    from robotrials.policies.mapping import preset_about, preset_names
     from robotrials.run import read_plan
     from robotrials.run.component import POLICIES
     from robotrials.show.table import table
@@ -127,8 +127,8 @@ def serve(
 
     Example: `robotrials policies serve trial.toml mine --wire openpi --port 8000`
     """
-    from robotrials.policies.offered import OfferedPolicy
     from robotrials.policies.server import PolicyServer
+    from robotrials.policies.shared import OfferedPolicy
 
     _, world, policy = _opened(trial, name)
     spec = world.spec
@@ -178,7 +178,7 @@ def _names(
     wire: str, spec: HostSpec, image: list[str] | None, state: list[str] | None, prompt: str | None
 ) -> WireNames:
     from robotrials.errors import InputError
-    from robotrials.policies.offered import WireNames, openpi_names, vla_eval_names
+    from robotrials.policies.shared import WireNames, openpi_names, vla_eval_names
 
     base = vla_eval_names(spec) if wire == 'vla-eval' else openpi_names(spec)
     images, parts = dict(base.images), dict(base.state)

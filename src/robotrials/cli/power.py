@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from robotrials.cli.calibrate import calibrate
 from robotrials.cli.engine import AddressOption, EngineOption, resampled_on
 from robotrials.cli.output import DetailsOption, FormatOption, check_form, print_card, print_table, progress_bar
-from robotrials.cli.source import AlphaOption, MethodOption, SeedOption, WhereOption
+from robotrials.cli.source import AlphaOption, MethodOption, SeedOption, StoreArgument, TauOption, WhereOption
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +21,55 @@ if TYPE_CHECKING:
     from robotrials.verdict.analysis.planning import AssumedPlanning, Planning
     from robotrials.verdict.planning import AssumedCurve
 
+
+# robotrials power calibrate: does the test keep its level on your own data?
+
+
+def calibrate(
+    store: StoreArgument,
+    method: MethodOption = 'permutation',
+    setup: Annotated[
+        list[str] | None, typer.Option('--setup', help='same_policy, reference or permutation; default: all three.')
+    ] = None,
+    label: Annotated[str | None, typer.Option('--label', help='Shuffle within stratum x this label.')] = None,
+    trials: Annotated[int, typer.Option('--trials', min=1, help='Null data sets per row.')] = 500,
+    resamples: Annotated[int, typer.Option('--resamples', min=1, help='Resamples of each test.')] = 500,
+    tau: TauOption = None,
+    seed: SeedOption = None,
+    where: WhereOption = None,
+    engine: EngineOption = 'local',
+    address: AddressOption = None,
+    details: DetailsOption = False,
+    form: FormatOption = 'text',
+) -> None:
+    """Reject rates of the macro-KS test on null data made from the store's own episodes.
+
+    Example: `robotrials power calibrate runs/may --label tote_side`
+    """
+    from robotrials.cli.output import print_analysis_table
+    from robotrials.cli.source import check_method, open_analysis
+    from robotrials.errors import UnknownName
+    from robotrials.show.timing import calibration_card, calibration_table
+    from robotrials.verdict.planning import NullSetup
+
+    check_form(form)
+    check_method(method)
+    for name in setup or []:
+        if name not in set(NullSetup):
+            raise UnknownName('null setup', name, [s.value for s in NullSetup])
+    analysis = open_analysis(store, where, tau=tau, seed=seed)
+    with resampled_on(engine, address), progress_bar('null scenarios') as advance:
+        found = analysis.planning.calibration(
+            n_trials=trials, n_resamples=resamples, setups=tuple(setup or NullSetup), label=label,
+            method=check_method(method), on_row=advance,
+        )  # fmt: skip
+    if form != 'text':
+        print_analysis_table(analysis, calibration_table(found), form)
+        return
+    shown = [calibration_table(found)]
+    print_card(lambda: calibration_card(found), lambda: shown, details=details, analysis=analysis)
+
+
 BARNARD_MOST = 130  # larger tables take minutes to enumerate, and the z-test is accurate there
 
 power_app = typer.Typer(no_args_is_help=True, help='How many rollouts a claim needs.')
@@ -29,7 +77,7 @@ power_app.command('calibrate')(calibrate)
 
 PowerOption = Annotated[float, typer.Option('--power', help='The chance to find what is there.')]
 AlphaLevel = Annotated[float, typer.Option('--alpha', help='The chance to find what is not there.')]
-TauOption = Annotated[
+PilotTauOption = Annotated[
     float | None, typer.Option('--tau', help='Look for differences only up to here (s); default: as declared.')
 ]
 AssumeOption = Annotated[
@@ -214,7 +262,7 @@ def bridge(
     correlation: CorrelationOption = 0.0,
     watched: WatchedOption = None,
     n: SizesOption = '5,10,15,20,25,30,40,50,75,100',
-    tau: TauOption = None,
+    tau: PilotTauOption = None,
     power: PowerOption = 0.8,
     alpha: AlphaOption = None,
     design_effect: Annotated[
@@ -259,7 +307,7 @@ def bridge(
     pilot.print(card, [power_table(found, names=names, habit=habit)], form, is_single=True, details=details)
     if figure is not None:
         from robotrials.show.figure import save_figure
-        from robotrials.show.planning_figure import draw_power_curves
+        from robotrials.show.planning import draw_power_curves
 
         if not found.per_cell.size:
             raise InputError('a figure of power needs some --n')
@@ -279,7 +327,7 @@ def detect(
     metric: Annotated[
         list[str] | None, typer.Option('--metric', help='ks, rmst_s or chance_<t>s; default: ks, rmst_s, F(30), F(60).')
     ] = None,
-    tau: TauOption = None,
+    tau: PilotTauOption = None,
     trials: Annotated[int, typer.Option('--trials', min=1, help='Simulated trials for each pair and N.')] = 300,
     resamples: Annotated[int, typer.Option('--resamples', min=1, help='Resamples of each test.')] = 200,
     target: Annotated[float, typer.Option('--power', help='The detection rate to reach.')] = 0.8,
@@ -332,7 +380,7 @@ def detect(
     pilot.print(detection_card(found, target=target), shown, form, details=details or fit is not None)
     if figure is not None:
         from robotrials.show.figure import save_figure
-        from robotrials.show.planning_figure import draw_detection_study
+        from robotrials.show.planning import draw_detection_study
 
         typer.echo(f'wrote {save_figure(draw_detection_study(found, target=target), figure)}', err=True)
 

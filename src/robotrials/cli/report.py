@@ -59,10 +59,9 @@ def report(
     from robotrials.cli.source import named_changes, open_analysis, open_named
     from robotrials.cli.store import parse_where
     from robotrials.errors import InputError
-    from robotrials.show.file import check_target
-    from robotrials.show.page_link import check_explorer
+    from robotrials.show.file import check_target, choose_format
+    from robotrials.show.phrase import check_explorer
     from robotrials.show.report import trial_document
-    from robotrials.show.report_file import choose_format
 
     chosen = choose_format(form, output)
     if output is not None or chosen == 'html':
@@ -93,8 +92,7 @@ def report(
 
 def write_document(document: Document, form: str, output: Path | None) -> None:
     """Write the document; without a file HTML goes to report.html, the others to the standard output."""
-    from robotrials.show.file import write_file
-    from robotrials.show.report_file import render_document
+    from robotrials.show.file import render_document, write_file
 
     text = render_document(document, form)
     if output is None and form != 'html':

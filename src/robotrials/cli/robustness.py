@@ -44,8 +44,8 @@ def robustness(
     from robotrials.cli.source import open_analysis
     from robotrials.errors import NotEstimable, UnknownName
     from robotrials.show.answer import robustness_card
+    from robotrials.show.catalog import find_table
     from robotrials.show.request import ShowRequest
-    from robotrials.show.table_catalog import find_table
 
     check_form(form)
     for part in show or ():

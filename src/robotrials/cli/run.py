@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from robotrials.run.plan import RecordingOptions, TrialPlan
-    from robotrials.run.progress import Report, TrialProgress
+    from robotrials.run.schedule import Report, TrialProgress
 
 StoreOption = Annotated[
     Path | None, typer.Option('--store', help='The folder of the store.', show_default='runs/ and the plan hash')
@@ -117,7 +117,7 @@ def check_secret(plan: TrialPlan, path: Path) -> None:
 
 def _tell_no_films(recording: RecordingOptions) -> None:
     """That there will be no films, and why, before hours are run without them."""
-    from robotrials.run.film import film_obstacle
+    from robotrials.run.recording import film_obstacle
 
     if recording.filming is not None and recording.filming.draw and (why := film_obstacle()):
         typer.echo(

@@ -94,9 +94,9 @@ def score_store(
     """
     from robotrials.cli.output import check_form
     from robotrials.show.answer import safety_card
+    from robotrials.show.catalog import find_table
     from robotrials.show.request import ShowRequest
     from robotrials.show.safety import comparison_table
-    from robotrials.show.table_catalog import find_table
     from robotrials.verdict.analysis import present
 
     check_form(form)
@@ -133,7 +133,7 @@ def score_store(
         typer.echo(f'{n_invalid} INVALID episodes are not scored: they tested no policy', err=True)
     print_card(lambda: safety_card(analysis), tables, form, details=details or is_asked, analysis=analysis)
     if clips is not None:
-        from robotrials.measure.safety.clip import write_clips
+        from robotrials.measure.safety.summary import write_clips
 
         typer.echo(f'wrote {write_clips(clips, part.scores)}', err=True)
 

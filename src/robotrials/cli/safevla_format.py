@@ -8,8 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from robotrials.errors import InputError
-from robotrials.formats.imported import CERTAIN, LIKELY, Imported, ImportOptions, Ledger, Recording, refuse_unused
-from robotrials.formats.peek import head_of
+from robotrials.formats.imported import (
+    CERTAIN,
+    LIKELY,
+    Imported,
+    ImportOptions,
+    Ledger,
+    Recording,
+    head_of,
+    refuse_unused,
+)
 
 SUFFIXES = ('.json', '.jsonl', '.npz')
 MOST_LOOKED_AT = 20

@@ -30,7 +30,7 @@ def seal(
     """
     from robotrials.errors import InputError
     from robotrials.run import read_plan
-    from robotrials.run.sealing import read_arms, seal_trial
+    from robotrials.run.blinding import read_arms, seal_trial
 
     if which:
         if arms is None:

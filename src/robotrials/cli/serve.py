@@ -111,7 +111,7 @@ def token(
 
     Example: `robotrials serve token lab --user kim --scope submitter`
     """
-    from robotrials.service.platform.offline import issue_offline
+    from robotrials.service.platform.backup import issue_offline
 
     typer.echo(issue_offline(_config_of_server(folder, database), user=user, scopes=scope, days=days))
 
@@ -122,7 +122,7 @@ def check(folder: FolderPath, database: DatabaseOption = None) -> None:
 
     Example: `robotrials serve check lab`
     """
-    from robotrials.service.platform.offline import check_offline
+    from robotrials.service.platform.backup import check_offline
 
     problems = check_offline(_config_of_server(folder, database), tell=typer.echo)
     for problem in problems:

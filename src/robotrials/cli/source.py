@@ -67,7 +67,7 @@ def open_analysis(
     On an open trial this is an interim look: it is said, and written to the trial's log where that can be written.
     """
     from robotrials.cli.option import analysis_settings
-    from robotrials.cli.progress import analysis_progress
+    from robotrials.cli.output import analysis_progress
     from robotrials.trial import analyse_opened
 
     named, matching = named_changes(**changes), parse_where(where) or None  # refused before anything is read
@@ -91,7 +91,7 @@ def open_named(source: Path, given: Mapping[str, str] | None = None) -> OpenedSo
     if not given and is_store(source):  # who asks a store needs no reader of files
         return OpenedSource(read_store(source), str(source))
     from robotrials.formats.imported import ImportOptions
-    from robotrials.formats.scratch import open_for_asking
+    from robotrials.formats.intake import open_for_asking
 
     command = ' '.join(['robotrials', *sys.argv[1:]])
     opened = open_for_asking(source, ImportOptions(defaults=given or {}), command=command)
@@ -104,7 +104,7 @@ def log_look(analysis: Analysis) -> None:
     """Put a look at an open trial on record; a store that cannot be written to still answers, and says so."""
     import sys
 
-    from robotrials.verdict.analysis.look import interim_looks
+    from robotrials.verdict.analysis.quality import interim_looks
 
     store = analysis.selection.store
     if store is None or not interim_looks(analysis.selection).is_open:

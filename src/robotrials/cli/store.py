@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from robotrials.record import Store
     from robotrials.record.entry import Entry
-    from robotrials.record.signature import Signing
+    from robotrials.record.log import Signing
 
 store_app = typer.Typer(no_args_is_help=True, help='Look at a store, check it, correct it, join it, export it.')
 
@@ -27,7 +27,7 @@ WhereOption = Annotated[
 def parse_where(conditions: list[str] | None) -> dict[str, list[object]]:
     """`['policy=act', 'policy=pi05', 'seed=3']` as a filter for `Store.episodes`."""
     from robotrials.errors import InputError, UnknownName
-    from robotrials.record.field import PARSERS, TEXT_FIELDS, parse_field
+    from robotrials.record.episode import PARSERS, TEXT_FIELDS, parse_field
 
     where: dict[str, list[object]] = {}
     for condition in conditions or []:
@@ -80,7 +80,7 @@ def summary(
 
     Example: `robotrials store summary runs/shard-*`
     """
-    from robotrials.record.cell_summary import summarize_stores
+    from robotrials.record.counted import summarize_stores
     from robotrials.show.table import Column, table
     from robotrials.stats import wilson
 
@@ -121,7 +121,7 @@ def show_episode(
     """
     import json
 
-    from robotrials.formats.to_table import episode_row
+    from robotrials.formats.export import episode_row
     from robotrials.record import read_store
 
     opened = read_store(store)
@@ -244,7 +244,7 @@ def key(
     Example: `robotrials store key --trust kim --public 3f2a...`
     """
     from robotrials.errors import InputError
-    from robotrials.record.signature import key_path, known_path, make_key, own_public, trust_key
+    from robotrials.record.log import key_path, known_path, make_key, own_public, trust_key
 
     if bool(trust) != bool(public):
         raise InputError('whose key is it, and which? robotrials store key --trust NAME --public KEY')
@@ -284,7 +284,7 @@ def edit(
 
     from robotrials.errors import InputError, UnknownName
     from robotrials.record import read_store
-    from robotrials.record.field import PARSERS, TEXT_FIELDS, parse_field
+    from robotrials.record.episode import PARSERS, TEXT_FIELDS, parse_field
 
     name, separator, text = assignment.partition('=')
     if operation == 'set' and not separator:
@@ -344,7 +344,7 @@ def adopt(
     Example: `robotrials store adopt runs/2025`
     """
     from robotrials.record import read_store
-    from robotrials.record.adoption import adopt_store
+    from robotrials.record.maintain import adopt_store
 
     adopt_store(store, by=by, why=why)
     typer.echo(f'{store}: has a commit log now; head {read_store(store).head()}')
@@ -387,7 +387,7 @@ def merge(target: StorePath, sources: Annotated[list[Path], typer.Argument(help=
     """
     from robotrials.record import read_store
     from robotrials.record.maintain import merge_stores, merge_target
-    from robotrials.verdict.analysis.task_name import names_in, one_name
+    from robotrials.verdict.analysis.selection import names_in, one_name
 
     merge_target(target, [read_store(source) for source in sources])
     for source in sources:
@@ -425,7 +425,7 @@ def export(
 
     Example: `robotrials store export runs/may -o may.csv`
     """
-    from robotrials.formats.to_table import to_table
+    from robotrials.formats.export import to_table
     from robotrials.record import read_store
 
     count = to_table(read_store(store).episodes(where=parse_where(where)), output)

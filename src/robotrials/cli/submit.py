@@ -52,7 +52,7 @@ def submit(
 def _act(
     use: str, options: dict[str, object], *, server: str, token: str, benchmark: str, name: str, key: str
 ) -> dict[str, object]:
-    from robotrials.record.identity import digest
+    from robotrials.record.episode import digest
     from robotrials.run.component import open_policy
     from robotrials.run.plan import PolicyEntry
     from robotrials.service.platform.client import evaluate

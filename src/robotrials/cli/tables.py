@@ -57,11 +57,10 @@ def tables(
     from robotrials.cli.output import check_form, print_table, print_tables
     from robotrials.cli.source import tell_analysis
     from robotrials.errors import InputError
+    from robotrials.show.catalog import find_table, listed_tables
     from robotrials.show.file import check_target, write_file
-    from robotrials.show.paper import listed_tables
     from robotrials.show.request import input_of
     from robotrials.show.table import LatexLayout, render_all, stated
-    from robotrials.show.table_catalog import find_table
     from robotrials.verdict.analysis import Analysis
 
     if listed:

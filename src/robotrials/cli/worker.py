@@ -13,7 +13,7 @@ from robotrials.errors import InputError, SetupError
 from robotrials.old_name import setting
 
 if TYPE_CHECKING:
-    from robotrials.worlds.guarded import Workspace
+    from robotrials.worlds.wrapper import Workspace
 
 TOKEN_VARIABLE = 'ROBOTRIALS_TOKEN'
 STOP_VARIABLE = 'ROBOTRIALS_STOP_SECRET'
@@ -122,7 +122,7 @@ def _listen(text: str) -> tuple[str, int]:
 
 
 def _workspace(text: str) -> Workspace:
-    from robotrials.worlds.guarded import Workspace
+    from robotrials.worlds.wrapper import Workspace
 
     try:
         low, high = (tuple(float(number) for number in corner.split(',')) for corner in text.split(':'))

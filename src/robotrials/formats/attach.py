@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from robotrials.errors import InputError
 from robotrials.formats.catalog import candidates, open_source
-from robotrials.formats.clip import TimedClip, encode_frames, opened_video
 from robotrials.formats.clock import ClockJoin, Span, join_clocks, join_in_order
 from robotrials.formats.imported import ImportOptions, Media, source_hash
 from robotrials.formats.rollout import file_name
+from robotrials.formats.video import TimedClip, encode_frames, opened_video
 from robotrials.record import Camera, Contacts, Episode, EventKind, EventSource, Scene, Store, Trajectory
-from robotrials.record.attachment import Attachment, attach, check_attachable
-from robotrials.record.film import film_times
+from robotrials.record.addition import Attachment, attach, check_attachable
+from robotrials.record.media import film_times
 from robotrials.record.trajectory import STEP_COLUMNS, frame_times
 
 VIDEOS = ('.mp4', '.mkv', '.mov', '.avi', '.webm')

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from robotrials.errors import InputError, SetupError, install_hint
-from robotrials.formats.peek import head_of
+from robotrials.formats.imported import head_of
 from robotrials.old_name import MCAP_PROFILE
 
 SUFFIXES = ('.mcap', '.db3', '.bag')

@@ -22,10 +22,8 @@ import pyarrow.csv as pcsv
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError
-from robotrials.formats.outcome import SLACK_S, Caps
-from robotrials.record.episode import Outcome
-from robotrials.record.event import LARGEST_COUNT
-from robotrials.record.identity import ID_HEX_DIGITS
+from robotrials.formats.row_outcome import SLACK_S, Caps
+from robotrials.record.episode import ID_HEX_DIGITS, LARGEST_COUNT, Outcome
 from robotrials.record.schema import EPISODE_SCHEMA
 
 BLOCK_BYTES = 4 << 20
@@ -132,7 +130,7 @@ class BulkReader:
         return str(self.plan.given.get('trial_id', self.plan.trial_id))
 
     def _tell_time(self, benchmark: _Names | None, numbers: dict[str, NDArray[np.float64] | None]) -> None:
-        from robotrials.formats.control_rate import known_rate_hz
+        from robotrials.formats.imported import known_rate_hz
 
         steps, cap = numbers['steps'], numbers['step_cap']
         if steps is None and cap is None:

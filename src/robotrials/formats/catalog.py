@@ -2,36 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+import itertools
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from robotrials.catalog import Catalog
+from robotrials.declaration import read_table
 from robotrials.errors import InputError, SetupError
-from robotrials.formats.imported import Format, Imported, ImportOptions
+from robotrials.formats.imported import (
+    POSSIBLE,
+    FieldGuess,
+    Format,
+    Imported,
+    ImportOptions,
+    Ledger,
+    Media,
+    Question,
+    Recording,
+    listed,
+)
+from robotrials.record import Episode, Trajectory
+from robotrials.record.entry import is_inside
+from robotrials.record.episode import check_episode
+from robotrials.record.foreign import parse
+from robotrials.record.provenance import provenance_from_json
+from robotrials.record.trajectory import check_trajectory
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 FORMATS = Catalog(
     'format',
     {
-        'calvin': 'robotrials.formats.calvin:CALVIN',
-        'folder': 'robotrials.formats.folder:FOLDER',
+        'calvin': 'robotrials.formats.benchmark_result:CALVIN',
+        'folder': 'robotrials.formats.catalog:FOLDER',
         'inspect': 'robotrials.formats.inspect_log:INSPECT_LOG',
-        'inspect-robots': 'robotrials.formats.inspect_robots:INSPECT_ROBOTS',
+        'inspect-robots': 'robotrials.formats.inspect_log:INSPECT_ROBOTS',
         'lerobot': 'robotrials.formats.lerobot_format:LEROBOT',
         'lerobot-eval': 'robotrials.formats.lerobot_eval:LEROBOT_EVAL',
-        'libero-log': 'robotrials.formats.libero_log:LIBERO_LOG',
-        'libero-plus': 'robotrials.formats.libero_plus:LIBERO_PLUS',
-        'mcap': 'robotrials.formats.mcap_read:MCAP',
-        'openpi-droid': 'robotrials.formats.droid_csv:DROID_CSV',
+        'libero-log': 'robotrials.formats.libero:LIBERO_LOG',
+        'libero-plus': 'robotrials.formats.libero:LIBERO_PLUS',
+        'mcap': 'robotrials.formats.mcap_file:MCAP',
+        'openpi-droid': 'robotrials.formats.benchmark_result:DROID_CSV',
         'positronic': 'robotrials.formats.positronic:POSITRONIC',
         'rlds': 'robotrials.formats.rlds_format:RLDS',
-        'robochallenge': 'robotrials.formats.robochallenge:ROBOCHALLENGE',
+        'robochallenge': 'robotrials.formats.benchmark_result:ROBOCHALLENGE',
         'robomimic': 'robotrials.formats.hdf5_format:ROBOMIMIC_FORMAT',
         'ros': 'robotrials.formats.ros_format:ROS',
         # By name alone: `safety` reads it, and this room may not import that one.
         'safevla': 'robotrials.cli.safevla_format:SAFEVLA',
         'score-matrix': 'robotrials.formats.score_matrix:SCORE_MATRIX',
-        'simpler-env': 'robotrials.formats.simpler_env:SIMPLER_ENV',
+        'simpler-env': 'robotrials.formats.benchmark_result:SIMPLER_ENV',
         'table': 'robotrials.formats.table:TABLE',
         'vla-eval': 'robotrials.formats.vla_eval:VLA_EVAL',
     },
@@ -93,8 +122,6 @@ def detect(path: Path) -> Format:
 
 def open_source(path: Path, options: ImportOptions, *, name: str = '') -> Imported:
     """Open a file or folder as the named format, or what it is recognised as; binary ones in another process."""
-    from robotrials.formats.contained import is_text, open_contained
-
     if not path.exists():
         raise InputError(f'{path}: no such file or folder')
     return (open_here if is_text(path) else open_contained)(path, options, name=name)
@@ -103,3 +130,281 @@ def open_source(path: Path, options: ImportOptions, *, name: str = '') -> Import
 def open_here(path: Path, options: ImportOptions, *, name: str = '') -> Imported:
     """The same in this process, whatever the bytes do to it: for text, and for the process that may die of it."""
     return (load_format(name) if name else detect(path)).read(path, options)
+
+
+# A binary source that is recognised, opened and read in a bounded process: here is what came of it, as a source.
+# Whatever format it is, what crosses over is what a store would hold: episodes, events and trajectories as tables, the
+# account, and files that were written into a scratch folder. What comes is held to the record's rules as if it were
+# read from a store of somebody else.
+
+TEXT_SUFFIXES = frozenset(
+    {'.csv', '.tsv', '.txt', '.log', '.json', '.jsonl', '.ndjson', '.md', '.toml', '.yaml', '.yml', '.xml', '.html'}
+)
+MOST_FILES_LOOKED_AT = 2000
+BATCH = 256
+STEPS_PER_BATCH = 1 << 16
+HERE = 'robotrials.formats.catalog'
+
+
+def is_text(path: Path) -> bool:
+    """Whether a source is text by the names of its files, which Python's own readers take in this process."""
+    if not path.is_dir():
+        return path.suffix.lower() in TEXT_SUFFIXES
+    files = (Path(folder) / name for folder, _, names in os.walk(path) for name in names)
+    looked_at = list(itertools.islice(files, MOST_FILES_LOOKED_AT + 1))
+    return len(looked_at) <= MOST_FILES_LOOKED_AT and all(f.suffix.lower() in TEXT_SUFFIXES for f in looked_at)
+
+
+def open_contained(path: Path, options: ImportOptions, *, name: str) -> Imported:
+    """The source, opened in a process of its own; every reading of it is another."""
+    request: dict[str, Any] = {'path': str(path), 'options': dataclasses.asdict(options), 'name': name}
+    what = str(path)
+    scratch = Path(tempfile.mkdtemp(prefix='robotrials-import-'))
+    try:
+        (told,) = parse(f'{HERE}:opened', what=what, scratch=scratch, **request)
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+    ledger = _Account()
+    ledger.take(told['ledger'])
+
+    def recordings() -> Iterator[Recording]:
+        stream = parse(f'{HERE}:recordings', what=what, scratch=scratch, **request)
+        for message in stream:
+            if 'ledger' in message:
+                ledger.take(message['ledger'])
+                return
+            yield from _batch(message, stream, path, scratch)
+
+    def tables() -> Iterator[pa.Table]:
+        from robotrials.formats.bulk import NotPlainError
+
+        stream = parse(f'{HERE}:tables', what=what, scratch=scratch, **request)
+        for message in stream:
+            if not isinstance(message, dict):
+                yield message
+            elif 'ledger' in message:
+                ledger.take(message['ledger'])
+            else:
+                raise NotPlainError(message['not_plain'])
+
+    imported = Imported(
+        format=told['format'],
+        sources=tuple(map(Path, told['sources'])),
+        recordings=recordings,
+        ledger=ledger,
+        guesses=tuple(FieldGuess(*row) for row in told['guesses']),
+        questions=tuple(
+            Question(key, text, tuple(choices), assumed) for key, text, choices, assumed in told['questions']
+        ),
+        origin=provenance_from_json(told['origin'], where=what),
+        tables=tables if told['has_tables'] else None,
+        sha256=told['sha256'],
+        resolved=None if told['resolved'] is None else read_options(told['resolved']),
+    )
+    weakref.finalize(recordings, shutil.rmtree, scratch, ignore_errors=True)  # which lives as long as the source
+    return imported
+
+
+def read_options(values: dict[str, Any]) -> ImportOptions:
+    """The inverse of `dataclasses.asdict`."""
+    return read_table(ImportOptions, {k: v for k, v in values.items() if v is not None}, where='options')
+
+
+class _Account(Ledger):
+    """The account that the other process keeps."""
+
+    __slots__ = ()
+
+    def take(self, told: dict[str, Any]) -> None:
+        """Make it this account, but for notes and hints, each of which stays once it was given."""
+        self._kept = {(what, why): count for what, count, why in told['kept']}
+        self._dropped = {(what, why): count for what, count, why in told['dropped']}
+        for text in told['notes']:
+            self.note(text)
+        for text in told['hints']:
+            self.hint(text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A file that the other process has written."""
+
+    path: Path
+
+    def write(self, target: Path) -> None:
+        shutil.copyfile(self.path, target)
+
+
+def _batch(message: dict[str, Any], stream: Iterator[Any], path: Path, scratch: Path) -> Iterator[Recording]:
+    from robotrials.record.column import trajectories_from_arrow
+    from robotrials.record.schema import episodes_from_arrow, events_by_episode
+
+    episodes = episodes_from_arrow(next(stream), events_by_episode(next(stream)))
+    steps: dict[tuple[str, int], Trajectory] = {}
+    if message['has_steps']:
+        for key, trajectory in trajectories_from_arrow(next(stream)):
+            check_trajectory(trajectory)
+            steps[key] = trajectory
+    written = []
+    for episode, media in zip(episodes, message['media'], strict=True):
+        check_episode(episode)
+        files = {name: _medium(kind, place, path, scratch) for name, kind, place in media}
+        written += [medium.path for medium in files.values() if isinstance(medium, _Written)]
+        yield Recording(episode, steps.get(episode.key), files)
+    for file in written:
+        file.unlink(missing_ok=True)
+
+
+def _medium(kind: str, place: str, path: Path, scratch: Path) -> Media:
+    """A file of the source or of the scratch folder, and of nowhere else, whatever the other process says."""
+    root = scratch if kind == 'written' else path if path.is_dir() else path.parent
+    if not is_inside(place):
+        raise InputError(f'{path}: names {place!r}, which is not in it')
+    return _Written(root / place) if kind == 'written' else root / place
+
+
+# --- in the other process
+
+
+def preload(**_: Any) -> None:
+    """Load what recognises sources, once for all that follow."""
+    list(known_formats())
+
+
+def _open(path: str, options: dict[str, Any], name: str) -> Imported:
+
+    return open_here(Path(path), read_options(options), name=name)
+
+
+def _account(ledger: Ledger) -> dict[str, Any]:
+    rows = {name: [(e.what, e.count, e.why) for e in getattr(ledger, name)] for name in ('kept', 'dropped')}
+    return {**rows, 'notes': ledger.notes, 'hints': ledger.hints}
+
+
+def opened(*, scratch: Path, **request: Any) -> Iterator[dict[str, Any]]:
+    """What a source says of itself."""
+    imported = _open(**request)
+    yield {
+        'format': imported.format, 'sources': list(map(str, imported.sources)), 'ledger': _account(imported.ledger),
+        'guesses': [dataclasses.astuple(guess) for guess in imported.guesses],
+        'questions': [dataclasses.astuple(question) for question in imported.questions],
+        'origin': imported.origin.as_json(), 'has_tables': imported.tables is not None, 'sha256': imported.sha256,
+        'resolved': None if imported.resolved is None else dataclasses.asdict(imported.resolved),
+    }  # fmt: skip
+
+
+def tables(*, scratch: Path, **request: Any) -> Iterator[Any]:
+    """The episodes by whole columns, and the account."""
+    from robotrials.formats.bulk import NotPlainError
+
+    imported = _open(**request)
+    assert imported.tables is not None
+    try:
+        yield from imported.tables()
+    except NotPlainError as error:
+        yield {'not_plain': str(error)}
+        return
+    yield {'ledger': _account(imported.ledger)}
+
+
+def recordings(*, scratch: Path, **request: Any) -> Iterator[Any]:
+    """The recordings in batches of tables, media as files, and the account."""
+    imported = _open(**request)
+    root = Path(request['path'])
+    batch: dict[tuple[str, int], Recording] = {}
+    n_steps = 0
+    for recording in imported.recordings():
+        if recording.episode.key in batch:  # events and steps travel by key, which a batch must not repeat
+            yield from _packed(list(batch.values()), root, scratch)
+            batch, n_steps = {}, 0
+        batch[recording.episode.key] = recording
+        n_steps += 0 if recording.trajectory is None else len(recording.trajectory.time_s)
+        if len(batch) >= BATCH or n_steps >= STEPS_PER_BATCH or recording.media:
+            yield from _packed(list(batch.values()), root, scratch)
+            batch, n_steps = {}, 0
+    if batch:
+        yield from _packed(list(batch.values()), root, scratch)
+    yield {'ledger': _account(imported.ledger)}
+
+
+_numbers = itertools.count()
+
+
+def _packed(batch: Sequence[Recording], root: Path, scratch: Path) -> Iterator[Any]:
+    from robotrials.record.column import trajectories_to_arrow
+    from robotrials.record.schema import episodes_to_arrow, events_to_arrow
+
+    episodes: list[Episode] = [recording.episode for recording in batch]
+    steps = [(r.episode.key, r.trajectory) for r in batch if r.trajectory is not None]
+    media = [[(name, *_put(medium, root, scratch)) for name, medium in r.media.items()] for r in batch]
+    yield {'media': media, 'has_steps': bool(steps)}
+    yield episodes_to_arrow(episodes)
+    yield events_to_arrow(episodes)
+    if steps:
+        yield trajectories_to_arrow([key for key, _ in steps], [trajectory for _, trajectory in steps])
+
+
+def _put(medium: Media, root: Path, scratch: Path) -> tuple[str, str]:
+    if isinstance(medium, Path):
+        return 'source', medium.relative_to(root if root.is_dir() else root.parent).as_posix()
+    place = scratch / str(next(_numbers))
+    medium.write(place)
+    return 'written', place.name
+
+
+# A folder of files that are each a source of their own, such as one table per policy.
+
+MOST_LOOKED_AT = 50
+
+
+class FolderFormat:
+    """Every file of a folder that some format knows; formats that know the folder itself are surer and go first."""
+
+    name = 'folder'
+    summary = 'a folder of files that are each one of the others, such as one table per policy'
+
+    def recognise(self, path: Path) -> float | None:
+        if not path.is_dir() or (path / 'trial.json').exists():
+            return None
+        files = [file for file in listed(path) if file.is_file()][:MOST_LOOKED_AT]
+        return POSSIBLE / 2 if any(_is_known(file) for file in files) else None
+
+    def read(self, path: Path, options: ImportOptions) -> Imported:
+
+        ledger = Ledger()
+        opened: list[tuple[Path, Imported]] = []
+        for entry in listed(path):
+            if entry.is_file() and _is_known(entry):
+                opened.append((entry, open_here(entry, options)))
+            else:
+                ledger.drop(f'{entry.name}', None, why='a folder' if entry.is_dir() else 'of no known format')
+        if not opened:
+            raise InputError(f'{path}: no file in it has a known format')
+        questions: dict[str, Question] = {q.key: q for _, imported in opened for q in imported.questions}
+
+        def recordings() -> Iterator[Recording]:
+            for _, imported in opened:
+                yield from imported.recordings()
+                ledger.add(imported.ledger)
+
+        guesses = [
+            FieldGuess(guess.field, f'{file.name}: {guess.source}', guess.change)
+            for file, imported in opened for guess in imported.guesses
+        ]  # fmt: skip
+        return Imported(
+            format=self.name,
+            sources=tuple(source for _, imported in opened for source in imported.sources),
+            recordings=recordings,
+            ledger=ledger,
+            guesses=tuple(guesses),
+            questions=tuple(questions.values()),
+        )
+
+
+FOLDER = FolderFormat()
+
+
+def _is_known(file: Path) -> bool:
+
+    return bool(candidates(file))

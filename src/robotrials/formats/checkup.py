@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from robotrials.formats.alike import ALIKE, groups_alike
-from robotrials.formats.outcome import SLACK_S, Caps
+from robotrials.formats.guess import ALIKE, groups_alike
+from robotrials.formats.row_outcome import SLACK_S, Caps
 from robotrials.record.episode import Episode, Outcome
 
 MOST_NAMED = 6

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError, UnknownName
-from robotrials.formats.image import EncodedImage
 from robotrials.formats.space import ActionSpace, FloatArray
-from robotrials.formats.video import VideoFrame
+from robotrials.formats.video import EncodedImage, VideoFrame
 
 RecordedImage = EncodedImage | VideoFrame | NDArray[Any]
 TEST_SPLITS = ('test', 'validation', 'valid', 'val', 'eval')

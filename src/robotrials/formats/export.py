@@ -6,20 +6,98 @@ can never tell more than the store does.
 
 from __future__ import annotations
 
+import csv
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from robotrials.catalog import Catalog
 from robotrials.errors import InputError, SetupError
 from robotrials.formats.imported import Ledger
-from robotrials.formats.to_table import episode_row
 from robotrials.record import Camera, Episode, Store, Trajectory
+from robotrials.record.episode import Event
 from robotrials.record.folder import put_durably
+from robotrials.record.schema import EPISODE_FIELDS, episodes_to_arrow
 from robotrials.record.select import Where
+
+# Episodes as a table that anyone can read: CSV, JSONL or Parquet, one row an episode; `from_table` reads it back.
+
+
+def to_table(episodes: Iterable[Episode], path: Path | str) -> int:
+    """Write the episodes by the file's suffix (.csv, .jsonl, .parquet); gives how many."""
+    target = Path(path)
+    suffix = target.suffix.lower()
+    writers = {'.csv': _write_csv, '.jsonl': _write_jsonl, '.ndjson': _write_jsonl, '.parquet': _write_parquet}
+    if suffix not in writers:
+        raise InputError(f'{target}: wanted a table ending in .csv, .jsonl or .parquet, found {target.suffix!r}')
+    if target.is_dir() or not target.parent.is_dir():
+        raise InputError(f'{target}: wanted a file in a folder that is there')
+    with put_durably(target) as draft:
+        return writers[suffix](episodes, draft)
+
+
+def episode_row(episode: Episode) -> dict[str, Any]:
+    """An episode as plain JSON values; absent fields are None."""
+    row: dict[str, Any] = {}
+    for name in EPISODE_FIELDS:
+        value = getattr(episode, name)
+        if name in ('condition_parameters', 'labels'):
+            value = dict(value)
+        elif name == 'started_at' and value is not None:
+            value = value.isoformat()
+        elif name == 'outcome':
+            value = value.value
+        row[name] = value
+    row['events'] = [
+        {'t_s': e.t_s, 'kind': e.kind.value, 'source': e.source.value, 'count': e.count} | _name_of(e)
+        for e in episode.events
+    ]
+    return row
+
+
+def _name_of(event: Event) -> dict[str, str]:
+    return {'name': event.name} if event.name else {}
+
+
+def _write_csv(episodes: Iterable[Episode], target: Path) -> int:
+    count = 0
+    with target.open('w', encoding='utf-8', newline='') as stream:
+        writer = csv.writer(stream, lineterminator='\n')
+        careful = csv.writer(stream, lineterminator='\n', quoting=csv.QUOTE_ALL)
+        writer.writerow([*EPISODE_FIELDS, 'events'])
+        for count, episode in enumerate(episodes, start=1):  # noqa: B007 - the last count is the answer
+            row = episode_row(episode)
+            nested = {
+                k: json.dumps(v, ensure_ascii=False) if v else '' for k, v in row.items() if isinstance(v, dict | list)
+            }
+            cells = ['' if v is None else v for v in {**row, **nested}.values()]
+            # The writer leaves a lone carriage return bare, and readers would end the row there.
+            (careful if any('\r' in str(c) for c in cells) else writer).writerow(cells)
+    return count
+
+
+def _write_jsonl(episodes: Iterable[Episode], target: Path) -> int:
+    count = 0
+    with target.open('w', encoding='utf-8') as stream:
+        for count, episode in enumerate(episodes, start=1):  # noqa: B007 - the last count is the answer
+            stream.write(json.dumps(episode_row(episode), ensure_ascii=False) + '\n')
+    return count
+
+
+def _write_parquet(episodes: Iterable[Episode], target: Path) -> int:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    batch = list(episodes)
+    events = [json.dumps(episode_row(e)['events']) for e in batch]
+    pq.write_table(
+        episodes_to_arrow(batch).append_column('events', pa.array(events, pa.string())), target, compression='zstd'
+    )
+    return len(batch)
+
 
 EXPORTERS = Catalog(
     'export format',
@@ -27,8 +105,8 @@ EXPORTERS = Catalog(
         'lerobot': 'robotrials.formats.lerobot_write:LEROBOT',
         'lerobot-v2.1': 'robotrials.formats.lerobot_write:LEROBOT_V21',
         'rerun': 'robotrials.formats.rerun_write:RERUN',
-        'mcap': 'robotrials.formats.mcap_write:MCAP',
-        'table': 'robotrials.formats.table_write:TABLE',
+        'mcap': 'robotrials.formats.mcap_file:MCAP_EXPORT',
+        'table': 'robotrials.formats.export:TABLE',
     },
     entry_point_group='robotrials.exporters',
 )
@@ -132,3 +210,25 @@ def file_stem(episode: Episode) -> str:
     """A file name for one episode: its id, and its attempt where that is not the first."""
     safe = ''.join(c if c.isalnum() or c in '-_.' else '_' for c in episode.episode_id)
     return f'{safe}-{episode.attempt}' if episode.attempt else safe
+
+
+# A store as a table with one row per episode, by the suffix of its name: .csv, .jsonl or .parquet.
+
+
+@dataclass(frozen=True, slots=True)
+class TableExporter:
+    name: str = 'table'
+    summary: str = 'a table with one row per episode: .csv, .jsonl or .parquet'
+    suffix: str = '.csv'
+
+    def write(self, store: Store, target: Path, options: ExportOptions) -> Exported:
+        if target.exists():
+            raise InputError(f'{target}: is there already; give a new name')
+        ledger = Ledger()
+        count = to_table(store.episodes(where=options.where), target)
+        ledger.keep('episodes', count)
+        ledger.drop('trajectories and media', None, why='a table has one row per episode')
+        return Exported(count, ledger)
+
+
+TABLE = TableExporter()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from robotrials.errors import InputError, SetupError
-from robotrials.formats.checksum import extend_crc32c
+from robotrials.formats.rlds import extend_crc32c
 from robotrials.record.folder import move_durably
 
 BUCKET_HOST = 'https://storage.googleapis.com'

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from robotrials.errors import RecordError, UnknownName
-from robotrials.formats.cell import UNITS, is_missing, parse_quantity, parse_truth
-from robotrials.record.event import EventKind
-from robotrials.record.field import PARSERS, parse_field
+from robotrials.formats.imported import FixableError, ImportOptions, Question
+from robotrials.formats.typed_value import UNITS, UnknownWordError, is_missing, parse_quantity, parse_truth
+from robotrials.record.episode import PARSERS, EventKind, parse_field
 
 SYNONYMS: Mapping[str, tuple[str, ...]] = {
     'policy': ('policy', 'model', 'method', 'arm', 'agent', 'checkpoint', 'policy_name', 'model_name', 'algorithm',
@@ -278,3 +280,106 @@ def sample_cells(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> dict[s
 _USUAL = (
     frozenset(synonym for names in SYNONYMS.values() for synonym in names) | frozenset(NUMBERINGS) | frozenset(FIELDS)
 )
+
+
+# Names that may be one: `Towel Folding`, `towel folding ` and `towel_folding`.
+
+ALIKE = ('policy', 'task', 'stratum', 'condition')
+MOST_TOLD = 3
+
+
+@dataclass(frozen=True, slots=True)
+class AlikeNames:
+    """The question whether such names are one, and the spelling of each if they are."""
+
+    question: Question
+    spelling: Callable[[str], str]
+
+
+def plain_name(name: str) -> str:
+    """A name without case, and with one kind of space."""
+    return re.sub(r'[\s_-]+', ' ', name).strip().casefold()
+
+
+def groups_alike(names: Iterable[str]) -> list[list[str]]:
+    """Names that differ only in case, spaces, underscores and dashes; of each group the most frequent first."""
+    groups: dict[str, Counter[str]] = {}
+    for name in names:
+        groups.setdefault(plain_name(name), Counter())[name] += 1
+    return [[name for name, _ in group.most_common()] for group in groups.values() if len(group) > 1]
+
+
+def alike_names(cells: Mapping[str, Sequence[Any]]) -> AlikeNames | None:
+    """What to ask about the names of these fields; None where all are clearly apart."""
+    found = {name: groups_alike(map(str, values)) for name, values in cells.items()}
+    told = [f'{name} {" = ".join(map(repr, group))}' for name, groups in found.items() for group in groups]
+    if not told:
+        return None
+    more = f' and {len(told) - MOST_TOLD} more' if len(told) > MOST_TOLD else ''
+    first = {plain_name(group[0]): group[0] for groups in found.values() for group in groups}
+    return AlikeNames(
+        Question('names', f'Names that look alike: {"; ".join(told[:MOST_TOLD])}{more}?', ('apart', 'join'), 'apart'),
+        lambda name: first.get(plain_name(name), name),
+    )
+
+
+# What is wrong with the rows of a table: a line per distinct problem, and the options that would settle them all.
+
+MOST_PROBLEMS = 10
+MOST_ROWS = 5
+
+
+class BlankError(RecordError):
+    """A row without a result, and what it may be taken for."""
+
+    def __init__(self, message: str, meanings: Sequence[str]) -> None:
+        self.meanings = tuple(meanings)
+        super().__init__(message)
+
+
+@dataclass(slots=True)
+class Problems:
+    """The bad rows of one table."""
+
+    path: Path
+    options: ImportOptions
+    rows: dict[str, list[int]] = field(default_factory=dict)  # problem -> the first rows that have it
+    counts: dict[str, int] = field(default_factory=dict)
+    words: dict[str, str] = field(default_factory=dict)
+    blank: str = ''
+    is_fixable: bool = True
+
+    def add(self, number: int, problem: RecordError) -> None:
+        """A row and what is wrong with it."""
+        text = str(problem)
+        if isinstance(problem, UnknownWordError):
+            self.words[problem.word] = 'invalid'
+            text += f'; --value {problem.word!r}=OUTCOME says what it means'
+        elif isinstance(problem, BlankError):
+            self.blank = problem.meanings[0]
+            text += f'; --blank {"|".join(problem.meanings)} says what such rows are'
+        else:
+            self.is_fixable = False
+        self.counts[text] = self.counts.get(text, 0) + 1
+        if len(self.rows.setdefault(text, [])) < MOST_ROWS:
+            self.rows[text].append(number)
+
+    def refuse(self) -> None:
+        """Raise RecordError where there was any: a line each, and the command that settles them where one does."""
+        if not self.rows:
+            return
+        lines = [f'{self.path} {self._where(text)}: {text}' for text in list(self.rows)[:MOST_PROBLEMS]]
+        more = len(self.rows) - MOST_PROBLEMS
+        told = '\n'.join([*lines, *([f'... and {more} more problems'] if more > 0 else []), 'nothing was imported'])
+        if not self.is_fixable:
+            raise RecordError(told)
+        fixed = replace(
+            self.options, values={**self.options.values, **self.words}, blank=self.blank or self.options.blank
+        )
+        raise FixableError(told, self.path, fixed)
+
+    def _where(self, text: str) -> str:
+        numbers, count = self.rows[text], self.counts[text]
+        if count == 1:
+            return f'row {numbers[0]}'
+        return f'rows {", ".join(map(str, numbers))}{f", ... ({count:,} rows)" if count > len(numbers) else ""}'

@@ -19,18 +19,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError, SetupError, install_hint
-from robotrials.formats.clip import FrameClip
-from robotrials.formats.imported import (
-    CERTAIN,
-    FieldGuess,
-    Imported,
-    ImportOptions,
-    Ledger,
-    Recording,
-    refuse_unused,
+from robotrials.formats.imported import CERTAIN, FieldGuess, Imported, ImportOptions, Ledger, Recording, refuse_unused
+from robotrials.formats.rollout import (
+    Assignment,
+    CameraClip,
+    Recorder,
+    Rollout,
+    account_signals,
+    asked,
+    assign,
+    camera_question,
+    nan_question,
+    spelled_out,
+    take_signals,
 )
-from robotrials.formats.rollout import CameraClip, Recorder, Rollout, asked, camera_question, nan_question
-from robotrials.formats.signal import Assignment, account_signals, assign, spelled_out, take_signals
+from robotrials.formats.video import FrameClip
 from robotrials.record import Provenance
 
 SUFFIXES = ('.hdf5', '.h5')

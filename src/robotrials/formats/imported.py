@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from robotrials.errors import InputError, RecordError, UnknownName
 from robotrials.record import Episode, Outcome, Provenance, Trajectory
-from robotrials.record.identity import digest
+from robotrials.record.episode import digest
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 CERTAIN = 1.0  # names or tables that nobody else writes
 LIKELY = 0.6  # the right fields, which others might have too
@@ -322,3 +323,49 @@ def whole_option(options: ImportOptions, name: str) -> int | None:
     if not text.isdigit() or not 0 < int(text) < 2**31:
         raise InputError(f'--set {name}={text}, wanted a whole number > 0')
     return int(text)
+
+
+# A first look at a file or folder: cheap, and never an error.
+
+HEAD_BYTES = 1 << 16
+MOST_FILES = 100_000
+
+
+def head_of(path: Path) -> bytes:
+    """The first bytes of a file; none where it cannot be read."""
+    try:
+        with path.open('rb') as stream:
+            return stream.read(HEAD_BYTES)
+    except OSError:
+        return b''
+
+
+def listed(folder: Path) -> list[Path]:
+    """What lies in a folder, by name, without hidden entries; nothing where it cannot be read."""
+    try:
+        return sorted(p for p in folder.iterdir() if not p.name.startswith('.'))[:MOST_FILES]
+    except OSError:
+        return []
+
+
+# Control rates and step caps that a benchmark fixes, so that its steps can be told in seconds.
+
+# Steps per second. LIBERO and RoboCasa run robosuite at control_freq 20; CALVIN at 30; DROID's controller at 15.
+RATES_HZ: Mapping[str, float] = {'libero': 20.0, 'robocasa': 20.0, 'calvin': 30.0, 'droid': 15.0}
+# Steps after which OpenVLA's and vla-eval's runners cut an episode; others differ (LeRobot: 280 on spatial).
+LIBERO_STEP_CAPS: Mapping[str, int] = {
+    'libero_spatial': 220, 'libero_object': 280, 'libero_goal': 300, 'libero_10': 520, 'libero_90': 400,
+}  # fmt: skip
+
+
+def known_rate_hz(name: str) -> float | None:
+    """The control rate of a benchmark by its name, such as `libero_spatial`, or None."""
+    plain = name.lower()
+    return next((rate for part, rate in RATES_HZ.items() if part in plain), None)
+
+
+def libero_suite(name: str) -> str | None:
+    """The LIBERO suite that a name ends in or contains (`LIBEROBenchmark_libero_10`), the longest that fits."""
+    plain = name.lower().replace('-', '_').replace('libero_long', 'libero_10')
+    fitting = [suite for suite in LIBERO_STEP_CAPS if suite in plain]
+    return max(fitting, key=len) if fitting else None

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
+import json
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from robotrials.errors import StoreError
+from robotrials.errors import InputError, StoreError, UnknownName
 from robotrials.formats.bulk import NotPlainError
-from robotrials.formats.imported import Imported, Recording, source_hash
-from robotrials.record import Episode, Store, Trajectory
+from robotrials.formats.catalog import candidates, open_source
+from robotrials.formats.imported import Imported, ImportOptions, Recording, source_hash
+from robotrials.record import Episode, Store, Trajectory, read_store
 from robotrials.record.addition import Addition
-from robotrials.record.id_hash import id_hashes
+from robotrials.record.folder import Disk, replaced_disk, write_durably
+from robotrials.record.opened import OpenedSource, is_store
+from robotrials.record.part import id_hashes
 from robotrials.record.provenance import ImportRecord, Provenance
 from robotrials.record.schema import EPISODE_SCHEMA, EVENT_SCHEMA, episodes_to_arrow, events_to_arrow
 from robotrials.record.select import column_table
@@ -274,3 +281,120 @@ def _with_origin(table: pa.Table, provenance_id: str) -> pa.Table:
     zeros = pa.array(np.zeros(table.num_rows, np.int32))
     origin = pa.DictionaryArray.from_arrays(zeros, pa.array([provenance_id]))
     return table.set_column(table.column_names.index('provenance_id'), EPISODE_SCHEMA.field('provenance_id'), origin)
+
+
+# A file or folder of a known format, opened for asking: read as `robotrials import` would, and kept nowhere.
+# It becomes a store in a folder of its own among the system's temporary files, which goes when the process ends. So
+# every question has the same numbers on a file as on the store that it would be imported into, filters and
+# trajectories included, and a dataset larger than memory can be asked.
+
+MOST_FIELDS = 8  # in the line that tells the guess
+
+
+def open_for_asking(path: Path | str, options: ImportOptions | None = None, *, command: str = '') -> OpenedSource:
+    """A store as it is; a file or folder of a known format as a store that is gone when the process ends."""
+    given = options or ImportOptions()
+    source = Path(path)
+    if is_store(path) or not source.exists() or (source.is_dir() and not candidates(source)):
+        if given != ImportOptions() and is_store(path):
+            raise InputError(f'{path}: a store, whose columns are named already; leave out what maps columns')
+        return OpenedSource(read_store(path), str(path))  # which says what else a path may be
+    imported = open_source(source, given)
+    imported.settle(source, given)
+    guess = [told_in_a_line(source, imported)] if imported.guesses else []
+    told = '\n'.join([*guess, *imported.ledger.hints])
+    return OpenedSource(_scratch(imported, command), str(path), told=told)
+
+
+def told_in_a_line(path: Path, imported: Imported) -> str:
+    """What was guessed: `my.csv read as table: policy from model, task from task, success from ok`."""
+    known = [(g.field, g.source.removeprefix('column ').strip("'")) for g in imported.guesses if g.field != 'labels']
+    fields = [
+        f'rows are {source}' if name == '(rows)' else name if name == source else f'{name} from {source}'
+        for name, source in known
+    ]
+    more = len(fields) - MOST_FIELDS
+    shown = fields[:MOST_FIELDS] + ([f'and {more} more'] if more > 0 else [])
+    return f'{path} read as {imported.format}' + (f': {", ".join(shown)}' if shown else '')
+
+
+class _Hasty(Disk):
+    """A disk for what need not outlive the process."""
+
+    def sync(self, handle: int) -> None:
+        pass
+
+    def sync_folder(self, path: Path) -> None:
+        pass
+
+
+def _scratch(imported: Imported, command: str) -> Store:
+    folder = Path(tempfile.mkdtemp(prefix='robotrials-'))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    read = imported.recordings
+
+    def without_media() -> Iterator[Recording]:
+        return (dataclasses.replace(recording, media={}) for recording in read())
+
+    with replaced_disk(_Hasty()):
+        import_into(folder / 'store', dataclasses.replace(imported, recordings=without_media), command=command)
+    return read_store(folder / 'store')
+
+
+# The mapping file: how one source was read, so that the next one of its kind is read alike.
+
+KEYS = ('format', 'map', 'set', 'answers', 'group_by', 'rate_hz', 'values', 'blank')
+
+
+def write_mapping(path: Path, imported: Imported) -> None:
+    """Write how `imported` was read: its guesses and what the user said."""
+    options = imported.resolved
+    if options is None:
+        raise InputError(f'--save-map: a source of format {imported.format} has no mapping to save')
+    values = {
+        'format': imported.format,
+        'map': dict(options.columns),
+        'set': dict(options.defaults),
+        'answers': dict(options.answers),
+        'group_by': list(options.group_by),
+        'rate_hz': options.rate_hz,
+        'values': dict(options.values),
+        'blank': options.blank,
+    }
+    write_durably(path, json.dumps(values, indent=1, ensure_ascii=False) + '\n')
+
+
+def read_mapping(path: Path, *, kind: str, options: ImportOptions) -> tuple[str, ImportOptions]:
+    """The format and options that a file holds; what the user says besides wins."""
+    try:
+        values = json.loads(path.read_text(encoding='utf-8'))
+    except FileNotFoundError as error:
+        raise InputError(f'{path}: no such file; --save-map writes one') from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f'{path}: not a mapping file ({error}); --save-map writes one') from error
+    if not isinstance(values, dict):
+        raise InputError(f'{path}: not a mapping file, wanted a JSON object; --save-map writes one')
+    for key in values:
+        if key not in KEYS:
+            raise UnknownName(f'entry of the mapping file {path}', key, KEYS)
+    rate = values.get('rate_hz')
+    if rate is not None and not isinstance(rate, int | float):
+        raise InputError(f'{path}: rate_hz is {rate!r}, wanted a number or null')
+    joined = ImportOptions(
+        columns={**_texts(path, values, 'map'), **options.columns},
+        defaults={**_texts(path, values, 'set'), **options.defaults},
+        answers={**_texts(path, values, 'answers'), **options.answers},
+        group_by=options.group_by or tuple(map(str, values.get('group_by') or ())),
+        rate_hz=options.rate_hz if options.rate_hz is not None else rate,
+        source=options.source,
+        values={**_texts(path, values, 'values'), **options.values},
+        blank=options.blank or str(values.get('blank') or ''),
+    )
+    return kind or str(values.get('format', '')), joined
+
+
+def _texts(path: Path, values: dict[str, Any], key: str) -> dict[str, str]:
+    found = values.get(key) or {}
+    if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
+        raise InputError(f'{path}: {key} wants a JSON object of texts, found {found!r}')
+    return found

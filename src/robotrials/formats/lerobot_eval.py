@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from robotrials.errors import InputError, RecordError
-from robotrials.formats.counts import LABEL
 from robotrials.formats.imported import (
     CERTAIN,
     FAULTS,
@@ -20,10 +19,11 @@ from robotrials.formats.imported import (
     Recording,
     check_settable,
     given_up,
+    head_of,
     placed,
     refuse_unused,
 )
-from robotrials.formats.peek import head_of
+from robotrials.formats.row_outcome import LABEL
 from robotrials.formats.rows import load_json
 from robotrials.record.episode import Episode, Outcome
 

@@ -3,33 +3,193 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError
-from robotrials.formats.clip import FrameClip, VideoClip
 from robotrials.formats.imported import (
     CERTAIN,
     FieldGuess,
     Imported,
     ImportOptions,
     Ledger,
+    Question,
     Recording,
     refuse_unused,
 )
 from robotrials.formats.lerobot import instructions
-from robotrials.formats.lerobot_evaluation import check_rollouts, rollouts_question
-from robotrials.formats.lerobot_frame import EpisodeFrames, column_names, encoded_images, stream_frames
-from robotrials.formats.lerobot_language import LANGUAGE_COLUMNS, phases, read_subtasks
+from robotrials.formats.lerobot_frame import (
+    EpisodeFrames,
+    OwnRecord,
+    column_names,
+    encoded_images,
+    read_own,
+    stream_frames,
+)
 from robotrials.formats.lerobot_layout import PLACE_COLUMNS, FeatureInfo, Layout, read_layout
-from robotrials.formats.lerobot_own import OwnRecord, read_own
-from robotrials.formats.rollout import CameraClip, Recorder, Rollout, asked, camera_question, nan_question
-from robotrials.formats.signal import Assignment, account_signals, assign, check_finite, spelled_out, take_signals
+from robotrials.formats.rollout import (
+    Assignment,
+    CameraClip,
+    Recorder,
+    Rollout,
+    account_signals,
+    asked,
+    assign,
+    camera_question,
+    check_finite,
+    nan_question,
+    spelled_out,
+    take_signals,
+)
+from robotrials.formats.video import FrameClip, VideoClip
 from robotrials.record import Provenance
+
+# Language of a LeRobotDataset as phases: subtask rows, subtask numbers, and tasks that change within an episode.
+
+LANGUAGE_COLUMNS = ('language_persistent', 'language_events')
+STYLE = 'subtask'
+Phases = tuple[tuple[float, str], ...]
+
+
+def phases(frames: EpisodeFrames, texts: Sequence[str], *, subtasks: Mapping[int, str], fps: float) -> Phases:
+    """(seconds, name) where each phase of an episode begins, in order."""
+    numbers = frames.numbers.get('subtask_index')
+    if numbers is not None and subtasks:
+        return _changes([subtasks.get(int(n), f'subtask {n}') for n in numbers.reshape(-1)], fps)
+    spoken = {*_persistent(frames), *_events(frames, fps)}
+    if spoken:
+        end_s = frames.row.length / fps
+        return tuple(sorted((t_s, name) for t_s, name in spoken if t_s <= end_s))
+    return _changes(texts, fps) if len(texts) > 1 else ()
+
+
+def _changes(names: Sequence[str], fps: float) -> Phases:
+    return tuple((i / fps, name) for i, name in enumerate(names) if i == 0 or names[i - 1] != name)
+
+
+def _persistent(frames: EpisodeFrames) -> set[tuple[float, str]]:
+    """Rows that hold from their own timestamp on; every frame may carry all of them."""
+    column = frames.others.get('language_persistent')
+    if column is None:
+        return set()
+    start_s = float(frames.numbers['timestamp'].reshape(-1)[0])
+    found = set()
+    for cell in column.to_pylist():
+        for row in _subtasks(cell):
+            stamp = row.get('timestamp')
+            if stamp is None:
+                raise InputError(f'{frames.where}: a subtask of language_persistent has no timestamp')
+            found.add((max(0.0, float(stamp) - start_s), str(row['content'])))
+    return found
+
+
+def _events(frames: EpisodeFrames, fps: float) -> set[tuple[float, str]]:
+    column = frames.others.get('language_events')
+    if column is None:
+        return set()
+    return {(i / fps, str(row['content'])) for i, cell in enumerate(column.to_pylist()) for row in _subtasks(cell)}
+
+
+def _subtasks(cell: Any) -> Iterable[Mapping[str, Any]]:
+    return (row for row in cell or () if row.get('style') == STYLE and row.get('content'))
+
+
+def read_subtasks(root: Path) -> Mapping[int, str]:
+    """`meta/subtasks.parquet`: number -> text; empty where the dataset has none."""
+    path = root / 'meta' / 'subtasks.parquet'
+    if not path.exists():
+        return {}
+    try:
+        table = pq.read_table(path).to_pydict()
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f'{path}: not readable as Parquet ({error})') from error
+    text = next((c for c in ('subtask', '__index_level_0__') if c in table), None)
+    if text is None or 'subtask_index' not in table:
+        raise InputError(f'{path}: wanted the columns subtask and subtask_index, found {list(table)}')
+    return dict(zip(np.asarray(table['subtask_index']).tolist(), table[text], strict=True))
+
+
+# Recordings of `lerobot-eval`: an episode is saved only when its environment says that it ended.
+# LIBERO's environment never says so of a failure (read in LeRobot 0.6.1), so its recordings hold successes alone, and
+# a success rate from them would always be 100 %. What eval_info.json counted decides.
+
+FOLDER = 'recordings'
+WHY = (
+    'lerobot-eval saves an episode only when its environment reports the end, and LIBERO reports none for a failure: '
+    'a rate from these would be too high'
+)
+
+
+def rollouts_question() -> Question:
+    """Whether failed rollouts are among those recorded."""
+    return Question('rollouts', 'Every recorded episode succeeded. Are all rollouts recorded?', ('all',), None)
+
+
+def check_rollouts(path: Path, outcomes: Sequence[bool | None], options: ImportOptions) -> None:
+    """Raise InputError where the recorded episodes are fewer than those evaluated, or may be successes alone."""
+    counted = counted_rollouts(path)
+    if counted is not None:
+        info, expected, found = counted
+        if expected != found:
+            raise InputError(
+                f'{path}: {found} recorded episodes ({sum(map(bool, outcomes))} of {len(outcomes)} here succeeded), '
+                f'{info} counts {expected} rollouts. {WHY}. Import {info.name} for the rate; nothing was imported'
+            )
+        return
+    if outcomes and all(outcomes) and rollouts_question().answer(options) != 'all':
+        raise InputError(
+            f'{path}: all {len(outcomes)} recorded episodes succeeded, and no eval_info.json says how many there were. '
+            f'{WHY}. If no rollout is missing, say --answer rollouts=all; nothing was imported'
+        )
+
+
+def counted_rollouts(path: Path) -> tuple[Path, int, int] | None:
+    """The evaluation's own count of this task's rollouts, and how many are recorded; None where it left none."""
+    root = path.resolve()
+    if FOLDER not in root.parts:
+        return None
+    at = len(root.parts) - 1 - root.parts[::-1].index(FOLDER)
+    top = Path(*root.parts[: at + 1])
+    info = top.parent / 'eval_info.json'
+    if not info.exists() or at + 1 >= len(root.parts):
+        return None
+    name = root.parts[at + 1]
+    expected = _expected(info, name)
+    if expected is None:
+        return None
+    found = sum(_total(meta) for meta in sorted((top / name).rglob('meta/info.json')))
+    return info, expected, found
+
+
+def _expected(info: Path, name: str) -> int | None:
+    try:
+        values = json.loads(info.read_text(encoding='utf-8'))  # bare NaN, as LeRobot writes it, is taken
+    except (OSError, ValueError) as error:
+        raise InputError(f'{info}: not readable as JSON ({error})') from error
+    entries = values.get('per_task') if isinstance(values, dict) else None
+    if not isinstance(entries, list):
+        rows = values.get('per_episode') if isinstance(values, dict) else None
+        return len(rows) if isinstance(rows, list) else None
+    for entry in entries:
+        if f'{entry.get("task_group")}_{entry.get("task_id")}' == name:
+            successes = entry.get('metrics', {}).get('successes')
+            return len(successes) if isinstance(successes, list) else None
+    return None
+
+
+def _total(meta: Path) -> int:
+    try:
+        return int(json.loads(meta.read_text(encoding='utf-8'))['total_episodes'])
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f'{meta}: no total_episodes in it ({error})') from error
+
 
 KNOWN = {'action_raw': 'action', 'reward': 'next.reward', 'done': 'next.done'}
 TOLERANCE_S = 1e-4  # LeRobot's own

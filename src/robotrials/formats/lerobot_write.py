@@ -22,33 +22,27 @@ from numpy.typing import NDArray
 
 from robotrials.errors import InputError
 from robotrials.formats.attach import cut_trajectory
-from robotrials.formats.clip import TimedClip, encode_frames, opened_video
-from robotrials.formats.export import (
-    Exported,
-    ExportOptions,
-    Film,
-    Redraw,
-    fresh_target,
-    media_file,
-    recorded_rollouts,
-)
+from robotrials.formats.export import Exported, ExportOptions, Film, Redraw, fresh_target, media_file, recorded_rollouts
 from robotrials.formats.imported import Ledger
+from robotrials.formats.lerobot_frame import FILE, own_line, own_lines
 from robotrials.formats.lerobot_layout import DATA_PATHS, VIDEO_PATHS
-from robotrials.formats.lerobot_own import FILE, own_line, own_lines
 from robotrials.formats.lerobot_plan import (
     ACTION,
     ACTION_SIGNALS,
     STATE,
     STATE_SIGNALS,
     Plan,
+    Running,
+    episode_statistics,
+    image_statistics,
     make_plan,
     signals_of,
 )
 from robotrials.formats.norm_stats import norm_stats_of, spell
 from robotrials.formats.rollout import file_name
-from robotrials.formats.statistic import Running, episode_statistics, image_statistics
+from robotrials.formats.video import TimedClip, encode_frames, opened_video
 from robotrials.record import Camera, Episode, EventKind, Store, Trajectory
-from robotrials.record.film import film_times
+from robotrials.record.media import film_times
 
 CHUNK = 1000
 DATA_FILE_BYTES = 100 << 20

@@ -22,16 +22,14 @@ from robotrials.formats.imported import (
     Ledger,
     Recording,
     check_settable,
+    listed,
     placed,
     refuse_unused,
 )
-from robotrials.formats.peek import listed
 from robotrials.formats.positronic_signal import Signals, read_signals
 from robotrials.formats.rollout import asked, camera_question
 from robotrials.formats.rows import load_json
-from robotrials.record.episode import Episode, Outcome
-from robotrials.record.event import Event, EventKind, EventSource
-from robotrials.record.field import parse_field
+from robotrials.record.episode import Episode, Event, EventKind, EventSource, Outcome, parse_field
 
 NUMBERED = re.compile(r'^\d{12}$')
 EDITS = 'edits.jsonl'

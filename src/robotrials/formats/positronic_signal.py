@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError
-from robotrials.formats.clip import TimedClip, opened_video
 from robotrials.formats.imported import Ledger
+from robotrials.formats.rollout import EXTRA, build_trajectory, check_finite
 from robotrials.formats.ros_signal import hold
-from robotrials.formats.signal import EXTRA, build_trajectory, check_finite
+from robotrials.formats.video import TimedClip, opened_video
 from robotrials.record import Camera, Scene, Trajectory
 from robotrials.record.trajectory import POSE_WIDTH, frame_times
 

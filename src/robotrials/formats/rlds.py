@@ -6,8 +6,10 @@ every record is one episode whose `steps` are stored column by column.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
+import struct
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +20,212 @@ from numpy.typing import NDArray
 
 from robotrials.errors import InputError
 from robotrials.formats.dataset import RecordedEpisode, check_split
-from robotrials.formats.example import Values, read_example, write_example
-from robotrials.formats.feature import Feature, features_json, parse_features, read_feature, write_feature
-from robotrials.formats.image import EncodedImage
+from robotrials.formats.feature import (
+    Feature,
+    Values,
+    features_json,
+    parse_features,
+    read_example,
+    read_feature,
+    write_example,
+    write_feature,
+)
 from robotrials.formats.space import ActionSpace, flatten_action
-from robotrials.formats.tfrecord import read_records, write_records
+from robotrials.formats.video import EncodedImage
 from robotrials.old_name import RLDS_MODULE
+
+# CRC-32C (Castagnoli) over numpy lanes, and the masked form that TFRecord files store.
+# A CRC is linear over GF(2) and blind to leading zeros. So the buffer is cut into lanes of equal length, all lanes
+# step forward together four bytes at a time, and their remainders are joined pairwise by the operator "append 2^k zero
+# bytes".
+
+POLYNOMIAL = 0x82F63B78  # reflected
+MASK_DELTA = 0xA282EAD8
+SHORT = 64
+
+UInt32Array = NDArray[np.uint32]
+Buffer = bytes | bytearray | memoryview
+
+
+def crc32c(data: Buffer) -> int:
+    """The CRC-32C of `data`.
+
+    >>> hex(crc32c(b'123456789'))
+    '0xe3069283'
+    """
+    size = len(data)
+    if size < SHORT:
+        return _bytewise(data)
+    lane = 128 if size > 1 << 15 else 32
+    lanes = -(-size // lane)
+    padded = np.zeros(lanes * lane, dtype=np.uint8)
+    padded[padded.size - size :] = np.frombuffer(data, dtype=np.uint8)
+    # An initial remainder of all ones equals complementing the first four bytes of the message.
+    padded[padded.size - size : padded.size - size + 4] ^= 0xFF
+    words = np.ascontiguousarray(padded.view('<u4').reshape(lanes, lane // 4).T)
+    return _join(_step(words), lane) ^ 0xFFFFFFFF
+
+
+def extend_crc32c(crc: int, data: Buffer) -> int:
+    """The CRC of what gave `crc` followed by `data`; start with 0.
+
+    >>> extend_crc32c(crc32c(b'12345'), b'6789') == crc32c(b'123456789')
+    True
+    """
+    shifted = np.array([crc], dtype=np.uint32)
+    for power in range(len(data).bit_length()):
+        if len(data) >> power & 1:
+            shifted = _append_zeros(shifted, power)
+    return int(shifted[0]) ^ crc32c(data)
+
+
+def masked_crc32c(data: Buffer) -> int:
+    """The CRC as TFRecord stores it: rotated and offset, so that a CRC of stored CRCs stays good."""
+    crc = crc32c(data)
+    return (((crc >> 15) | (crc << 17)) + MASK_DELTA) & 0xFFFFFFFF
+
+
+def _bytewise(data: Buffer) -> int:
+    table = _byte_table()
+    crc = 0xFFFFFFFF
+    for byte in bytes(data):
+        crc = table[(crc ^ byte) & 0xFF] ^ (crc >> 8)
+    return crc ^ 0xFFFFFFFF
+
+
+def _step(words: UInt32Array) -> UInt32Array:
+    """The remainder of every lane, (lanes,); row t of `words` is the t-th 32-bit word of every lane."""
+    early, late = _word_tables()
+    crc = np.zeros(words.shape[1], dtype=np.uint32)
+    half = np.empty(words.shape[1], dtype=np.intp)
+    found = np.empty_like(crc)
+    for row in words:
+        crc ^= row
+        np.bitwise_and(crc, 0xFFFF, out=half, casting='unsafe')
+        early.take(half, out=found, mode='clip')
+        np.right_shift(crc, 16, out=half, casting='unsafe')
+        late.take(half, out=crc, mode='clip')
+        crc ^= found
+    return crc
+
+
+def _join(crc: UInt32Array, lane: int) -> int:
+    power = lane.bit_length() - 1
+    while crc.size > 1:
+        if crc.size % 2:
+            crc = np.concatenate([np.zeros(1, dtype=np.uint32), crc])
+        crc = _append_zeros(crc[0::2], power) ^ crc[1::2]
+        power += 1
+    return int(crc[0])
+
+
+def _append_zeros(crc: NDArray[Any], power: int) -> UInt32Array:
+    tables = _zeros_tables(power)
+    shifted: UInt32Array = (
+        tables[0][crc & 0xFF] ^ tables[1][(crc >> 8) & 0xFF] ^ tables[2][(crc >> 16) & 0xFF] ^ tables[3][crc >> 24]
+    )
+    return shifted
+
+
+@functools.cache
+def _byte_table() -> tuple[int, ...]:
+    entries = []
+    for value in range(256):
+        crc = value
+        for _ in range(8):
+            crc = (crc >> 1) ^ (POLYNOMIAL if crc & 1 else 0)
+        entries.append(crc)
+    return tuple(entries)
+
+
+@functools.cache
+def _word_tables() -> tuple[UInt32Array, UInt32Array]:
+    """The remainder of each 16-bit value, followed by two zero bytes and by nothing: the halves of a 32-bit word."""
+    byte = np.array(_byte_table(), dtype=np.uint32)
+
+    def two_bytes(value: UInt32Array) -> UInt32Array:
+        once = byte[value & 0xFF] ^ (value >> 8)
+        twice: UInt32Array = byte[once & 0xFF] ^ (once >> 8)
+        return twice
+
+    late = two_bytes(np.arange(1 << 16, dtype=np.uint32))
+    return two_bytes(late), late
+
+
+@functools.cache
+def _zeros_tables(power: int) -> tuple[UInt32Array, ...]:
+    """Four lookup tables, one a byte of the remainder, that append 2^power zero bytes."""
+    if power == 0:
+        byte = np.array(_byte_table(), dtype=np.uint32)
+
+        def step(value: UInt32Array) -> UInt32Array:
+            advanced: UInt32Array = byte[value & 0xFF] ^ (value >> 8)
+            return advanced
+    else:
+
+        def step(value: UInt32Array) -> UInt32Array:
+            return _append_zeros(_append_zeros(value, power - 1), power - 1)
+
+    each = np.arange(256, dtype=np.uint32)
+    return tuple(step(each << np.uint32(8 * i)) for i in range(4))
+
+
+# TFRecord files: a length, its checksum, the data, its checksum, and again.
+# A file is streamed; damage is named by file and byte offset.
+
+HEADER = struct.Struct('<QI')
+FOOTER = struct.Struct('<I')
+LARGEST_RECORD_BYTES = 1 << 34
+
+
+def read_records(path: Path | str, *, check: bool = True) -> Iterator[bytes]:
+    """Stream the records of one file; `check=False` trusts the data's checksums (a length is always checked)."""
+    target = Path(path)
+    size = target.stat().st_size
+    offset = 0
+    with target.open('rb') as stream:
+        while header := stream.read(HEADER.size):
+            length = _length(header, target, offset)
+            end = offset + HEADER.size + length + FOOTER.size
+            if end > size:
+                raise InputError(
+                    f'{target}: truncated: the record at byte {offset} should end at byte {end}, '
+                    f'the file ends at {size}; fetch the file again'
+                )
+            data = stream.read(length)
+            (stored,) = FOOTER.unpack(stream.read(FOOTER.size))
+            if check and masked_crc32c(data) != stored:
+                raise InputError(f'{target}: the record at byte {offset} fails its checksum; fetch the file again')
+            yield data
+            offset = end
+
+
+def _length(header: bytes, path: Path, offset: int) -> int:
+    if len(header) < HEADER.size:
+        raise InputError(f'{path}: truncated inside the record header at byte {offset}; fetch the file again')
+    length, stored = HEADER.unpack(header)
+    if masked_crc32c(header[:8]) != stored:
+        raise InputError(
+            f'{path}: the length of the record at byte {offset} fails its checksum; the file is damaged from there on, '
+            'or is not a TFRecord file'
+        )
+    if length > LARGEST_RECORD_BYTES:
+        raise InputError(f'{path}: the record at byte {offset} claims {length} bytes, more than any episode has')
+    return int(length)
+
+
+def write_records(path: Path | str, records: Iterable[bytes]) -> int:
+    """Write records to a file; gives how many."""
+    count = 0
+    with Path(path).open('wb') as stream:
+        for data in records:
+            length = struct.pack('<Q', len(data))
+            stream.write(length + FOOTER.pack(masked_crc32c(length)))
+            stream.write(data)
+            stream.write(FOOTER.pack(masked_crc32c(data)))
+            count += 1
+    return count
+
 
 DEFAULT_TEMPLATE = '{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}'
 

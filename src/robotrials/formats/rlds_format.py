@@ -11,20 +11,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError
-from robotrials.formats.clip import FrameClip
-from robotrials.formats.imported import (
-    CERTAIN,
-    FieldGuess,
-    Imported,
-    ImportOptions,
-    Ledger,
-    Recording,
-    refuse_unused,
-)
+from robotrials.formats.imported import CERTAIN, FieldGuess, Imported, ImportOptions, Ledger, Recording, refuse_unused
 from robotrials.formats.rlds import RldsDataset, find_tfds_folder, language, leaves_of, observation_leaves
-from robotrials.formats.rollout import CameraClip, Recorder, Rollout, asked, camera_question, nan_question
-from robotrials.formats.signal import Assignment, account_signals, assign, spelled_out, take_signals
+from robotrials.formats.rollout import (
+    Assignment,
+    CameraClip,
+    Recorder,
+    Rollout,
+    account_signals,
+    asked,
+    assign,
+    camera_question,
+    nan_question,
+    spelled_out,
+    take_signals,
+)
 from robotrials.formats.space import flatten_action
+from robotrials.formats.video import FrameClip
 from robotrials.record import Provenance
 
 SCALARS = {'reward': 'reward', 'is_terminal': 'extra/is_terminal', 'discount': 'extra/discount'}

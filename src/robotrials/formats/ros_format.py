@@ -27,8 +27,17 @@ from robotrials.formats.imported import (
     Recording,
     refuse_unused,
 )
-from robotrials.formats.rollout import SETTABLE, CameraClip, Recorder, Rollout, asked, camera_question, nan_question
-from robotrials.formats.ros_camera import BagClip, read_camera_facts
+from robotrials.formats.rollout import (
+    SCALARS,
+    SETTABLE,
+    CameraClip,
+    Recorder,
+    Rollout,
+    asked,
+    camera_question,
+    check_signal,
+    nan_question,
+)
 from robotrials.formats.ros_signal import (
     CAMERA_INFO,
     FLOATS,
@@ -39,6 +48,7 @@ from robotrials.formats.ros_signal import (
     TF,
     TOOL_FRAMES,
     WRENCH,
+    BagClip,
     Series,
     TopicPlace,
     TransformTree,
@@ -47,12 +57,12 @@ from robotrials.formats.ros_signal import (
     hold,
     parse_topic_place,
     pose_numbers,
+    read_camera_facts,
     select,
     wrench_numbers,
 )
-from robotrials.formats.signal import SCALARS, check_signal
 from robotrials.record import Provenance
-from robotrials.record.field import parse_field
+from robotrials.record.episode import parse_field
 
 YEAR_2000_NS = 946_684_800 * 10**9
 HANDLED = (JOINT_STATE, POSE, TF, WRENCH, GRIPPER_COMMAND, CAMERA_INFO, *IMAGES)

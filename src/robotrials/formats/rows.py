@@ -6,16 +6,18 @@ import csv
 import json
 import re
 import stat
+import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from robotrials.errors import InputError, UnknownName
+from robotrials.errors import InputError, SetupError, UnknownName
 from robotrials.formats.imported import ImportOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 MOST_COLUMNS = 2_000
 MOST_ROWS = 50_000_000
@@ -55,8 +57,6 @@ def open_rows(path: Path, options: ImportOptions | None = None, *, known: Callab
     if suffix == '.parquet':
         return _open_parquet(path)
     if suffix == '.xlsx':
-        from robotrials.formats.spreadsheet import open_spreadsheet
-
         return open_spreadsheet(path, options or ImportOptions(), usual)
     if suffix in ('.csv', '.tsv'):
         return _open_separated(path, usual)
@@ -169,7 +169,7 @@ def _joined(above: Sequence[str], names: Sequence[str]) -> list[str]:
 
 
 def _open_markdown(path: Path, usual: Callable[[str], bool]) -> Rows:
-    from robotrials.formats.document import markdown_tables
+    from robotrials.formats.reshape import markdown_tables
 
     try:
         tables = markdown_tables(path, path.read_text(encoding=_encoding(path)))
@@ -239,7 +239,7 @@ def load_json(path: Path) -> Any:
 
 
 def _json_rows(path: Path) -> list[dict[str, Any]]:
-    from robotrials.formats.document import load_yaml, nested_rows
+    from robotrials.formats.reshape import load_yaml, nested_rows
 
     is_json = path.suffix.lower() == '.json'
     value = load_json(path) if is_json else load_yaml(path)
@@ -353,3 +353,98 @@ def choose_sheet(path: Path, sheets: Sequence[str], options: ImportOptions) -> s
     if wanted is not None and wanted not in sheets:
         raise UnknownName(f'sheet of {path.name}', wanted, sheets)
     return wanted
+
+
+# Spreadsheets (.xlsx): the rows of one sheet, with limits against files that unpack to more than they seem.
+
+LARGEST_UNPACKED_BYTES = 512 << 20
+MOST_TIMES_PACKED = 200  # plain sheets pack 10 to 40 times
+MOST_CELLS = 20_000_000
+
+
+def open_spreadsheet(path: Path, options: ImportOptions, usual: Callable[[str], bool]) -> Rows:
+    """The sheet that the user named, or the one whose header has the most usual column names."""
+    check_archive(path)
+    book = _workbook(path)
+    try:
+        sheets = list(book.sheetnames)
+        wanted = choose_sheet(path, sheets, options)
+        tops = {name: _top(book[name]) for name in ([wanted] if wanted else sheets)}
+    finally:
+        book.close()
+    scored = {name: max((sum(usual(str(c)) for c in row if c) for row in top), default=0) for name, top in tops.items()}
+    sheet = max(scored, key=lambda name: scored[name])
+    if not tops[sheet]:
+        return Rows(path, (), lambda: iter(()))
+    at, header = find_header(path, tops[sheet], usual)
+    notes = [f'sheet {sheet!r} of {", ".join(map(repr, sheets))} (--answer sheet=NAME)'] if len(sheets) > 1 else []
+    return Rows(
+        path, header, lambda: _read(path, sheet, at, len(header)), ';', notes=tuple(notes), skipped_lines=at
+    )  # a spreadsheet's numbers have no separator; text in it was typed by hand
+
+
+def check_archive(path: Path) -> None:
+    """Refuse what is no spreadsheet, and what unpacks to more than a table of episodes needs."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            infos = archive.infolist()
+    except (zipfile.BadZipFile, OSError) as error:
+        raise InputError(f'{path}: not a spreadsheet ({error}); an old .xls has to be saved as .xlsx first') from error
+    unpacked, packed = sum(i.file_size for i in infos), sum(i.compress_size for i in infos)
+    if unpacked > LARGEST_UNPACKED_BYTES or unpacked > max(packed, 1 << 16) * MOST_TIMES_PACKED:
+        raise InputError(
+            f'{path}: unpacks from {packed:,} to {unpacked:,} bytes; wanted at most '
+            f'{LARGEST_UNPACKED_BYTES >> 20} MiB and {MOST_TIMES_PACKED} times its size. Save the table as CSV'
+        )
+
+
+def _workbook(path: Path) -> Any:
+    try:
+        import openpyxl
+    except ModuleNotFoundError as error:
+        raise SetupError(f'{path}: spreadsheets need the package openpyxl; pip install openpyxl') from error
+    try:
+        return openpyxl.load_workbook(path, read_only=True, data_only=True, keep_links=False)
+    except Exception as error:  # openpyxl raises whatever its parsers do
+        raise InputError(f'{path}: not a readable spreadsheet ({type(error).__name__}: {error})') from error
+
+
+def _top(sheet: Any) -> list[list[Any]]:
+    if not hasattr(sheet, 'iter_rows'):  # a sheet that is a chart
+        return []
+    cells = sheet.iter_rows(max_row=HEADER_ROWS, max_col=MOST_COLUMNS + 1, values_only=True)
+    top = [_trimmed(row) for row in cells]
+    while top and not top[-1]:
+        top.pop()
+    return top
+
+
+def _trimmed(cells: Row) -> list[Any]:
+    values = list(cells)
+    while values and (values[-1] is None or values[-1] == ''):
+        values.pop()
+    return values
+
+
+def _read(path: Path, sheet: str, at: int, width: int) -> Iterator[tuple[int, Row]]:
+    book = _workbook(path)
+    number = cells_read = 0
+    try:
+        for place, cells in enumerate(book[sheet].iter_rows(values_only=True)):
+            values = _trimmed(cells)
+            cells_read += len(cells)
+            if cells_read > MOST_CELLS:
+                raise InputError(f'{path} sheet {sheet!r}: more than {MOST_CELLS:,} cells; save the table as CSV')
+            if place <= at or not values:
+                continue
+            number += 1
+            if len(values) > width:
+                raise InputError(f'{path} sheet {sheet!r} row {number}: {len(values)} cells, wanted {width} as above')
+            filled = [v.strip() if isinstance(v, str) else v for v in values]
+            yield number, filled + [None] * (width - len(filled))
+    except InputError:
+        raise
+    except Exception as error:  # openpyxl raises whatever its parsers do
+        raise InputError(f'{path} sheet {sheet!r} after row {number}: damaged ({error})') from error
+    finally:
+        book.close()

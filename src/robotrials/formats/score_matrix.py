@@ -18,12 +18,11 @@ from robotrials.formats.imported import (
     Ledger,
     Recording,
     check_settable,
+    head_of,
     placed,
     refuse_unused,
 )
-from robotrials.formats.peek import head_of
-from robotrials.formats.rows import load_json
-from robotrials.formats.spreadsheet import check_archive
+from robotrials.formats.rows import check_archive, load_json
 from robotrials.record.episode import Episode, Outcome
 
 MOST_SCORES = 10_000_000

@@ -14,29 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from robotrials.errors import InputError, RecordError, UnknownName
-from robotrials.formats.alike import ALIKE, alike_names
 from robotrials.formats.bulk import TAKEN, BulkReader
-from robotrials.formats.cell import (
-    has_decimal_comma,
-    is_missing,
-    parse_other,
-    parse_outcome,
-    parse_plain,
-    parse_seconds,
-    parse_share,
-    parse_truth,
-    parse_whole,
-    short,
-)
-from robotrials.formats.control_rate import known_rate_hz
-from robotrials.formats.counts import expand_counts, fewest_trials, half_digit
 from robotrials.formats.guess import (
+    ALIKE,
     COUNTS,
     FIELDS,
     NUMBERINGS,
     SYNONYMS,
     TIME_LISTS,
+    BlankError,
     ColumnMap,
+    Problems,
+    alike_names,
     check_field,
     fit_to_cells,
     guess_columns,
@@ -54,17 +43,34 @@ from robotrials.formats.imported import (
     Ledger,
     Question,
     Recording,
+    head_of,
+    known_rate_hz,
     refuse_unused,
 )
-from robotrials.formats.items import group_rows, timed_events
-from robotrials.formats.outcome import Caps, derive_outcome
-from robotrials.formats.peek import head_of
-from robotrials.formats.problem import BlankError, Problems
 from robotrials.formats.reshape import reshaped
+from robotrials.formats.row_outcome import (
+    Caps,
+    derive_outcome,
+    expand_counts,
+    fewest_trials,
+    group_rows,
+    half_digit,
+    timed_events,
+)
 from robotrials.formats.rows import SUFFIXES, Rows, open_rows
-from robotrials.record.episode import Episode, Outcome
-from robotrials.record.field import TEXT_FIELDS
-from robotrials.record.identity import ID_HEX_DIGITS, digest, episode_id_of
+from robotrials.formats.typed_value import (
+    has_decimal_comma,
+    is_missing,
+    parse_other,
+    parse_outcome,
+    parse_plain,
+    parse_seconds,
+    parse_share,
+    parse_truth,
+    parse_whole,
+    short,
+)
+from robotrials.record.episode import ID_HEX_DIGITS, TEXT_FIELDS, Episode, Outcome, digest, episode_id_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from robotrials.errors import InputError, RecordError
-from robotrials.formats.control_rate import LIBERO_STEP_CAPS, known_rate_hz, libero_suite
 from robotrials.formats.imported import (
     CERTAIN,
     FAULTS,
+    LIBERO_STEP_CAPS,
     LIKELY,
     FieldGuess,
     Imported,
@@ -31,11 +31,14 @@ from robotrials.formats.imported import (
     Recording,
     check_settable,
     given_up,
+    head_of,
+    known_rate_hz,
+    libero_suite,
+    listed,
     placed,
     refuse_unused,
     whole_option,
 )
-from robotrials.formats.peek import head_of, listed
 from robotrials.formats.rows import load_json
 from robotrials.formats.vla_eval_recording import EpisodeRow, StepReader, VlaRecording, is_recording
 from robotrials.record.episode import Episode, Outcome

@@ -23,8 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from robotrials.errors import InputError, RecordError
-from robotrials.formats.imported import Ledger
-from robotrials.formats.peek import head_of
+from robotrials.formats.imported import Ledger, head_of
 from robotrials.record.trajectory import Trajectory
 
 TABLES = ('eval_metadata', 'episode_results', 'step_rows')

@@ -13,14 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import AnswerError, InputError, NoAnswer, RemoteError, RigError, SetupError
-from robotrials.policies.endpoint import MAX_TOLD, Patience, Reply, decoded, key_from, map_answer
 from robotrials.policies.mapping import ActionEntry, ObservationEntry, check_moments, read_mapping
 from robotrials.policies.observe import Question
-from robotrials.policies.served import ServedPolicy
+from robotrials.policies.served import MAX_TOLD, Patience, Reply, ServedPolicy, decoded, key_from, map_answer
 from robotrials.run import Setup
-from robotrials.run.convention import enum_value
+from robotrials.run.seam import enum_value
 from robotrials.wire import LIMITS, WireLimits
-from robotrials.wire.groot_array import pack_groot, unpack_groot
+from robotrials.wire.array import pack_groot, unpack_groot
 from robotrials.wire.link import Deadline, keep_trying
 from robotrials.wire.request import RequestLink
 

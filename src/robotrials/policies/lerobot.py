@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 
 from robotrials.errors import AnswerError, InputError, RemoteError, SetupError
-from robotrials.policies.endpoint import Patience, Reply, action_array, map_answer, seconds_told
 from robotrials.policies.mapping import ActionEntry, read_mapping
 from robotrials.policies.observe import Question
-from robotrials.policies.served import ServedPolicy
+from robotrials.policies.served import Patience, Reply, ServedPolicy, action_array, map_answer, seconds_told
 from robotrials.run import Setup
 from robotrials.run.environment import WorkerProcess, find_environment, read_recipe
 

@@ -7,15 +7,217 @@ mean and which of them are taken. Both may start from a preset, whose values are
 from __future__ import annotations
 
 import enum
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from robotrials.declaration import read_table
-from robotrials.errors import InputError
-from robotrials.policies.picture import ImageEntry
-from robotrials.policies.statistic import StatisticEntry
+from robotrials.errors import InputError, SetupError, UnknownName, install_hint
+from robotrials.formats.norm_stats import read_norm_stats
 from robotrials.run import ActionConvention, Gripper, Rotation
+
+# Presets: mappings of well-known checkpoints, kept as data.
+
+
+@cache
+def _presets() -> Mapping[str, Mapping[str, Any]]:
+    return tomllib.loads(files('robotrials.policies').joinpath('presets.toml').read_text(encoding='utf-8'))
+
+
+def preset_names() -> tuple[str, ...]:
+    return tuple(_presets())
+
+
+def preset_about(name: str) -> str:
+    """One line on what a preset is for."""
+    return str(preset_tables(name)['about'])
+
+
+def preset_tables(name: str) -> Mapping[str, Any]:
+    """The tables ``observation`` and ``action`` of a preset."""
+    if name not in _presets():
+        raise UnknownName('preset', name, _presets())
+    return _presets()[name]
+
+
+# Normalising what goes to a policy, and undoing it on what comes back.
+
+EPSILON = 1e-6  # openpi's, added to every spread
+
+
+class Method(enum.StrEnum):
+    MEAN_STD = 'mean_std'
+    RANGE = 'range'  # low..high to -1..1: quantiles (q01, q99) or extremes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatisticEntry:
+    """Numbers per dimension, or a file of openpi, OpenVLA or LeRobot, and the key in it."""
+
+    method: Method = Method.MEAN_STD
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+    file: str = ''
+    key: str = ''
+
+    def numbers(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """(mean, std) or (low, high), as the method says."""
+        first, second = ('mean', 'std') if self.method is Method.MEAN_STD else ('low', 'high')
+        given: tuple[Any, Any] = (getattr(self, first), getattr(self, second))
+        if self.file:
+            given = _read_file(Path(self.file), self.key, self.method)
+        pair = np.asarray(given[0], dtype=float), np.asarray(given[1], dtype=float)
+        if not pair[0].size or pair[0].shape != pair[1].shape or pair[0].ndim != 1:
+            raise InputError(f'normalisation by {self.method} wants {first} and {second}, equally many numbers each')
+        return pair
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Normalizer:
+    """x -> (x - shift) / spread, or back, on the first dimensions it has numbers for."""
+
+    shift: NDArray[np.float64]
+    spread: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, entry: StatisticEntry) -> Normalizer:
+        first, second = entry.numbers()
+        if entry.method is Method.MEAN_STD:
+            return cls(first, second + EPSILON)
+        return cls((first + second) / 2, (second - first + EPSILON) / 2)
+
+    def normalize(self, values: NDArray[Any]) -> NDArray[np.float64]:
+        self.check_width(values.shape[-1])
+        n = values.shape[-1]
+        return np.asarray((values - self.shift[:n]) / self.spread[:n])
+
+    def restore(self, values: NDArray[Any]) -> NDArray[np.float64]:
+        self.check_width(values.shape[-1])
+        n = values.shape[-1]
+        return np.asarray(values * self.spread[:n] + self.shift[:n])
+
+    def check_width(self, width: int) -> None:
+        if width > len(self.shift):
+            raise InputError(f'normalisation has {len(self.shift)} numbers for a vector of {width}')
+
+
+def _read_file(path: Path, key: str, method: Method) -> tuple[object, object]:
+    """The numbers under `key`, in a file of openpi, OpenVLA (`DATASET/action` chooses one of several) or LeRobot."""
+    dataset, _, name = key.rpartition('/')
+    vector = read_norm_stats(path, dataset=dataset).vector(name, where=str(path))
+    names = [('mean', 'std')] if method is Method.MEAN_STD else [('q01', 'q99'), ('min', 'max')]
+    for first, second in names:
+        if getattr(vector, first) and getattr(vector, second):
+            return getattr(vector, first), getattr(vector, second)
+    raise InputError(f'{path}: {key!r} has no {" or ".join("/".join(pair) for pair in names)}')
+
+
+# A camera's frame as a policy wants it: turned, resized, and laid out.
+
+
+class Fit(enum.StrEnum):
+    """How a frame of another shape is brought to the wanted size."""
+
+    PAD = 'pad'  # keep the aspect ratio, black bars around
+    STRETCH = 'stretch'
+    CROP = 'crop'  # keep the aspect ratio, cut what stands over
+
+
+class Filter(enum.StrEnum):
+    BILINEAR = 'bilinear'
+    BICUBIC = 'bicubic'
+    LANCZOS = 'lanczos'
+
+
+class Layout(enum.StrEnum):
+    HEIGHT_WIDTH_CHANNEL = 'hwc'
+    CHANNEL_HEIGHT_WIDTH = 'chw'
+
+
+class Pixels(enum.StrEnum):
+    BYTE = 'byte'  # 0..255, uint8
+    UNIT = 'unit'  # 0..1, float32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageEntry:
+    """Where a picture of the policy comes from, and what is done to it: turned first, then resized."""
+
+    camera: str
+    size_px: tuple[int, ...] = ()  # height, width; empty: as the camera gives it
+    fit: Fit = Fit.PAD
+    filter: Filter = Filter.BILINEAR
+    rotate_deg: int = 0  # counter-clockwise
+    layout: Layout = Layout.HEIGHT_WIDTH_CHANNEL
+    pixels: Pixels = Pixels.BYTE
+    is_bgr: bool = False
+
+    def __post_init__(self) -> None:
+        if self.rotate_deg not in (0, 90, 180, 270):
+            raise InputError(f'rotate_deg is {self.rotate_deg}, wanted 0, 90, 180 or 270')
+        if self.size_px and (len(self.size_px) != 2 or not all(0 < n <= 8192 for n in self.size_px)):
+            raise InputError(f'size_px is {list(self.size_px)}, wanted [height, width]')
+
+    def shape(self, height: int, width: int) -> tuple[int, ...]:
+        """The shape of what comes out for a camera of this size."""
+        if self.rotate_deg in (90, 270):
+            height, width = width, height
+        if self.size_px:
+            height, width = self.size_px
+        return (3, height, width) if self.layout is Layout.CHANNEL_HEIGHT_WIDTH else (height, width, 3)
+
+
+def prepare_image(image: NDArray[np.uint8], entry: ImageEntry) -> NDArray[Any]:
+    """The frame (H, W, 3) as `entry` says; contiguous."""
+    turned = np.rot90(image, entry.rotate_deg // 90) if entry.rotate_deg else image
+    sized = resize(turned, entry.size_px, fit=entry.fit, by=entry.filter) if entry.size_px else turned
+    if entry.is_bgr:
+        sized = sized[:, :, ::-1]
+    if entry.layout is Layout.CHANNEL_HEIGHT_WIDTH:
+        sized = np.transpose(sized, (2, 0, 1))
+    if entry.pixels is Pixels.UNIT:
+        return np.ascontiguousarray(sized, dtype=np.float32) / np.float32(255.0)
+    return np.ascontiguousarray(sized)
+
+
+def resize(
+    image: NDArray[np.uint8], size_px: tuple[int, ...], *, fit: Fit = Fit.PAD, by: Filter = Filter.BILINEAR
+) -> NDArray[np.uint8]:
+    """Resize to (height, width). Padding is openpi's: sizes and margins are cut to whole pixels, the rest is black."""
+    height, width = size_px
+    if image.shape[:2] == (height, width):
+        return image
+    if fit is Fit.STRETCH:
+        return _scale(image, height, width, by)
+    ratios = image.shape[1] / width, image.shape[0] / height
+    ratio = max(ratios) if fit is Fit.PAD else min(ratios)
+    scaled = _scale(image, max(1, int(image.shape[0] / ratio)), max(1, int(image.shape[1] / ratio)), by)
+    if fit is Fit.CROP:
+        top, left = (scaled.shape[0] - height) // 2, (scaled.shape[1] - width) // 2
+        return scaled[max(0, top) : max(0, top) + height, max(0, left) : max(0, left) + width]
+    padded = np.zeros((height, width, 3), dtype=np.uint8)
+    top, left = int((height - scaled.shape[0]) / 2), int((width - scaled.shape[1]) / 2)
+    padded[top : top + scaled.shape[0], left : left + scaled.shape[1]] = scaled
+    return padded
+
+
+def _scale(image: NDArray[np.uint8], height: int, width: int, by: Filter) -> NDArray[np.uint8]:
+    try:
+        from PIL import Image
+    except ModuleNotFoundError as error:
+        raise SetupError(f'pillow is not installed; {install_hint("wire")}') from error
+    kind = Image.Resampling[by.name]
+    return np.asarray(Image.fromarray(np.ascontiguousarray(image)).resize((width, height), kind), dtype=np.uint8)
+
 
 MAX_CHUNK = 10_000
 
@@ -149,8 +351,6 @@ def read_mapping(
     *, preset: str = '', observation: Mapping[str, Any] | None = None, action: Mapping[str, Any] | None = None
 ) -> MappingEntry:
     """The mapping of a plan's options over its preset; every mistake names the key."""
-    from robotrials.policies.preset import preset_tables
-
     base = preset_tables(preset) if preset else {}
     merged = {
         'observation': _spell_out(merge(base.get('observation', {}), observation or {})),

@@ -17,13 +17,17 @@ from robotrials.errors import AnswerError, InputError, RigError, RobotrialsError
 from robotrials.formats.dataset import RecordedEpisode
 from robotrials.formats.dataset import RecordedObservation as Recorded
 from robotrials.formats.space import FloatArray
-from robotrials.measure.actions.prediction import Invalid, InvalidReason, Prediction
-from robotrials.measure.actions.predictor import PredictorContext
-from robotrials.measure.actions.view import eight_bit, state_vector
+from robotrials.measure.actions.prediction import (
+    Invalid,
+    InvalidReason,
+    Prediction,
+    PredictorContext,
+    eight_bit,
+    state_vector,
+)
 from robotrials.run.component import open_policy
-from robotrials.run.convention import HostSpec
 from robotrials.run.plan import PolicyEntry, read_plan
-from robotrials.run.seam import Observation, Policy, Session, Setup
+from robotrials.run.seam import HostSpec, Observation, Policy, Session, Setup
 
 RETRIES = 1  # a server that hung up is asked once more, in a new session
 

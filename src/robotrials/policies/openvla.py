@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 
 from robotrials.errors import AnswerError, RemoteError, RigError
-from robotrials.policies.endpoint import MAX_TOLD, Patience, Reply, action_array, decoded
 from robotrials.policies.mapping import ActionEntry, read_mapping
 from robotrials.policies.observe import Question
-from robotrials.policies.served import ServedPolicy
+from robotrials.policies.served import MAX_TOLD, Patience, Reply, ServedPolicy, action_array, decoded
 from robotrials.run import Setup
 from robotrials.wire import LIMITS, WireLimits
+from robotrials.wire.array import pack_json, unpack_json
 from robotrials.wire.http import HttpAnswer, HttpLink
-from robotrials.wire.json_array import pack_json, unpack_json
 from robotrials.wire.link import Deadline, keep_trying
 
 GATEWAY = (502, 503, 504)

@@ -1,26 +1,180 @@
-"""Policies that run on every host: do nothing, act at random, play demonstrations back."""
+"""Policies that need no server: do nothing, act at random, replay recordings, or call a Python function."""
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from robotrials.errors import InputError
-from robotrials.policies.replay import ReplaySession
-from robotrials.run.convention import (
+from robotrials.catalog import load_attribute
+from robotrials.errors import AnswerError, InputError
+from robotrials.policies.mapping import ActionEntry, read_mapping
+from robotrials.policies.observe import Question
+from robotrials.policies.served import Reply, ServedPolicy, action_array
+from robotrials.record import Trajectory, read_store
+from robotrials.run.seam import (
     ActionConvention,
+    Chunk,
     ControlMode,
+    FloatArray,
     Frame,
     Gripper,
     HostSpec,
+    Observation,
     PolicySpec,
     Rotation,
+    Session,
+    Setup,
     Target,
 )
-from robotrials.run.seam import Chunk, FloatArray, Observation, Session, Setup
+
+# A policy that is a Python function: the mapped observation in, actions out.
+
+ActFunction = Callable[[Question], object]
+
+
+class FunctionPolicy(ServedPolicy):
+    """A function by ``module:attribute`` that takes the mapped observation (a dict) and gives actions (h, A).
+
+    It may instead give a dict with ``actions``. A class is made once, without arguments, and its instance is called; if
+    it has ``reset()``, that is called at every episode.
+    """
+
+    def __init__(
+        self,
+        *,
+        function: str,
+        preset: str = '',
+        observation: Mapping[str, Any] | None = None,
+        action: Mapping[str, Any] | None = None,
+        name: str = 'function',
+    ) -> None:
+        mapping = read_mapping(preset=preset, observation=observation, action=action)
+        super().__init__(FunctionEndpoint(function), mapping, name=name, is_remote=False)
+
+
+class FunctionEndpoint:
+    """Calls in this process; the run's own watchdog sees to a hang."""
+
+    def __init__(self, target: str) -> None:
+        # A plan must not be able to run what was never meant as a policy, such as os:system.
+        if target.partition(':')[0].partition('.')[0] in sys.stdlib_module_names:
+            raise InputError(f'function is {target!r}, of the standard library; wanted a policy of your own')
+        found: Any = load_attribute(target)
+        if not callable(found):
+            raise InputError(f'function {target} is a {type(found).__name__}, wanted something to call')
+        self._target = target
+        if inspect.isclass(found) and '__call__' not in dir(found):
+            raise InputError(f'function {target}: its instances have no __call__')
+        made: Any = found() if inspect.isclass(found) else found
+        self._function: ActFunction = made
+
+    def connect(self) -> None:
+        """Nothing to wait for."""
+
+    def facts(self) -> Mapping[str, object]:
+        return {'function': self._target}
+
+    def problems(self, sample: Question, action: ActionEntry) -> Iterable[str]:
+        return ()
+
+    def begin(self, setup: Setup, *, seed: int) -> None:
+        reset = getattr(self._function, 'reset', None)
+        if callable(reset):
+            reset()
+
+    def end(self) -> None:
+        """Nothing to tell."""
+
+    def ask(self, question: Question) -> Reply:
+        answer = self._function(question)
+        if isinstance(answer, Mapping):
+            if 'actions' not in answer:
+                raise AnswerError(f"{self._target}: a dict without 'actions'")
+            answer = answer['actions']
+        return Reply(action_array(self._target, answer))
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+# A policy that plays recorded actions back: for checks of determinism and hardware, or as a control arm.
+
+
+class ReplayPolicy:
+    """Plays back the actions of recorded episodes: for each start state, the episode of `policy` with the same one.
+
+    condition: play what was recorded under this condition, whatever the episode's own is: a policy that does not look.
+
+    store: the record. policy: whose actions. column: ``action_processed`` (what the host was given, the default) or
+    ``action_raw``. An episode that goes on after the recording ends holds still if actions are deltas, else repeats the
+    last action.
+    """
+
+    def __init__(
+        self, *, store: str, policy: str, convention: Mapping[str, Any], column: str = 'action_processed',
+        control_rate_hz: float | None = None, condition: str | None = None,
+    ) -> None:  # fmt: skip
+        if column not in ('action_processed', 'action_raw'):
+            raise InputError(f"column is {column!r}, wanted 'action_processed' or 'action_raw'")
+        self._store, self._policy, self._column = read_store(store), policy, column
+        self._condition = condition
+        self._spec = PolicySpec(
+            name='replay', action=ActionConvention(**convention), chunk_length=1, control_rate_hz=control_rate_hz
+        )
+
+    @property
+    def spec(self) -> PolicySpec:
+        return self._spec
+
+    def start(self, setup: Setup, *, seed: int) -> Session:
+        where = {
+            'policy': self._policy, 'task': setup.task, 'stratum': setup.stratum, 'seed': setup.seed,
+            'condition': self._condition or setup.condition,
+        }  # fmt: skip
+        found = [e for e in self._store.episodes(where=where) if e.is_valid]
+        if not found:
+            raise InputError(
+                f'{self._store.path}: {self._policy} has no valid episode on {setup.task} with seed {setup.seed}'
+            )
+        trajectory = self._store.trajectory(found[0], signals=[self._column])
+        return ReplaySession(self._actions(trajectory, found[0].episode_id), convention=self._spec.action)
+
+    def _actions(self, trajectory: Trajectory | None, episode_id: str) -> FloatArray:
+        actions = None if trajectory is None else getattr(trajectory, self._column)
+        if actions is None:
+            raise InputError(f'{self._store.path}: episode {episode_id} has no {self._column}; record trajectories')
+        kept: FloatArray = actions[np.isfinite(actions).all(axis=1)]
+        if kept.shape[1:] != (self._spec.action.width,) or not len(kept):
+            raise InputError(
+                f'episode {episode_id}: actions of shape {actions.shape}, wanted (T, {self._spec.action.width})'
+            )
+        return kept
+
+
+class ReplaySession:
+    """One trajectory, played once."""
+
+    def __init__(self, actions: FloatArray, *, convention: ActionConvention) -> None:
+        self._actions = actions
+        self._rest = np.array(actions[-1], dtype=float)
+        if convention.target == 'delta':
+            self._rest[: convention.motion_width] = 0.0
+        self._next = 0
+
+    def act(self, observation: Observation) -> Chunk:
+        if self._next < len(self._actions):
+            action = self._actions[self._next]
+            self._next += 1
+        else:
+            action = self._rest
+        return Chunk(np.array(action, dtype=float)[None])
+
 
 UNFITTED = ActionConvention(
     control_mode=ControlMode.SE3, target=Target.DELTA, frame=Frame.WORLD, rotation=Rotation.NONE

@@ -20,20 +20,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import AnswerError, RemoteError, SetupError
-from robotrials.policies.endpoint import (
+from robotrials.policies.mapping import ActionEntry, read_mapping
+from robotrials.policies.observe import Question
+from robotrials.policies.openpi import OpenPiEndpoint
+from robotrials.policies.served import (
     MAX_TOLD,
     Patience,
     Reply,
+    ServedPolicy,
     action_array,
     decoded,
     key_from,
     map_answer,
     seconds_told,
 )
-from robotrials.policies.mapping import ActionEntry, read_mapping
-from robotrials.policies.observe import Question
-from robotrials.policies.openpi import OpenPiEndpoint
-from robotrials.policies.served import ServedPolicy
 from robotrials.run import ControlMode, HostSpec, Rotation, Setup
 from robotrials.wire import LIMITS, WireLimits, unpack
 from robotrials.wire.link import Deadline

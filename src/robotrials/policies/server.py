@@ -18,11 +18,11 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from robotrials.errors import InputError, SetupError, install_hint
-from robotrials.policies.offered import OfferedPolicy
+from robotrials.policies.shared import OfferedPolicy
 from robotrials.policies.vla_eval import PROTOCOL_VERSION, read_message
 from robotrials.run import ActionConvention, ControlMode, Gripper, Rotation, Session, Target
 from robotrials.wire import LIMITS, WireLimits, pack, unpack
-from robotrials.wire.vla_eval_array import pack_vla_eval
+from robotrials.wire.array import pack_vla_eval
 
 HEALTH_PATHS = ('/healthz', '/health')
 SEND_S = 30

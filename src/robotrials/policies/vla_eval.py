@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 
 from robotrials.errors import AnswerError, InputError, RemoteError, RigError, SetupError
-from robotrials.policies.endpoint import MAX_TOLD, Patience, Reply, action_array, decoded, map_answer
 from robotrials.policies.mapping import ActionEntry, read_mapping
 from robotrials.policies.observe import Question
-from robotrials.policies.served import ServedPolicy
+from robotrials.policies.served import MAX_TOLD, Patience, Reply, ServedPolicy, action_array, decoded, map_answer
 from robotrials.run import Gripper, Rotation, Setup, Target
 from robotrials.wire import LIMITS, WireLimits
+from robotrials.wire.array import FORMATS, pack_vla_eval, unpack_vla_eval
 from robotrials.wire.link import Deadline, keep_trying
-from robotrials.wire.vla_eval_array import FORMATS, pack_vla_eval, unpack_vla_eval
 from robotrials.wire.websocket import WebSocketLink, check_url
 
 PROTOCOL_VERSION = 1

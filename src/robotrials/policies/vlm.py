@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from robotrials.errors import AnswerError, InputError
-from robotrials.measure.actions.parse import parse_action
 from robotrials.measure.actions.prediction import Invalid
-from robotrials.policies.endpoint import Reply, key_from
+from robotrials.measure.actions.vlm import parse_action
 from robotrials.policies.mapping import ActionEntry, MappingEntry, read_mapping
 from robotrials.policies.observe import Question
-from robotrials.policies.served import ServedPolicy
+from robotrials.policies.served import Reply, ServedPolicy, key_from
 from robotrials.run import ActionConvention, ControlMode, Gripper, Rotation, Setup, Target
 from robotrials.wire.chat import ChatClient, ChatImage, ChatMessage, ChatSettings, ReplyState
 

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING
 from robotrials.catalog import late_names
 
 if TYPE_CHECKING:
-    from robotrials.record.annotation import Annotation
-    from robotrials.record.edit import Edit, EditOperation, Edits
-    from robotrials.record.episode import Episode, Outcome
-    from robotrials.record.event import Event, EventKind, EventSource
+    from robotrials.record.blinding import Unblinding
+    from robotrials.record.edit import Annotation, Edit, EditOperation, Edits
+    from robotrials.record.episode import Episode, Event, EventKind, EventSource, Outcome
     from robotrials.record.provenance import PolicyCard, Provenance, collect_provenance
     from robotrials.record.store import Store, TrialInfo, read_store
     from robotrials.record.trajectory import Camera, Contacts, Scene, Trajectory, trajectories_equal
-    from robotrials.record.unblinding import Unblinding
 
 __all__ = [
     'Annotation',
@@ -44,13 +42,11 @@ __all__ = [
 ]
 
 _PLACES = {
-    '.annotation': 'Annotation',
-    '.edit': 'Edit EditOperation Edits',
-    '.episode': 'Episode Outcome',
-    '.event': 'Event EventKind EventSource',
+    '.blinding': 'Unblinding',
+    '.edit': 'Annotation Edit EditOperation Edits',
+    '.episode': 'Episode Event EventKind EventSource Outcome',
     '.provenance': 'PolicyCard Provenance collect_provenance',
     '.store': 'Store TrialInfo read_store',
     '.trajectory': 'Camera Contacts Scene Trajectory trajectories_equal',
-    '.unblinding': 'Unblinding',
 }
 __getattr__, __dir__ = late_names(__name__, _PLACES)

@@ -1,27 +1,48 @@
-"""One large addition to a store, written piece by piece: nothing of it counts until `finish`, then all of it does."""
+"""Large additions to a store, written piece by piece: nothing of one counts until it is finished."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from robotrials.record.commit import Commit, commit
+from robotrials.errors import InputError, StoreError
+from robotrials.record.blinding import blinded_trajectory
+from robotrials.record.commit import Commit, check_logged, commit
 from robotrials.record.entry import EntryKind
-from robotrials.record.folder import PENDING, Folder
-from robotrials.record.id_hash import encode_hashes, id_hashes
-from robotrials.record.part import METADATA_KEY, ROW_GROUP, PartInfo, parquet_options, write_table
-from robotrials.record.schema import EPISODE_SCHEMA, SCHEMA_VERSION
-from robotrials.record.store import Key, Store, check_media_name, encode_index, write_trajectories
+from robotrials.record.folder import PENDING, Folder, held_lock
+from robotrials.record.maintain import episode_table, event_table, retire_part
+from robotrials.record.part import (
+    METADATA_KEY,
+    ROW_GROUP,
+    PartInfo,
+    encode_hashes,
+    id_hashes,
+    open_part,
+    parquet_options,
+    part_metadata,
+    write_table,
+)
+from robotrials.record.schema import EPISODE_SCHEMA, EVENT_SCHEMA, SCHEMA_VERSION
+from robotrials.record.store import (
+    Key,
+    Store,
+    check_media_name,
+    decode_index,
+    encode_index,
+    write_episodes,
+    write_trajectories,
+)
 from robotrials.record.trajectory import Trajectory
 
 
@@ -105,3 +126,138 @@ class Addition:
             if parent != self.store.path / 'media' and parent.is_dir() and not any(parent.iterdir()):
                 parent.rmdir()
         self._held.close()
+
+
+# Trajectories and films for episodes that were recorded without them, in one durable write.
+# Rows and events stay as they are: the parts that hold them are written again, as one, with the trajectories beside
+# them, and the log's entry names what it replaces, as a compaction's does. What is refused is refused before a byte is
+# written.
+
+STEPS_PER_PART = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Attachment:
+    """What is joined to one episode; `media` writes files of media/ by their names."""
+
+    key: Key
+    trajectory: Trajectory
+    media: Mapping[str, Callable[[Path], object]] = field(default_factory=dict)
+
+
+def check_attachable(store: Store, keys: Sequence[Key]) -> None:
+    """Refuse a closed trial, an episode that is not there or that has a trajectory, and one that is named twice."""
+    check_logged(store.path)
+    wanted = set(keys)
+    if len(wanted) < len(keys):
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise StoreError(
+            f'{store.path}: two recordings for episode {twice[0]} attempt {twice[1]}; nothing was attached'
+        )
+    episodes = {
+        e.key: e
+        for e in store.episodes(attempts='all', dropped=True, events=False, where={'episode_id': {k[0] for k in keys}})
+    }
+    absent = next((key for key in keys if key not in episodes), None)
+    if absent is not None:
+        raise InputError(f'{store.path}: no episode {absent[0]} attempt {absent[1]} in it; nothing was attached')
+    store.check_open({episodes[key].trial_id for key in keys})
+    for part in store.parts():
+        for key, number in _numbered(part):
+            if key in wanted and number:
+                raise StoreError(
+                    f'{store.path}: episode {key[0]} attempt {key[1]} has a trajectory already; nothing was attached. '
+                    'What was attached stays: import the recording into a store of its own to look at it'
+                )
+
+
+def attach(store: Store, attachments: Iterable[Attachment], *, keys: Sequence[Key], body: Mapping[str, Any],
+           by: str = '') -> int:  # fmt: skip
+    """Join trajectories and films to the episodes `keys`: when this returns all are there, if it does not none is.
+
+    `attachments` gives one for each key, in any order, one at a time in memory. `body` says how they were joined. While
+    a trial is blinded, columns that would tell arms apart are left out.
+    """
+    with held_lock(store.path, '.lock', busy='a compaction or another attachment is running; wait for it'):
+        check_attachable(store, keys)
+        is_blinded = store.is_blinded
+        with commit(store.path) as under_way:
+            names: list[str] = []
+            places: dict[Key, int] = {}
+            for batch in _batches(attachments, partial(_add_media, store, under_way)):
+                keyed = [(key, blinded_trajectory(t) if is_blinded else t) for key, t in batch]
+                names += write_trajectories(under_way, [keyed])
+                places.update(dict.fromkeys((key for key, _ in keyed), len(names) - 1))
+            if set(places) != set(keys):
+                raise InputError(f'{store.path}: {len(places)} of {len(keys)} recordings came; nothing was attached')
+            replaced = [part for part in store.parts() if any(key in places for key, _ in _numbered(part))]
+            part = _joined_part(store, under_way, replaced, names, places)
+            under_way.finish(EntryKind.ATTACH, {'parts': [part.as_json()], 'attached': dict(body)}, by=by)
+        for old in replaced:
+            retire_part(store.path, old)
+        return len(places)
+
+
+def _batches(
+    attachments: Iterable[Attachment], add_media: Callable[[Attachment], None]
+) -> Iterator[list[tuple[Key, Trajectory]]]:
+    """Trajectories for one part each; media are taken at once, because a reader's files go with its recording."""
+    batch: list[tuple[Key, Trajectory]] = []
+    steps = 0
+    for attachment in attachments:
+        add_media(attachment)
+        batch.append((attachment.key, attachment.trajectory))
+        steps += attachment.trajectory.n_steps
+        if steps >= STEPS_PER_PART:
+            yield batch
+            batch, steps = [], 0
+    if batch:
+        yield batch
+
+
+def _add_media(store: Store, under_way: Commit, attachment: Attachment) -> None:
+    folder = Folder(store.path)
+    for name, write in attachment.media.items():
+        target = f'media/{check_media_name(name)}'
+        folder.make(PENDING)
+        draft = store.path / PENDING / f'attach-{attachment.key[0]}-{attachment.key[1]}-{Path(name).name}'
+        try:
+            write(draft)
+            under_way.announce([target])
+            under_way.add_file(target, draft)
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+def _numbered(part: PartInfo) -> list[tuple[Key, int]]:
+    """Every row of a part and the number of its trajectories part, 0 for none; without an index all have one."""
+    table = episode_table(part).select(['episode_id', 'attempt'])
+    keys = list(zip(table['episode_id'].to_pylist(), table['attempt'].to_pylist(), strict=True))
+    if not part.trajectories:
+        return [(key, 0) for key in keys]
+    values = part_metadata(open_part(part.path, part.logged), part.path)
+    numbers = decode_index(values['index']) if 'index' in values else [1] * len(keys)
+    return list(zip(keys, numbers, strict=True))
+
+
+def _joined_part(
+    store: Store, under_way: Commit, group: Sequence[PartInfo], names: Sequence[str], places: Mapping[Key, int]
+) -> PartInfo:
+    """The same rows and events as one part, with the old trajectories and the new ones beside them.
+
+    One part, because every part that names a file of trajectories reads all of it.
+    """
+    beside = [name for part in group for name in part.trajectories]
+    index: list[int] = []
+    before = 0
+    for part in group:
+        for key, old in _numbered(part):
+            index.append(len(beside) + places[key] + 1 if key in places else old and before + old)
+        before += len(part.trajectories)
+    episodes = pa.concat_tables([episode_table(part) for part in group]).unify_dictionaries()
+    events = [event_table(store, part) for part in group if part.events]
+    return write_episodes(
+        store.path, under_way, episodes,
+        pa.concat_tables(events).unify_dictionaries() if events else EVENT_SCHEMA.empty_table(),
+        trajectories=[*beside, *names], replaces=[part.path.name for part in group], index=index,
+    )  # fmt: skip

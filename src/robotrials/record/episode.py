@@ -1,4 +1,4 @@
-"""The episode: one rollout of one policy on one task under one condition."""
+"""The episode and the events inside it, its deterministic id, and how its fields are parsed from text."""
 
 from __future__ import annotations
 
@@ -6,16 +6,109 @@ import collections
 import dataclasses
 import datetime as dt
 import enum
+import hashlib
+import json
 import math
 import operator
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from robotrials.errors import NotEstimable, RecordError
-from robotrials.record.event import LARGEST_COUNT, Event, enum_member
-from robotrials.record.identity import episode_id_of
+
+# What happened inside an episode, at a time, and who says so.
+
+E = TypeVar('E', bound=enum.StrEnum)
+LARGEST_COUNT = 2**31 - 1
+
+
+class EventKind(enum.StrEnum):
+    PLACEMENT = 'placement'
+    DROP_OUTSIDE = 'drop_outside'
+    DROP_UNCOLLECTED = 'drop_uncollected'
+    SAFETY_STOP = 'safety_stop'
+    ASSIST = 'assist'
+    GRASP = 'grasp'
+    RELEASE = 'release'
+    PHASE = 'phase'  # from here on the episode is in the phase of this name
+
+
+class EventSource(enum.StrEnum):
+    HOST = 'host'
+    OPERATOR = 'operator'
+    DETECTOR = 'detector'
+    REVIEWER = 'reviewer'
+    SENSOR = 'sensor'
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event at `t_s` seconds after the episode's start; `count` items were part of it.
+
+    A phase has a name and lasts until the next phase begins; no other kind has one.
+    """
+
+    t_s: float
+    kind: EventKind
+    source: EventSource = EventSource.HOST
+    count: int = 1
+    name: str = ''
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, 'kind', enum_member(EventKind, self.kind, 'kind'))
+        object.__setattr__(self, 'source', enum_member(EventSource, self.source, 'source'))
+        if not (math.isfinite(self.t_s) and self.t_s >= 0):
+            raise RecordError(f't_s is {self.t_s}, wanted a finite number of seconds >= 0')
+        if type(self.count) is not int and (isinstance(self.count, bool) or int(self.count) != self.count):
+            raise RecordError(f'count is {self.count!r}, wanted a whole number >= 1')
+        if not 1 <= self.count <= LARGEST_COUNT:
+            raise RecordError(f'count is {self.count!r}, wanted a whole number from 1 to {LARGEST_COUNT}')
+        if (self.kind is EventKind.PHASE) != bool(self.name):
+            wanted = (
+                'the name of the phase' if self.kind is EventKind.PHASE else f'none for an event of kind {self.kind}'
+            )
+            raise RecordError(f'name is {self.name!r}, wanted {wanted}')
+
+
+def enum_member(kind: type[E], value: str, field: str) -> E:
+    """The member of `kind` with this value, or an error that lists the members."""
+    if type(value) is kind:
+        return value
+    try:
+        return kind(value)
+    except ValueError as error:
+        known = ', '.join(m.value for m in kind)
+        raise RecordError(f'{field} is {value!r}, wanted one of: {known}') from error
+
+
+# Deterministic episode ids: the same rollout of the same plan has the same id wherever and whenever it is run.
+
+ID_HEX_DIGITS = 24
+
+
+def episode_id_of(episode: Episode) -> str:
+    """The id of (trial, policy, benchmark, task, stratum, condition, seed, instance, repeat): 24 hex digits.
+
+    `trial_id` is the plan's hash or the import source. The attempt is not part of it: an INVALID episode and its
+    rerun share an id, so that they can never both count.
+    """
+    identity = [
+        episode.trial_id, episode.policy, episode.benchmark, episode.task, episode.stratum, episode.condition,
+        dict(episode.condition_parameters), episode.seed, episode.instance, episode.repeat,
+    ]  # fmt: skip
+    return digest(identity)
+
+
+def digest(value: object) -> str:
+    """24 hex digits over the canonical JSON of `value`."""
+    text = json.dumps(value, sort_keys=True, separators=(',', ':'), ensure_ascii=False, allow_nan=False)
+    try:
+        return hashlib.sha256(text.encode()).hexdigest()[:ID_HEX_DIGITS]
+    except UnicodeEncodeError as error:
+        found = text[error.start : error.end]
+        raise RecordError(f'a name holds {found!r}, half of a character; wanted whole Unicode text') from error
+
 
 ParameterValue = str | int | float | bool
 EMPTY: Mapping[str, Any] = types.MappingProxyType({})
@@ -204,3 +297,133 @@ def _check_score(episode: Episode) -> None:
         raise RecordError(f'score is {episode.score}, wanted a finite number')
     if episode.max_score is not None and not (0 <= episode.score <= episode.max_score):
         raise RecordError(f'score is {episode.score}, wanted 0 to max_score = {episode.max_score}')
+
+
+# Parsing the fields of an episode from text or loose JSON values, for tables and edits.
+
+TRUE_WORDS = frozenset({'true', 't', 'yes', 'y', '1', '1.0', 'success', 'succeeded', 'pass', 'passed'})
+FALSE_WORDS = frozenset({'false', 'f', 'no', 'n', '0', '0.0', 'failure', 'failed', 'fail'})
+OUTCOME_WORDS: Mapping[str, str] = {
+    'succeeded': 'success', 'successful': 'success', 'pass': 'success', 'passed': 'success', 'done': 'success',
+    'fail': 'failure', 'failed': 'failure', 'error': 'invalid', 'crash': 'invalid', 'crashed': 'invalid',
+    'time_out': 'timeout', 'timed_out': 'timeout', 'timedout': 'timeout', 'ran_out_of_time': 'timeout',
+    'truncated': 'timeout', 'safety': 'safety_stop', 'estop': 'safety_stop', 'e_stop': 'safety_stop',
+    'safety_stopped': 'safety_stop', 'void': 'invalid', 'aborted': 'invalid',
+}  # fmt: skip
+
+
+def parse_field(name: str, value: Any) -> Any:
+    """The value of one field from text or JSON; empty text is absence. RecordError says what was wanted."""
+    if (
+        value is None
+        or (isinstance(value, str) and not value.strip())
+        or (isinstance(value, float) and math.isnan(value))
+    ):
+        return None
+    try:
+        return PARSERS[name](value)
+    except RecordError:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+        raise RecordError(f'{name} is {value!r}, wanted {WANTED[PARSERS[name]]}') from error
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else str(value)
+
+
+def _whole(value: Any) -> int:
+    number = float(value)
+    if isinstance(value, bool) or not number.is_integer():
+        raise ValueError(value)
+    return (
+        int(value)
+        if not isinstance(value, str)
+        else int(float(value))
+        if '.' in value or 'e' in value.lower()
+        else int(value)
+    )
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool):
+        raise ValueError(value)
+    return float(value)
+
+
+def _truth(value: Any) -> bool:
+    word = str(value).strip().lower()
+    if word in TRUE_WORDS:
+        return True
+    if word in FALSE_WORDS:
+        return False
+    raise ValueError(value)
+
+
+def _outcome(value: Any) -> Outcome:
+    word = str(value).strip().lower().replace(' ', '_').replace('-', '_')
+    if word in TRUE_WORDS or word in FALSE_WORDS:
+        return Outcome.SUCCESS if word in TRUE_WORDS else Outcome.FAILURE
+    return enum_member(Outcome, OUTCOME_WORDS.get(word, word), 'outcome')
+
+
+def _time(value: Any) -> dt.datetime:
+    if isinstance(value, int | float):
+        return dt.datetime.fromtimestamp(value, dt.UTC)
+    parsed = value if isinstance(value, dt.datetime) else dt.datetime.fromisoformat(str(value))
+    if parsed.tzinfo is None:
+        raise RecordError(f'started_at is {value!r} without a time zone, wanted one, such as 2026-01-31T14:00:00+00:00')
+    return parsed
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    if isinstance(value, str) and not value.lstrip().startswith('{'):
+        pairs = [pair.partition('=') for pair in value.split(';') if pair.strip()]
+        if not all(separator for _, separator, _ in pairs):
+            raise ValueError(value)
+        return {key.strip(): text.strip() for key, _, text in pairs}
+    return dict(json.loads(value) if isinstance(value, str) else value)
+
+
+def _labels(value: Any) -> dict[str, str]:
+    return {str(k): str(v) for k, v in _mapping(value).items()}
+
+
+def _events(value: Any) -> tuple[Event, ...]:
+    rows = json.loads(value) if isinstance(value, str) else value
+    events = []
+    for number, row in enumerate(rows):
+        try:
+            events.append(Event(**{**dict(row), 't_s': float(row['t_s'])}))
+        except RecordError as error:
+            raise RecordError(f'events[{number}]: {error}') from error
+    return tuple(events)
+
+
+WANTED: Mapping[Callable[[Any], Any], str] = {
+    _text: 'text',
+    _whole: 'a whole number',
+    _number: 'a number',
+    _truth: 'true or false (or yes/no, 1/0, success/failure)',
+    _outcome: 'an outcome',
+    _time: 'a time in ISO 8601, or seconds since 1970',
+    _mapping: 'key=value;key=value, or a JSON object',
+    _labels: 'key=value;key=value, or a JSON object',
+    _events: 'a list of events such as [{"t_s": 1.5, "kind": "placement"}]',
+}
+
+TEXT_FIELDS = (
+    'policy', 'task', 'trial_id', 'episode_id', 'benchmark', 'stratum', 'condition', 'block', 'session', 'operator',
+    'reason', 'instruction', 'provenance_id',
+)  # fmt: skip
+PARSERS: Mapping[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(TEXT_FIELDS, _text),
+    **dict.fromkeys(('attempt', 'seed', 'instance', 'repeat', 'steps', 'items', 'items_placed', 'items_lost'), _whole),
+    **dict.fromkeys(('duration_s', 'time_cap_s', 'score', 'max_score'), _number),
+    **dict.fromkeys(('is_reference', 'success', 'is_unrecoverable'), _truth),
+    'outcome': _outcome,
+    'started_at': _time,
+    'condition_parameters': _mapping,
+    'labels': _labels,
+    'events': _events,
+}

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from robotrials.errors import StoreError
-from robotrials.record.annotation import Annotation, annotation_from_json
-from robotrials.record.edit import Edit, edit_from_json, read_edits
+from robotrials.errors import InputError, StoreError
+from robotrials.record.edit import Annotation, Edit, annotation_from_json, edit_from_json, read_edits
 from robotrials.record.entry import Entry, EntryKind, LoggedFile
-from robotrials.record.finding import Finding, FindingKind
 from robotrials.record.folder import check_folders
-from robotrials.record.log import LOG, Log, is_logged, read_log
+from robotrials.record.log import LOG, Finding, FindingKind, Log, is_logged, read_log
 from robotrials.record.part import PartInfo, listed_parts, part_from_json
+
+if TYPE_CHECKING:
+    from robotrials.record.episode import Episode
+    from robotrials.record.store import Store, TrialInfo
+
 
 EDITS = 'edits.jsonl'  # of older versions
 
@@ -187,3 +190,99 @@ def _look(entry: Entry) -> Look:
         verb=str(body.get('verb', '')), by=entry.by, at=entry.at, options=dict(body.get('options', {})),
         seen=str(body.get('seen', '')), role=str(body.get('role', '')),
     )  # fmt: skip
+
+
+# What a store lacks, told from the log and the names and sizes of its files; `verify` reads every byte.
+
+
+def glance(root: Path, trial: TrialInfo) -> tuple[Finding, ...]:
+    """Files that are gone or cut, entries of the log that are gone or damaged, and what repairs have set aside."""
+    ledger = read_ledger(root)
+    if not ledger.is_logged:
+        if trial.is_logged:
+            return (Finding(FindingKind.MISSING, root / LOG, 'the commit log is gone: anything may be missing'),)
+        return ()
+    return (*ledger.damage, *_absent(root, ledger), *known_losses(root, ledger))
+
+
+def _absent(root: Path, ledger: Ledger) -> Iterator[Finding]:
+    for name in sorted(ledger.wanted()):
+        path = root / name
+        try:
+            n_bytes = path.stat().st_size
+        except OSError:
+            yield Finding(FindingKind.MISSING, path, what_it_held(ledger, name))
+            continue
+        if n_bytes != ledger.files[name].n_bytes:
+            held = what_it_held(ledger, name)
+            yield Finding(FindingKind.DAMAGED, path, f'{n_bytes} bytes of {ledger.files[name].n_bytes}; {held}')
+
+
+def known_losses(root: Path, ledger: Ledger) -> Iterator[Finding]:
+    """What repairs have set aside, as they said it."""
+    for name, detail in sorted(ledger.lost.items()):
+        yield Finding(FindingKind.LOST, root / name, detail)
+
+
+def what_it_held(ledger: Ledger, name: str) -> str:
+    """What the log knows of a file, for whoever has to do without it."""
+    folder, _, file = name.partition('/')
+    for part in ledger.parts:
+        if folder == 'episodes' and part.path.name == file:
+            return f'it held {part.n_rows} episodes'
+        if folder == 'events' and part.events == file:
+            return f'it held the {part.n_events} events of {part.n_rows} episodes, which are lost with them'
+        if folder == 'trajectories' and file in part.trajectories:
+            return f'it held trajectories of episodes in {part.path.name}'
+    return 'the log names it'
+
+
+# Edits that were made after a trial was closed: its outcome was known to whoever made them.
+
+
+def late_places(store: Store, ledger: Ledger) -> frozenset[int]:
+    """Which edits of the ledger, by number, the closing of their episode's trial does not know of.
+
+    What counts is whether the closing names the edit among the entries before it, not what its time says: a clock can
+    be set. So an edit of a copy that was merged in afterwards is late too.
+    """
+    if not ledger.edits or not ledger.closings:
+        return frozenset()
+    before: dict[str, set[str]] = {}  # trial -> entries that its first closing knows of
+    log = read_log(store.path)
+    for name, entry in ledger.entries:
+        if entry.kind is EntryKind.CLOSE:
+            before.setdefault(str(entry.body['unblinding']['trial_id']), log.ancestors(name))
+    trials = _trials(store, {edit.episode_id for edit in ledger.edits})
+    late = set()
+    for number, (edit, entry_name) in enumerate(zip(ledger.edits, ledger.edit_entries, strict=True)):
+        closings = [before[t] for t in (store.trial.trial_id, trials.get(edit.episode_id, '')) if t in before]
+        if any(entry_name not in known for known in closings):
+            late.add(number)
+    return frozenset(late)
+
+
+def _trials(store: Store, ids: set[str]) -> dict[str, str]:
+    """The trial of each episode."""
+    plain = dataclasses.replace(store, is_view=False, at_closing=False)
+    rows = plain.episodes(where={'episode_id': sorted(ids)}, attempts='all', dropped=True, events=False)
+    return {episode.episode_id: episode.trial_id for episode in rows}
+
+
+def check_approved(store: Store, episode: Episode, edit: Edit) -> None:
+    """Once a trial is closed, an edit needs somebody who approves it beside whoever makes it."""
+    closed = store.unblindings().by_trial
+    closing = closed.get(episode.trial_id) or closed.get(store.trial.trial_id)
+    if closing is None:
+        return
+    if _same(edit.approved_by, ''):
+        raise InputError(
+            f'{store.path}: the trial was closed by {closing.by} at {closing.at}; an edit after closing needs a second '
+            'name, of whoever approves it (--approved-by), and is shown with every number from then on'
+        )
+    if _same(edit.approved_by, edit.by):
+        raise InputError(f'{edit.by} cannot approve an edit of {edit.by}; wanted a second person')
+
+
+def _same(a: str, b: str) -> bool:
+    return a.strip().casefold() == b.strip().casefold()

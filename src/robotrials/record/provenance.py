@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from robotrials.errors import RecordError
-from robotrials.record.identity import digest
+from robotrials.record.episode import digest
 
 RENDER_VARIABLES = ('MUJOCO_GL', 'PYOPENGL_PLATFORM', 'EGL_DEVICE_ID', 'CUDA_VISIBLE_DEVICES', 'DISPLAY')
 WATCHED_PACKAGES = (

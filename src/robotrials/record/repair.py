@@ -13,10 +13,9 @@ from robotrials.record.bucket import CachedPath, store_root
 from robotrials.record.commit import check_logged
 from robotrials.record.entry import EntryKind, LoggedFile
 from robotrials.record.folder import Draft, Folder, disk, inside, is_file_inside, naming_trouble, shared_writing
-from robotrials.record.ledger import Ledger, read_ledger
+from robotrials.record.ledger import Ledger, read_ledger, what_it_held
 from robotrials.record.log import LOG, add_entry, read_log
 from robotrials.record.maintain import unlogged_parts
-from robotrials.record.missing import what_it_held
 from robotrials.record.part import PART_NAME, PartInfo, file_hash, read_part_info
 from robotrials.record.store import FOLDERS
 

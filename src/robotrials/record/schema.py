@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from robotrials.errors import RecordError, StoreError
-from robotrials.record.episode import Episode
-from robotrials.record.event import Event, EventKind, EventSource
+from robotrials.record.episode import Episode, Event, EventKind, EventSource
 
 SCHEMA_VERSION = 3
 

@@ -13,11 +13,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from robotrials.errors import InputError, RecordError, StoreError, UnknownName
+from robotrials.record.blinding import Unblindings
 from robotrials.record.edit import Edits
-from robotrials.record.episode import Episode, Outcome
-from robotrials.record.event import Event
-from robotrials.record.id_hash import id_codes, id_hashes
-from robotrials.record.part import PRUNED_BY, PartInfo, checked_source, naming_damage, row_groups
+from robotrials.record.episode import Episode, Event, Outcome
+from robotrials.record.part import PRUNED_BY, PartInfo, checked_source, id_codes, id_hashes, naming_damage, row_groups
 from robotrials.record.schema import (
     EPISODE_FIELDS,
     EPISODE_MIGRATIONS,
@@ -28,7 +27,6 @@ from robotrials.record.schema import (
     episodes_from_arrow,
     migrate,
 )
-from robotrials.record.unblinding import Unblindings
 
 Key = tuple[str, int]
 Where = Mapping[str, Any]

@@ -36,30 +36,32 @@ import pyarrow.compute as pc
 
 from robotrials.errors import InputError, RecordError, RobotrialsError, StoreError, WriteError, near_miss
 from robotrials.old_name import STORE_FORMAT
-from robotrials.record.annotation import Annotation, check_within
-from robotrials.record.blinded import (
+from robotrials.record.blinding import (
+    Unblindings,
     blinded_episode,
     blinded_provenance,
     blinded_trajectory,
+    board_opening,
     check_blinded_where,
     is_blinded_plan,
+    read_unblindings,
+    with_sealed,
 )
 from robotrials.record.bucket import CachedPath, forget_copies, store_root
 from robotrials.record.column import columns_for, trajectories_from_arrow, trajectories_to_arrow
 from robotrials.record.commit import Commit, check_logged, commit, log_entry
-from robotrials.record.edit import Edit, EditOperation, Edits, check_edit, now
+from robotrials.record.edit import Annotation, Edit, EditOperation, Edits, check_edit, check_within, now
 from robotrials.record.entry import Entry, EntryKind, LoggedFile, is_inside
-from robotrials.record.episode import Episode
-from robotrials.record.event import enum_member
-from robotrials.record.finding import Finding, FindingKind
+from robotrials.record.episode import Episode, enum_member
 from robotrials.record.folder import LEASES, PENDING, Folder, inside, is_file_inside
-from robotrials.record.id_hash import encode_hashes, id_codes, id_hashes
-from robotrials.record.late_edit import check_approved, late_places
-from robotrials.record.ledger import Ledger, Look, read_ledger
-from robotrials.record.log import LOG, add_entry, is_logged, read_log
+from robotrials.record.ledger import Ledger, Look, check_approved, late_places, read_ledger
+from robotrials.record.log import LOG, Finding, FindingKind, add_entry, is_logged, read_log
 from robotrials.record.part import (
     ADVICE,
     PartInfo,
+    encode_hashes,
+    id_codes,
+    id_hashes,
     naming_damage,
     open_part,
     part_metadata,
@@ -77,7 +79,6 @@ from robotrials.record.schema import (
     events_to_arrow,
     migrate,
 )
-from robotrials.record.sealed import with_sealed
 from robotrials.record.select import (
     Where,
     check_where,
@@ -89,7 +90,6 @@ from robotrials.record.select import (
     select_attempts,
 )
 from robotrials.record.trajectory import Trajectory
-from robotrials.record.unblinding import Unblindings, board_opening, read_unblindings
 
 FORMAT = STORE_FORMAT
 FOLDERS = ('episodes', 'events', 'trajectories', 'provenance', 'media')
@@ -408,7 +408,7 @@ class Store:
 
         Empty for a sound store. `robotrials store verify` looks at every byte.
         """
-        from robotrials.record.missing import glance
+        from robotrials.record.ledger import glance
 
         known = glance(self.path, self.trial)
         return (*known, *(f for f in dict.fromkeys(self.skipped) if f.path not in {k.path for k in known}))

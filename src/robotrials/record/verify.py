@@ -14,26 +14,33 @@ from typing import Any
 import pyarrow as pa
 
 from robotrials.errors import RecordError, RobotrialsError, StoreError
+from robotrials.record.blinding import FOLDER as UNBLINDING
+from robotrials.record.blinding import all_unblindings, check_unblinding
 from robotrials.record.bucket import CachedPath, forget_copies, store_root
 from robotrials.record.column import trajectories_from_arrow
 from robotrials.record.commit import announced
 from robotrials.record.edit import Edits, listed_edits
 from robotrials.record.episode import Episode, Outcome
-from robotrials.record.finding import Finding, FindingKind
 from robotrials.record.folder import LEASES, PENDING, Folder, inside
-from robotrials.record.ledger import EDITS, Ledger, read_ledger
-from robotrials.record.log import LOG, read_log
-from robotrials.record.missing import known_losses, what_it_held
+from robotrials.record.ledger import EDITS, Ledger, known_losses, read_ledger, what_it_held
+from robotrials.record.log import (
+    LOG,
+    Finding,
+    FindingKind,
+    Signing,
+    check_owner,
+    check_signature,
+    read_known,
+    read_log,
+    signings,
+)
 from robotrials.record.part import PART_NAME, PartInfo, file_hash, read_companion, row_groups
 from robotrials.record.provenance import provenance_from_json
 from robotrials.record.repair import QUARANTINE
 from robotrials.record.schema import EVENT_MIGRATIONS, SCHEMA_VERSION, events_by_episode, migrate
 from robotrials.record.select import read_part_episodes
-from robotrials.record.signature import Signing, check_owner, check_signature, read_known, signings
 from robotrials.record.store import FOLDERS, Store
 from robotrials.record.trajectory import check_trajectory
-from robotrials.record.unblinding import FOLDER as UNBLINDING
-from robotrials.record.unblinding import all_unblindings, check_unblinding
 
 __all__ = ['Finding', 'FindingKind', 'Verification', 'verify_store']
 

@@ -12,25 +12,30 @@ from robotrials.catalog import late_names
 if TYPE_CHECKING:
     from robotrials.run.closing import close_trial
     from robotrials.run.conformance import check_policy
-    from robotrials.run.convention import (
-        ActionConvention,
-        ControlMode,
-        Frame,
-        Gripper,
-        HostSpec,
-        PolicySpec,
-        Rotation,
-        Target,
-        check_conventions,
-    )
-    from robotrials.run.engine import TrialRun, run_trial
-    from robotrials.run.fault_text import read_fault
+    from robotrials.run.engine import Shard, TrialRun, run_trial
+    from robotrials.run.fault import read_fault
     from robotrials.run.host import Ability, Host, HostWrapper, as_host
     from robotrials.run.loop import Order, Rollout, run_episode
     from robotrials.run.plan import TrialPlan, read_plan
-    from robotrials.run.rotation import Slot, trial_slots
-    from robotrials.run.seam import Action, Chunk, HostReport, Observation, Policy, Session, Setup
-    from robotrials.run.shard import Shard
+    from robotrials.run.schedule import Slot, trial_slots
+    from robotrials.run.seam import (
+        Action,
+        ActionConvention,
+        Chunk,
+        ControlMode,
+        Frame,
+        Gripper,
+        HostReport,
+        HostSpec,
+        Observation,
+        Policy,
+        PolicySpec,
+        Rotation,
+        Session,
+        Setup,
+        Target,
+        check_conventions,
+    )
     from robotrials.run.size import PlanSummary, summarize_plan
 
 __all__ = [
@@ -74,15 +79,16 @@ __all__ = [
 _PLACES = {
     '.closing': 'close_trial',
     '.conformance': 'check_policy',
-    '.convention': 'ActionConvention ControlMode Frame Gripper HostSpec PolicySpec Rotation Target check_conventions',
-    '.engine': 'TrialRun run_trial',
-    '.fault_text': 'read_fault',
+    '.engine': 'Shard TrialRun run_trial',
+    '.fault': 'read_fault',
     '.host': 'Ability Host HostWrapper as_host',
     '.loop': 'Order Rollout run_episode',
     '.plan': 'TrialPlan read_plan',
-    '.rotation': 'Slot trial_slots',
-    '.seam': 'Action Chunk HostReport Observation Policy Session Setup',
-    '.shard': 'Shard',
+    '.schedule': 'Slot trial_slots',
+    '.seam': (
+        'Action ActionConvention Chunk ControlMode Frame Gripper HostReport HostSpec Observation Policy PolicySpec '
+        'Rotation Session Setup Target check_conventions'
+    ),
     '.size': 'PlanSummary summarize_plan',
 }
 __getattr__, __dir__ = late_names(__name__, _PLACES)

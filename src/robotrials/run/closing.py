@@ -10,12 +10,11 @@ from pathlib import Path
 
 from robotrials.errors import InputError, StoreError
 from robotrials.record import Outcome, Store, Unblinding, read_store
-from robotrials.record.unblinding import Leakage, sign, write_unblinding
-from robotrials.run.begun import interrupted_counts
-from robotrials.run.blinding import blinding_of
+from robotrials.record.blinding import Leakage, sign, write_unblinding
+from robotrials.run.blinding import Allocation, Arms, blinding_of
 from robotrials.run.engine import trial_state
+from robotrials.run.mark import interrupted_counts
 from robotrials.run.plan import TrialPlan
-from robotrials.run.sealing import Allocation, Arms
 from robotrials.run.spool import release_leftovers
 from robotrials.run.station import Context
 from robotrials.run.trial_store import sole_runner

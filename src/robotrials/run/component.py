@@ -2,28 +2,103 @@
 
 from __future__ import annotations
 
+import hashlib
+import typing
 from collections.abc import Mapping, Sequence
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
 from robotrials.catalog import Catalog
 from robotrials.errors import InputError, UnknownName
+from robotrials.run.arm_limit import Limiter
 from robotrials.run.condition import AppliedCondition, draw_entry, share_condition
-from robotrials.run.convention import ControlMode, HostSpec, Target, check_conventions
-from robotrials.run.film import check_filming
 from robotrials.run.host import REQUIRED, Ability, Host, HostLike, as_host
-from robotrials.run.limit import Limiter
-from robotrials.run.maker import check_maker
 from robotrials.run.plan import ConditionEntry, HostEntry, PolicyEntry, TrialPlan, Waiting
-from robotrials.run.seam import Action, FittedPolicy, Policy, Setup
-from robotrials.run.views import check_viewing
+from robotrials.run.recording import check_filming, check_viewing
+from robotrials.run.seam import Action, ControlMode, FittedPolicy, HostSpec, Policy, Setup, Target, check_conventions
+
+# Checkpoints as the plan names them: the files a policy was declared with are the files that it runs with.
+
+Stamp = tuple[tuple[str, int, int, int], ...]
+
+
+class CheckpointGuard:
+    """Hashes a policy's checkpoints once, and again only when their size, time or inode has changed."""
+
+    def __init__(self, checkpoints: Mapping[str, str], *, shown: str) -> None:
+        self._wanted, self._shown = checkpoints, shown
+        self._stamps: dict[str, Stamp] = {}
+
+    def check(self) -> None:
+        """Raise InputError, by the arm's code, if a checkpoint is not what the plan declares."""
+        for number, (name, digest) in enumerate(self._wanted.items(), start=1):
+            what = f'policy {self._shown}: checkpoint {number} of {len(self._wanted)}'
+            try:
+                stamp = _stamp(Path(name))
+                if self._stamps.get(name) == stamp:
+                    continue
+                found = checkpoint_digest(Path(name))
+            except OSError as error:
+                raise InputError(f'{what} cannot be read ({error.strerror}); put it where the plan says') from error
+            if found != digest:
+                raise InputError(
+                    f'{what} has SHA-256 {found[:12]}..., the plan declares {digest[:12]}...; nothing is run with it. '
+                    'Put the declared one back, or declare a new trial'
+                )
+            self._stamps[name] = stamp
+
+
+def checkpoint_digest(path: Path) -> str:
+    """The SHA-256 of a file; of a folder, over the names and digests of all its files in order."""
+    if not path.is_dir():
+        with path.open('rb') as stream:
+            return hashlib.file_digest(stream, 'sha256').hexdigest()
+    total = hashlib.sha256()
+    for file in _files(path):
+        total.update(f'{file.relative_to(path).as_posix()}\0{checkpoint_digest(file)}\n'.encode())
+    return total.hexdigest()
+
+
+def _files(path: Path) -> list[Path]:
+    return sorted(p for p in path.rglob('*') if p.is_file()) if path.is_dir() else [path]
+
+
+def _stamp(path: Path) -> Stamp:
+    found = [(file, file.stat()) for file in _files(path)]
+    return tuple((str(file), s.st_size, s.st_mtime_ns, s.st_ino) for file, s in found)
+
+
+# What a plan may have called: only what is known to make a host, a policy or an environment.
+
+
+def check_maker(kind: str, use: str, maker: object, *, methods: Sequence[str]) -> None:
+    """Refuse to call what is not known to make a host or a policy: a plan is data, and must not run what it likes.
+
+    A class must have the methods; a function must say in its return annotation that it gives something that has.
+    """
+    made = maker if isinstance(maker, type) else _annotated_result(maker)
+    if made is None or not all(callable(getattr(made, name, None)) for name in methods):
+        wanted = ' and '.join(methods)
+        raise InputError(
+            f'{kind} {use}: not known to be a {kind}, so it is not called; wanted a class with {wanted}, or a function '
+            f'with a return annotation that has'
+        )
+
+
+def _annotated_result(maker: object) -> object:
+    try:
+        return typing.get_type_hints(maker).get('return')
+    except (TypeError, NameError, AttributeError):
+        return None
+
 
 HOSTS = Catalog(
     'host',
     {
         'gymnasium': 'robotrials.worlds.gymnasium:gymnasium_host',
         'libero': 'robotrials.worlds.libero:libero_host',
-        'point-mass': 'robotrials.testing.point_mass:PointMassHost',
+        'point-mass': 'robotrials.testing.policy:PointMassHost',
         'replay': 'robotrials.worlds.replay:ReplayHost',
         'robocasa': 'robotrials.worlds.robosuite:robocasa_host',
         'robosuite': 'robotrials.worlds.robosuite:robosuite_host',
@@ -36,7 +111,7 @@ POLICIES = Catalog(
     'policy',
     {
         'demonstration': 'robotrials.policies.plain:DemonstrationPolicy',
-        'function': 'robotrials.policies.function:FunctionPolicy',
+        'function': 'robotrials.policies.plain:FunctionPolicy',
         'groot': 'robotrials.policies.groot:GrootPolicy',
         'lerobot': 'robotrials.policies.lerobot:LeRobotPolicy',
         'libero-scripted': 'robotrials.worlds.libero.scripted:ScriptedLiberoPolicy',
@@ -47,8 +122,8 @@ POLICIES = Catalog(
         'positronic': 'robotrials.policies.positronic:PositronicPolicy',
         'probe': 'robotrials.policies.probe:ProbePolicy',
         'random': 'robotrials.policies.plain:RandomPolicy',
-        'replay': 'robotrials.policies.replay:ReplayPolicy',
-        'roboarena': 'robotrials.policies.roboarena:RoboArenaPolicy',
+        'replay': 'robotrials.policies.plain:ReplayPolicy',
+        'roboarena': 'robotrials.policies.openpi:RoboArenaPolicy',
         'scripted': 'robotrials.worlds.cell.scripted:ScriptedPolicy',
         'seek': 'robotrials.testing.policy:SeekPolicy',
         'sighted': 'robotrials.worlds.cell.sighted:SightedPolicy',

@@ -29,10 +29,9 @@ from robotrials.run.conditions import (
     read_condition,
     share_out,
 )
-from robotrials.run.convention import HostSpec
 from robotrials.run.host import Ability, Host
 from robotrials.run.plan import ConditionEntry
-from robotrials.run.seam import Observation, Setup
+from robotrials.run.seam import HostSpec, Observation, Setup
 
 Parameters = Mapping[str, ParameterValue]
 

@@ -14,12 +14,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from robotrials.errors import InputError
-from robotrials.run.convention import check_conventions
 from robotrials.run.fault import EpisodeStop
 from robotrials.run.host import HostLike
 from robotrials.run.loop import Order, Rollout, run_episode
 from robotrials.run.plan import LoopOptions, RecordingOptions
-from robotrials.run.seam import FittedPolicy, Policy, Setup
+from robotrials.run.seam import FittedPolicy, Policy, Setup, check_conventions
 
 T = TypeVar('T')
 

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import itertools
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,24 +19,57 @@ from robotrials.record import Outcome, Store
 from robotrials.record.bucket import store_root
 from robotrials.record.entry import EntryKind
 from robotrials.record.maintain import compact_store
-from robotrials.run.alarm import AlarmBoard
-from robotrials.run.begun import log_interrupted, mark_begun, mark_ended
-from robotrials.run.crew import AnyWorker, Crew, ProcessCrew
+from robotrials.run.blinding import Arms, read_arms
+from robotrials.run.crew import AnyWorker, Crew, Errand, ProcessCrew
+from robotrials.run.mark import AlarmBoard, await_old_workers, log_interrupted, mark_begun, mark_ended
 from robotrials.run.plan import StoppingRule, StoppingScore, TrialPlan
-from robotrials.run.progress import Report, Tally, TrialProgress
-from robotrials.run.rotation import Slot
-from robotrials.run.schedule import Attempted, Schedule, Task, look_edges
-from robotrials.run.sealing import Arms, read_arms
-from robotrials.run.shard import Shard
+from robotrials.run.schedule import Attempted, Report, Schedule, Slot, Tally, Task, TrialProgress, look_edges
 from robotrials.run.spool import Spool, private_folder, spool_of
 from robotrials.run.station import Context, Finished, TrialStation
 from robotrials.run.stopping import Stop, decide_stop, stopping_score
 from robotrials.run.trial_store import check_open, chosen_slots, open_trial_store, sole_runner, with_provenance
-from robotrials.run.worker import Errand
-from robotrials.run.worker_mark import await_old_workers
 
 if TYPE_CHECKING:
-    from robotrials.run.ray_cluster import RayOptions
+    from robotrials.run.ray_crew import RayOptions
+
+
+# A shard: one of n shares of a trial's slots, for array jobs that have nothing in common but the store's folder.
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Share `number` of `count`, from 1.
+
+    All policies meet a start state in the same shard, so that a slow or odd machine does not favour an arm.
+    """
+
+    number: int
+    count: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.number <= self.count:
+            raise InputError(f'shard is {self}, wanted i/n with i from 1 to n, such as 3/64')
+
+    def __str__(self) -> str:
+        return f'{self.number}/{self.count}'
+
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        match = re.fullmatch(r'(\d{1,9})/(\d{1,9})', text.strip())
+        if match is None:
+            raise InputError(f'shard is {text!r}, wanted i/n with i from 1 to n, such as 3/64')
+        return cls(int(match[1]), int(match[2]))
+
+    def slots(self, slots: Sequence[Slot]) -> list[Slot]:
+        """The slots of this shard in the order of the trial; the n shards together have each slot once."""
+        rounds: dict[tuple[str, str, int, int], int] = {}
+        chosen = []
+        for slot in slots:
+            key = (slot.session, slot.cell.name, slot.instance, slot.repeat)
+            if rounds.setdefault(key, len(rounds)) % self.count == self.number - 1:
+                chosen.append(slot)
+        return chosen
+
 
 MANY_PARTS = 256
 
@@ -248,8 +282,7 @@ class _Run:
 
     def on_ray(self, workers: int, *, arms: Path | None, options: RayOptions) -> None:
         """Run everything on a Ray cluster."""
-        from robotrials.run.ray_cluster import ray_cluster
-        from robotrials.run.ray_crew import RayCrew
+        from robotrials.run.ray_crew import RayCrew, ray_cluster
 
         with ray_cluster(options) as ray:
             size = workers or max(1, options.fits(ray.cluster_resources()))

@@ -18,15 +18,13 @@ import numpy as np
 
 from robotrials.errors import InputError
 from robotrials.record import Outcome, Scene
-from robotrials.run.convention import HostSpec, Target
-from robotrials.run.seam import Action, Footage, HostReport, Observation, Part, Setup
+from robotrials.run.seam import Action, Footage, HostReport, HostSpec, Observation, Part, Setup, Target
 
 if TYPE_CHECKING:  # a host inside another environment has numpy alone
-    from robotrials.record.film import FilmStates
-    from robotrials.record.rgbd import KnownScene, View
+    from robotrials.record.media import FilmStates, KnownScene, View
     from robotrials.run.conditions import Thing
     from robotrials.run.plan import FilmOptions
-    from robotrials.run.protocol import ProtocolFacts
+    from robotrials.run.seam import ProtocolFacts
 
 REQUIRED = ('reset', 'step', 'outcome')
 

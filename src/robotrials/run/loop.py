@@ -19,23 +19,20 @@ import numpy as np
 
 from robotrials.record import Event, Outcome, Trajectory
 from robotrials.record.episode import ParameterValue
-from robotrials.run.asking import Answer, Asker, ask_now, read_answer
+from robotrials.run.arm_limit import Limiter
 from robotrials.run.condition import AppliedCondition
-from robotrials.run.convention import ActionConvention, ControlMode, Target
 from robotrials.run.fault import EpisodeStop, Fault, FaultKind, crash, policy_fault
-from robotrials.run.feedback import Feedback, Issue
-from robotrials.run.film import Filmed, SeenFrames, film_episode
+from robotrials.run.feedback import Feedback, Issue, Playback, Played
 from robotrials.run.host import Ability, Host, HostLike, as_host, idle_action
-from robotrials.run.latency import Fates
-from robotrials.run.limit import Limiter
-from robotrials.run.line import Line, Message, Reading, WallLine
-from robotrials.run.phase import NoBoard, Phase, PhaseBoard
+from robotrials.run.link_model import Answer, Asker, Fates, Line, Message, Reading, WallLine, ask_now, read_answer
+from robotrials.run.mark import NoBoard, Phase, PhaseBoard
 from robotrials.run.plan import Asking, Clock, LatencyMode, LoopOptions, RecordingOptions
-from robotrials.run.playback import Playback, Played
-from robotrials.run.recorder import Recorder
+from robotrials.run.recording import Filmed, Recorder, SeenFrames, ViewKeeper, film_episode
 from robotrials.run.seam import (
     Action,
+    ActionConvention,
     ClosablePolicy,
+    ControlMode,
     FloatArray,
     HostReport,
     Observation,
@@ -43,8 +40,8 @@ from robotrials.run.seam import (
     Policy,
     Session,
     Setup,
+    Target,
 )
-from robotrials.run.views import ViewKeeper
 
 T = TypeVar('T')
 STEP_SLACK = 1e-9

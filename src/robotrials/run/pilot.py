@@ -7,12 +7,12 @@ import tempfile
 import time
 
 from robotrials.errors import InputError
-from robotrials.run.phase import NoBoard, Phase
+from robotrials.run.mark import NoBoard, Phase
 from robotrials.run.plan import TrialPlan
-from robotrials.run.rotation import trial_slots
+from robotrials.run.schedule import trial_slots
 from robotrials.run.station import Context, TrialStation
 from robotrials.run.trial_store import open_trial_store
-from robotrials.verdict.planning.capacity import EpisodeDemand
+from robotrials.verdict.planning.plan_size import EpisodeDemand
 
 # Of the one process that hands out slots, per episode: assumed. `python -m bench scale` says what it is on a machine.
 DRIVER_S = {'local': 0.004, 'ray': 0.006}

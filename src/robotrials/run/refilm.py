@@ -13,12 +13,12 @@ import numpy as np
 from robotrials.declaration import read_table
 from robotrials.errors import InputError
 from robotrials.record import Episode, Store
-from robotrials.record.film import STATES_FILE, FilmStates, encode_film, read_states
 from robotrials.record.folder import inside, write_durably
+from robotrials.record.media import STATES_FILE, FilmStates, encode_film, read_states
 from robotrials.run.component import open_host
-from robotrials.run.film import setup_from_json, thinned
 from robotrials.run.host import Ability, Host
 from robotrials.run.plan import FilmOptions, HostEntry
+from robotrials.run.recording import setup_from_json, thinned
 from robotrials.run.station import media_folder
 
 

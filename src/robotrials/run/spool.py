@@ -18,7 +18,7 @@ from pathlib import Path
 from robotrials.errors import StoreError
 from robotrials.record import Episode, Store
 from robotrials.record.bucket import CachedPath
-from robotrials.run.rotation import Slot
+from robotrials.run.schedule import Slot
 
 BLOCKS = 'blocks'  # below the private folder, whose own times an operator can read
 

@@ -9,25 +9,20 @@ from dataclasses import dataclass, field
 
 from robotrials.errors import InputError, RecordError, RigError, RobotrialsError, SetupError
 from robotrials.record import Episode, Outcome, Store, Trajectory
-from robotrials.record.blinded import coarse_reason
+from robotrials.record.blinding import coarse_reason, seal_trajectory
 from robotrials.record.episode import ParameterValue
 from robotrials.record.schema import episodes_to_arrow, events_to_arrow
-from robotrials.record.sealed import seal_trajectory
-from robotrials.run.blinding import Blinding, blinding_of, derived_seed
-from robotrials.run.checkpoint import CheckpointGuard
-from robotrials.run.component import check_host_fits, check_policy_fits, open_host, open_policy
+from robotrials.run.blinding import Arms, Blinding, blinding_of, derived_seed
+from robotrials.run.component import CheckpointGuard, check_host_fits, check_policy_fits, open_host, open_policy
 from robotrials.run.condition import draw_entry, severity_of
 from robotrials.run.conditions import is_drawable
-from robotrials.run.fault import Fault, FaultKind, crash, policy_fault
-from robotrials.run.fault_text import fault_file
+from robotrials.run.fault import Fault, FaultKind, crash, fault_file, policy_fault
 from robotrials.run.host import Host
 from robotrials.run.loop import Order, Rollout, run_episode
-from robotrials.run.phase import NoBoard, Phase, PhaseBoard
+from robotrials.run.mark import NoBoard, Phase, PhaseBoard
 from robotrials.run.plan import ConditionEntry, LimitOptions, PolicyEntry, TrialPlan
-from robotrials.run.protocol import ProtocolFacts
-from robotrials.run.rotation import Slot, trial_slots
-from robotrials.run.sealing import Arms
-from robotrials.run.seam import ClosablePolicy, HostReport, Policy, Setup
+from robotrials.run.schedule import Slot, trial_slots
+from robotrials.run.seam import ClosablePolicy, HostReport, Policy, ProtocolFacts, Setup
 from robotrials.run.spool import Spool
 
 AWAIT_PAUSE_S = 0.5

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from robotrials.record import Episode, EventKind, Outcome
 from robotrials.run.plan import Scenes, StoppingScore, TrialPlan
-from robotrials.run.rotation import Slot
+from robotrials.run.schedule import Slot
 
 RoundKey = tuple[str, int, int]
 

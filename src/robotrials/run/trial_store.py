@@ -14,7 +14,7 @@ from robotrials.record import Store, collect_provenance, read_store
 from robotrials.record.bucket import store_root
 from robotrials.record.folder import Folder, held_lock
 from robotrials.run.blinding import Blinding, blinded_plan
-from robotrials.run.rotation import Slot
+from robotrials.run.schedule import Slot
 from robotrials.run.station import Context
 
 LOCK_WAIT_S = 10.0

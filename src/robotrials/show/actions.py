@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from robotrials.errors import InputError, NotEstimable, UnknownName
+from robotrials.measure.actions.compare import OfflineOnline
+from robotrials.measure.actions.curation import load_datasets
+from robotrials.measure.actions.report import ActionReport, Scores
 from robotrials.show.card import Card
+from robotrials.show.figure import (
+    PAGE_WIDTH_IN,
+    PolicyLook,
+    add_legend,
+    fold,
+    new_figure,
+    plain_log_numbers,
+    policy_looks,
+    width_in_of,
+)
 from robotrials.show.phrase import plural
+from robotrials.show.request import ShowRequest, takes
 from robotrials.show.table import Cell, Column, Table, table
+from robotrials.verdict.analysis.subject import Input, Predictions
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
     from robotrials.measure.actions.compare import ActionComparison
-    from robotrials.measure.actions.curation import CurationDecision
-    from robotrials.measure.actions.registry import RegisteredDataset
-    from robotrials.measure.actions.report import ActionReport, Difficulty, GroupScore, Score, Scores
-    from robotrials.measure.actions.resample import Measure
+    from robotrials.measure.actions.curation import CurationDecision, RegisteredDataset
+    from robotrials.measure.actions.metric import Measure
+    from robotrials.measure.actions.report import Difficulty, GroupScore, Score
     from robotrials.measure.actions.split import EvaluationSplit
     from robotrials.stats import Interval
+
 
 NAMSE_NOTE = (
     "NAMSE is normalised by each model's own errors on each dataset: read it down a column, never across models."
@@ -222,3 +242,221 @@ def split_table(split: EvaluationSplit) -> Table:
         ['training', split.train_split, len(split.train)],
     ]
     return table(f'Split of {split.dataset}', ['role', 'from', 'episodes'], rows, note=f'{made}; hash {split.hash}')
+
+
+# A policy's offline error beside its closed-loop success, and whether both order policies alike.
+
+
+def agreement_table(found: OfflineOnline) -> Table:
+    """One line per policy that has both numbers; the agreement in the note."""
+    columns: list[str | Column] = [
+        'policy', Column('AMSE', '.4g'), 'recorded episodes', Column('success', '.3f'), 'interval', 'episodes',
+    ]  # fmt: skip
+    rows: list[list[Cell]] = [
+        [
+            p.policy, p.offline_error, p.n_offline, p.success,
+            None if p.success_interval is None else f'[{p.success_interval.low:.3f}, {p.success_interval.high:.3f}]',
+            p.n_closed_loop,
+        ]
+        for p in sorted(found.pairs, key=lambda pair: pair.offline_error)
+    ]  # fmt: skip
+    notes = [_agreement(found)]
+    for names, what in ((found.offline_only, 'offline only'), (found.closed_loop_only, 'in closed loop only')):
+        if names:
+            notes.append(f'{what}: {", ".join(names)}')
+    return table(f'Offline on {found.dataset} and in closed loop', columns, rows, note='; '.join(notes))
+
+
+def _agreement(found: OfflineOnline) -> str:
+    agreement = found.agreement
+    if agreement is None:
+        return found.why_no_agreement
+    ends = '' if agreement.interval is None else f' [{agreement.interval.low:.2f}, {agreement.interval.high:.2f}]'
+    return (
+        f"Kendall's tau-b of the two orders: {agreement.tau:.2f}{ends} at {100 * agreement.level:g} %, over episodes "
+        f'of these {agreement.n_policies} policies'
+    )
+
+
+# Figures of action prediction: AMSE by dataset and model, NAMSE by dataset for one model.
+
+LOG_RATIO = 100.0
+
+
+def amse_figure(scores: Scores, *, looks: Mapping[str, PolicyLook] | None = None) -> Figure:
+    """AMSE of every model on every dataset, with intervals where there are some; log axis where scales differ."""
+    positive = [s.amse for s in scores.values.values() if s.amse is not None and s.amse > 0]
+    if not positive:
+        raise InputError('no AMSE above 0 to draw')
+    rows_in = 0.16 * len(scores.datasets) * max(2, len(scores.models)) / 2
+    figure = new_figure(PAGE_WIDTH_IN, 1.2 + rows_in, is_rows=True)
+    axes = figure.add_subplot()
+    looks = looks or policy_looks(scores.models)
+    height = 0.8 / len(scores.models)
+    for number, model in enumerate(scores.models):
+        found = [(i, scores.values[d, model]) for i, d in enumerate(scores.datasets) if (d, model) in scores.values]
+        drawn = [(i, s.amse, s.amse_interval) for i, s in found if s.amse is not None]
+        places = [i - 0.4 + (number + 0.5) * height for i, _, _ in drawn]
+        _bars(axes, places, [v for _, v, _ in drawn], [e for _, _, e in drawn], height, looks[model], model)
+    if max(positive) / min(positive) > LOG_RATIO:
+        axes.set_xscale('log')
+        axes.set_xlim(left=10 ** math.floor(math.log10(min(positive))))
+        plain_log_numbers(axes.xaxis)
+    _label(axes, scores, 'AMSE (lower is better)')
+    add_legend(figure, *axes.get_legend_handles_labels())
+    return figure
+
+
+def namse_figure(scores: Scores, model: str, *, looks: Mapping[str, PolicyLook] | None = None) -> Figure:
+    """NAMSE of one model by dataset; never two models on one axis, since each has its own scale."""
+    drawn = [(i, s.namse, s.namse_interval) for i, d in enumerate(scores.datasets)
+             if (s := scores.values.get((d, model))) is not None and s.namse is not None]  # fmt: skip
+    if not drawn:
+        raise InputError(f'no NAMSE of {model!r} to draw; models: {", ".join(scores.models)}')
+    figure = new_figure(PAGE_WIDTH_IN, 1.0 + 0.17 * len(scores.datasets), is_rows=True)
+    axes = figure.add_subplot()
+    look = (looks or policy_looks(scores.models))[model]
+    _bars(axes, [i for i, _, _ in drawn], [v for _, v, _ in drawn], [e for _, _, e in drawn], 0.7, look, model)
+    axes.set_xlim(0, 1)
+    _label(axes, scores, f'NAMSE of {model} (0: its least error throughout, 1: its largest)')
+    return figure
+
+
+def _bars(
+    axes: Axes, places: list[float] | list[int], values: list[float], intervals: list[Interval | None], height: float,
+    look: PolicyLook, label: str,
+) -> None:  # fmt: skip
+    axes.barh(
+        places, values, height=height * 0.92, color=look.color, hatch=look.hatch, edgecolor='white', linewidth=0,
+        label=label,
+    )  # fmt: skip
+    for place, value, interval in zip(places, values, intervals, strict=True):
+        if interval is not None:
+            reach = [[max(0.0, value - interval.low)], [max(0.0, interval.high - value)]]
+            axes.errorbar([value], [place], xerr=reach, color='black', linewidth=0.8, capsize=1.5)
+
+
+def _label(axes: Axes, scores: Scores, what: str) -> None:
+    marked = {True: ' *', False: '', None: ''}
+    axes.set_yticks(range(len(scores.datasets)))
+    names = [title + marked[scores.in_pretraining[d]] for d, title in scores.titles.items()]
+    axes.set_yticklabels(names, fontsize='small')
+    axes.set_ylim(len(scores.datasets) - 0.4, -0.6)
+    note = '\n* in the pretraining mix' if any(scores.in_pretraining.values()) else ''
+    axes.set_xlabel(fold(what, 0.55 * width_in_of(axes)) + note)
+
+
+# The figures of action prediction by name, from a store of predictions or from the published numbers.
+
+
+@takes(Input.PREDICTIONS)
+def draw_amse(request: ShowRequest) -> Figure:
+    """AMSE of every model on every dataset, with intervals; --stratum chooses datasets."""
+    scores = requested_scores(request)
+    return amse_figure(chosen_scores(scores, request), looks=_looks(scores))
+
+
+@takes(Input.PREDICTIONS)
+def draw_namse(request: ShowRequest) -> Figure:
+    """NAMSE of one model by dataset; --policy says which, and the first is drawn without it."""
+    scores = requested_scores(request)
+    chosen = chosen_scores(scores, request)
+    return namse_figure(chosen, chosen.models[0], looks=_looks(scores))
+
+
+def requested_report(request: ShowRequest) -> ActionReport:
+    """Everything about the runs of a store of predictions."""
+    return request.value(Predictions).full()
+
+
+def requested_scores(request: ShowRequest) -> Scores:
+    """The scores of a store's runs, or those that the paper printed."""
+    return request.value(Predictions).scores
+
+
+def chosen_scores(scores: Scores, request: ShowRequest) -> Scores:
+    """The models and datasets asked for; all when none is."""
+    for kind, names, known in (
+        ('model', request.policies, scores.models), ('dataset', request.strata, scores.datasets),
+    ):  # fmt: skip
+        for name in names:
+            if name not in known:
+                raise UnknownName(kind, name, known)
+    models = tuple(m for m in scores.models if not request.policies or m in request.policies)
+    titles = {d: t for d, t in scores.titles.items() if not request.strata or d in request.strata}
+    kept = {key: score for key, score in scores.values.items() if key[0] in titles and key[1] in models}
+    return Scores(titles, models, kept, scores.in_pretraining)
+
+
+def _looks(scores: Scores) -> Mapping[str, PolicyLook]:
+    return policy_looks(scores.models)
+
+
+# Tables of action prediction by name: from a store of predictions, the published numbers, or the registry.
+
+
+@takes(Input.NOTHING)
+def datasets(request: ShowRequest) -> list[Table]:
+    """The datasets of MultiNet: which models cover them, the pretraining mix, the action space."""
+    return [dataset_table(load_datasets().values())]
+
+
+@takes(Input.PREDICTIONS)
+def errors(request: ShowRequest) -> list[Table]:
+    """AMSE and NAMSE of every model on every dataset."""
+    return [error_table(chosen_scores(requested_scores(request), request))]
+
+
+@takes(Input.PREDICTIONS)
+def completion(request: ShowRequest) -> list[Table]:
+    """Share of episodes whose last predicted action equals the recorded one."""
+    return [completion_table(chosen_scores(requested_scores(request), request))]
+
+
+@takes(Input.PREDICTIONS)
+def invalid(request: ShowRequest) -> list[Table]:
+    """Invalid answers of every model, by reason."""
+    return [invalid_table(requested_report(request))]
+
+
+@takes(Input.PREDICTIONS)
+def measures(request: ShowRequest) -> list[Table]:
+    """Every error measure of every model and dataset, with intervals."""
+    return [measure_table(requested_report(request))]
+
+
+@takes(Input.PREDICTIONS)
+def dimensions(request: ShowRequest) -> list[Table]:
+    """Error by dimension of the action."""
+    return [dimension_table(requested_report(request))]
+
+
+@takes(Input.PREDICTIONS)
+def phases(request: ShowRequest) -> list[Table]:
+    """Error by thirds of the episode."""
+    return [phase_table(requested_report(request))]
+
+
+@takes(Input.PREDICTIONS)
+def model_pairs(request: ShowRequest) -> list[Table]:
+    """Every pair of models on the same timesteps, with a verdict."""
+    found = requested_report(request).comparisons
+    if not found:
+        raise NotEstimable('no two models predicted the same dataset; a comparison needs two')
+    return [comparison_table(found)]
+
+
+@takes(Input.PREDICTIONS)
+def groups(request: ShowRequest) -> list[Table]:
+    """Every model inside and outside the pretraining mix."""
+    return [group_table(request.value(Predictions).groups)]
+
+
+@takes(Input.PREDICTIONS)
+def difficulties(request: ShowRequest) -> list[Table]:
+    """Datasets by how hard they are, as ranks of each model's own error."""
+    scores = requested_scores(request)
+    found = request.value(Predictions).difficulty
+    if not found:
+        raise NotEstimable('no dataset was predicted by every model; a difficulty needs their ranks')
+    return [difficulty_table(found, scores.titles)]

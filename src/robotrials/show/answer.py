@@ -5,11 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from robotrials.show.card import ALL, GLUE, MOST_LABEL, Card, brief, p_text, short_statement
+from robotrials.show.card import (
+    ALL,
+    GLUE,
+    MOST_LABEL,
+    Card,
+    ScoreColumn,
+    brief,
+    p_text,
+    pooled,
+    scoreboard,
+    short_statement,
+)
 from robotrials.show.phrase import plural
 from robotrials.show.planning import tau_text
 from robotrials.show.report_lead import lead_sentences
-from robotrials.show.scoreboard import ScoreColumn, pooled, scoreboard
 from robotrials.show.terminal import USUAL, cut, display_width, estimate_text, mark, terminal_width, wrap
 from robotrials.show.verdict_text import CORRECTIONS, claim_words, decision_sentence, endpoint_name
 from robotrials.stats.dominance import PairVerdict as Overall
@@ -297,7 +307,7 @@ def score_card(analysis: Analysis, policies: Sequence[str] = ()) -> Card:
 
 def methods_words(analysis: Analysis) -> str:
     """The methods paragraph, which ends in the whole line of the analysis, wrapped."""
-    from robotrials.show.report_method import methods_text
+    from robotrials.show.report_quality import methods_text
 
     most = min(terminal_width(), USUAL)
     return '\n'.join(wrap(methods_text(analysis), most)) + '\n'

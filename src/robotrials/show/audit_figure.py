@@ -6,7 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from robotrials.show.audit import CLASS_WORDS
+from robotrials.errors import NotEstimable
+from robotrials.show.audit import CLASS_WORDS, cutoff_table
+from robotrials.show.audit_record import (
+    channel_table,
+    claims_table,
+    count_table,
+    coverage_table,
+    funnel_table,
+    grade_table,
+    month_table,
+    obstacle_table,
+    rounding_table,
+    share_table,
+    trace_table,
+)
 from robotrials.show.figure import (
     COLUMN_WIDTH_IN,
     PAGE_WIDTH_IN,
@@ -17,6 +31,11 @@ from robotrials.show.figure import (
     new_figure,
     plain_log_numbers,
 )
+from robotrials.show.figure_mark import lead_to
+from robotrials.show.request import ShowRequest, apart, takes
+from robotrials.show.robustness import conditioned, drop_table, requested_drops
+from robotrials.show.table import Table
+from robotrials.verdict.analysis.subject import BenchmarkGaps, Input
 from robotrials.verdict.audit import (
     Benchmark,
     Channel,
@@ -24,6 +43,7 @@ from robotrials.verdict.audit import (
     Classification,
     Drop,
     LeaderboardAudit,
+    RunComparison,
     TraceComparison,
 )
 from robotrials.verdict.audit.leaderboard import FAMILIES
@@ -33,6 +53,7 @@ from robotrials.verdict.robustness import ConditionDrop
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
 
 RESOLVED_COLOR, UNRESOLVED_COLOR = '#332288', '#7F7F7F'
 CLASS_COLORS = {
@@ -210,3 +231,141 @@ def citation_figure(counts: CitationCounts) -> Figure:
     axes.set_ylim(bottom=0)
     add_legend(figure, *axes.get_legend_handles_labels())
     return figure
+
+
+# The audit's figures by name, from what their input was read into.
+
+
+@apart
+def draw_drops(request: ShowRequest) -> Figure:
+    """What every policy loses under each condition of the store, against the baseline, with intervals."""
+    drops, plan = requested_drops(request), request.analysis.plan
+    lines = condition_lines(drops, alpha=plan.alpha)
+    figure, behind = drop_forest(lines, level=plan.level), conditioned(request.analysis)
+    for row, (d, line) in enumerate(zip(drops, lines, strict=True)):
+        words = f'{line.label}: {line.estimate:.1f}'
+        lead_to(figure.axes[0], (line.low, line.high), float(row), behind(d.policy, d.condition, None), words)
+    return figure
+
+
+@takes(Input.LEADERBOARD)
+def draw_claims(request: ShowRequest) -> Figure:
+    """Claimed gains of a leaderboard: no improvement, impossible, inconclusive or provably significant, as pies."""
+    return share_pies(requested_audit(request))
+
+
+@takes(Input.CANDIDATES)
+def draw_citations(request: ShowRequest) -> Figure:
+    """Papers that report results on each benchmark, added up by month of first posting."""
+    return citation_figure(requested_counts(request))
+
+
+@takes(Input.BENCHMARK)
+def draw_cutoffs(request: ShowRequest) -> Figure:
+    """The gap that could and the gap that must be significant on a benchmark, over baseline scores."""
+    found = request.value(BenchmarkGaps)
+    return cutoff_figure(found.drawn, found.benchmark)
+
+
+@takes(Input.TWO_STORES)
+def draw_divergence(request: ShowRequest) -> Figure:
+    """How the difference between two runs of one plan grows in states, images and actions, step by step."""
+    found = requested_traces(request)
+    drawn = next((t for t in found.traces if t.first and t.growth), next(iter(found.traces), None))
+    if drawn is None or not drawn.growth:
+        raise NotEstimable('no trajectory with states, actions or frames in both runs; nothing to draw')
+    return growth_figure(drawn)
+
+
+def requested_audit(request: ShowRequest) -> LeaderboardAudit:
+    return request.value(LeaderboardAudit)
+
+
+def requested_counts(request: ShowRequest) -> CitationCounts:
+    return request.value(CitationCounts)
+
+
+def requested_traces(request: ShowRequest) -> RunComparison:
+    return request.value(RunComparison)
+
+
+# The audit's tables by name: from a store, a leaderboard, tables of papers, a benchmark's protocol or two runs.
+
+
+@apart
+def drops(request: ShowRequest) -> list[Table]:
+    """Success under the baseline and under every other condition, the drop and its interval."""
+    return [drop_table(requested_drops(request))]
+
+
+@takes(Input.LEADERBOARD)
+def claims(request: ShowRequest) -> list[Table]:
+    """How many claimed gains are impossible, inconclusive or provably significant, by benchmark."""
+    return [count_table(requested_audit(request))]
+
+
+@takes(Input.LEADERBOARD)
+def claim_shares(request: ShowRequest) -> list[Table]:
+    """The same in percent of the claims that can be judged."""
+    return [share_table(requested_audit(request))]
+
+
+@takes(Input.LEADERBOARD)
+def claim_rounding(request: ShowRequest) -> list[Table]:
+    """How many judged claims rest on a score that no single pass can print."""
+    return [rounding_table(requested_audit(request))]
+
+
+@takes(Input.LEADERBOARD)
+def claim_coverage(request: ShowRequest) -> list[Table]:
+    """How many papers of the leaderboard have a baseline to be judged by."""
+    return [coverage_table(requested_audit(request))]
+
+
+@takes(Input.LEADERBOARD)
+def claim_obstacles(request: ShowRequest) -> list[Table]:
+    """Why claims could not be judged."""
+    return [obstacle_table(requested_audit(request))]
+
+
+@takes(Input.LEADERBOARD)
+def claim_list(request: ShowRequest) -> list[Table]:
+    """Every comparison of the leaderboard with its class and its reason."""
+    return [claims_table(requested_audit(request).claims)]
+
+
+@takes(Input.BENCHMARK)
+def needed_gaps(request: ShowRequest) -> list[Table]:
+    """How big a gap on a benchmark could and how big a gap must be significant, by baseline score."""
+    found = request.value(BenchmarkGaps)
+    return [cutoff_table(found.listed, found.benchmark, alpha=found.alpha)]
+
+
+@takes(Input.CANDIDATES)
+def citations(request: ShowRequest) -> list[Table]:
+    """Papers by what they do with each benchmark."""
+    return [funnel_table(requested_counts(request))]
+
+
+@takes(Input.CANDIDATES)
+def citation_months(request: ShowRequest) -> list[Table]:
+    """Papers that report results on each benchmark, month by month."""
+    return [month_table(requested_counts(request))]
+
+
+@takes(Input.TWO_STORES)
+def traces(request: ShowRequest) -> list[Table]:
+    """Two runs of one plan: how a difference travelled through the loop, and whether they are bitwise equal."""
+    return [trace_table([requested_traces(request)])]
+
+
+@takes(Input.TWO_STORES)
+def trace_channels(request: ShowRequest) -> list[Table]:
+    """Two runs of one plan: what diverged, in how many episodes, and when first."""
+    return [channel_table(requested_traces(request))]
+
+
+@takes(Input.TWO_STORES)
+def trace_targets(request: ShowRequest) -> list[Table]:
+    """Two runs of one plan: which of the four reproduction targets they meet."""
+    return [grade_table(requested_traces(request))]

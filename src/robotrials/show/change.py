@@ -20,9 +20,8 @@ from robotrials.show.document import (
     paragraph,
     used_definitions,
 )
-from robotrials.show.glossary import glossary
-from robotrials.show.phrase import listed, number, only_text, plural, policy_name
-from robotrials.show.policy_look import policy_colors
+from robotrials.show.figure import policy_colors
+from robotrials.show.phrase import glossary, listed, number, only_text, plural, policy_name
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.verdict.analysis.change import SMALLER_IS_BETTER, PolicyChange, Shift, StoreChange
 

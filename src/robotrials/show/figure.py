@@ -4,22 +4,166 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from robotrials.errors import InputError
+from robotrials.errors import InputError, UnknownName
 from robotrials.old_name import SVG_SALT
 from robotrials.show.file import write_file
-from robotrials.show.paper_style import COLUMN_WIDTH_IN, PAGE_WIDTH_IN, FigureStyle
-from robotrials.show.policy_look import PALETTE, REFERENCE_COLOR, THING_PALETTE, PolicyLook, policy_colors, policy_looks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+
+# How wide a figure stands in a paper, and in which font: presets of venues, and widths as an author says them.
+
+COLUMN_WIDTH_IN = 3.35
+PAGE_WIDTH_IN = 6.9
+FONTS = ('sans', 'serif')
+POINT_IN = 1 / 72.27  # TeX's point, which \the\columnwidth answers in
+UNITS_IN = {'in': 1.0, 'pt': POINT_IN, 'mm': 1 / 25.4, 'cm': 1 / 2.54, '': 1.0}
+NARROWEST_IN, WIDEST_IN = 1.5, 40.0
+
+
+@dataclass(frozen=True, slots=True)
+class Venue:
+    """The widths of a paper's column and of its text block, and the font that suits its pages."""
+
+    title: str
+    column_in: float
+    page_in: float
+    font: str
+    font_size_pt: float
+
+
+VENUES = {
+    'plain': Venue('no venue in particular', COLUMN_WIDTH_IN, PAGE_WIDTH_IN, 'sans', 8.0),
+    'ieee': Venue('IEEEtran, two columns (252 pt and 516 pt)', 252 * POINT_IN, 516 * POINT_IN, 'serif', 8.0),
+    'acm': Venue('acmart sigconf, two columns', 241.14749 * POINT_IN, 506.295 * POINT_IN, 'serif', 8.0),
+    'icml': Venue('ICML, two columns', 3.25, 6.75, 'serif', 8.0),
+    'neurips': Venue('NeurIPS and ICLR, one column', 5.5, 5.5, 'serif', 9.0),
+    'jmlr': Venue('JMLR, one column', 6.0, 6.0, 'serif', 9.0),
+    'lncs': Venue('Springer LNCS, one column', 122 / 25.4, 122 / 25.4, 'serif', 8.0),
+    'nature': Venue('Nature, 89 mm and 183 mm', 89 / 25.4, 183 / 25.4, 'sans', 7.0),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FigureStyle:
+    """Width and height in inches (None: the figure's natural ones), the font, and the size of its text."""
+
+    width_in: float | None = None
+    height_in: float | None = None
+    font: str = 'sans'
+    font_size_pt: float = 8.0
+
+    def __post_init__(self) -> None:
+        if self.font not in FONTS:
+            raise UnknownName('font', self.font, FONTS)
+        if not 4 <= self.font_size_pt <= 40:
+            raise InputError(f'font size is {self.font_size_pt:g} points, wanted 4 to 40')
+        for name, value in (('width', self.width_in), ('height', self.height_in)):
+            if value is not None and not NARROWEST_IN <= value <= WIDEST_IN:
+                raise InputError(f'{name} is {value:.3g} inches, wanted {NARROWEST_IN:g} to {WIDEST_IN:g}')
+
+
+def find_venue(name: str) -> Venue:
+    """The preset of this name; an unknown one suggests the near name."""
+    if name not in VENUES:
+        raise UnknownName('style', name, VENUES)
+    return VENUES[name]
+
+
+def parse_length_in(text: str) -> float:
+    """Inches from `3.5`, `3.5in`, `252pt` (TeX points), `89mm` or `8.9cm`."""
+    match = re.fullmatch(r'\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*(in|pt|mm|cm|)\s*', text)
+    if match is None:
+        raise InputError(f'{text!r} is no length; wanted column, page, or a number such as 3.5, 252pt or 89mm')
+    return float(match[1]) * UNITS_IN[match[2]]
+
+
+def figure_style(
+    venue: str = '', *, width: str = '', height: str = '', font: str = '', font_size_pt: float | None = None
+) -> FigureStyle:
+    """The style that the words of a command line ask for; a venue without a width means its column."""
+    chosen = find_venue(venue or 'plain')
+    widths = {'column': chosen.column_in, 'page': chosen.page_in, '': chosen.column_in if venue else None}
+    return FigureStyle(
+        width_in=widths[width] if width in widths else parse_length_in(width),
+        height_in=parse_length_in(height) if height else None,
+        font=font or chosen.font,
+        font_size_pt=chosen.font_size_pt if font_size_pt is None else font_size_pt,
+    )
+
+
+# How each policy is drawn, the same in every figure and on every page: a colour, then dashes, markers and hatches.
+
+# Okabe and Ito's colour-blind-safe colours; black is kept for the reference.
+PALETTE = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#7F7F7F', '#8C510A')
+REFERENCE_COLOR = '#000000'
+# Tol's muted colours, for what is no policy: tests, safety families, benchmarks.
+THING_PALETTE = (
+    '#332288', '#CC6677', '#DDCC77', '#117733', '#88CCEE', '#882255', '#44AA99', '#999933', '#AA4499',
+)  # fmt: skip
+
+Dash = str | tuple[int, tuple[int, ...]]
+MARKERS = ('o', 's', '^', 'D', 'v', 'P', 'X', '*')
+HATCHES = ('///', '...', 'xxx', '---', '+++')
+Fill = Literal['full', 'none', 'left', 'right', 'top', 'bottom']
+FILLS: tuple[Fill, ...] = ('full', 'none', 'left', 'right', 'top', 'bottom')
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyLook:
+    """A policy's colour, and what tells it from another policy of that colour: lines, points and bars each."""
+
+    color: str
+    dash: Dash = '-'
+    marker: str | tuple[int, int, int] = 'o'
+    hatch: str = ''
+    fill: Fill = 'full'
+
+
+def policy_looks(policies: Iterable[str], *, reference: str | None = None) -> dict[str, PolicyLook]:
+    """One look a policy, no two alike; the reference is black.
+
+    Give every policy of the store, whichever are drawn: then a policy looks the same in all its figures.
+    """
+    names = sorted(set(policies) - {reference})
+    looks = {name: _look(*divmod(i, len(PALETTE))[::-1]) for i, name in enumerate(names)}
+    if reference is not None:
+        looks[reference] = PolicyLook(REFERENCE_COLOR)
+    return looks
+
+
+def policy_colors(policies: Iterable[str], *, reference: str | None = None) -> dict[str, str]:
+    """The colours of `policy_looks`; past eight policies they repeat, and only the whole look tells two apart."""
+    return {name: look.color for name, look in policy_looks(policies, reference=reference).items()}
+
+
+def _look(color: int, turn: int) -> PolicyLook:
+    """The look of the palette's colour when the palette has been used up `turn` times."""
+    return PolicyLook(
+        PALETTE[color],
+        dash=_dash(turn),
+        marker=MARKERS[turn] if turn < len(MARKERS) else (turn, 1, 0),
+        hatch=HATCHES[(turn - 1) % len(HATCHES)] * (1 + (turn - 1) // len(HATCHES)) if turn else '',
+        fill=FILLS[turn % len(FILLS)],
+    )
+
+
+def _dash(turn: int) -> Dash:
+    """Solid, long dashes, dots, then dashes with one dot more each time."""
+    first: tuple[Dash, ...] = ('-', (0, (5, 2)), (0, (1, 1)))
+    return first[turn] if turn < len(first) else (0, (5, 1, *(1, 1) * (turn - len(first) + 1)))
+
 
 __all__ = [
     'COLUMN_WIDTH_IN', 'PAGE_WIDTH_IN', 'PALETTE', 'REFERENCE_COLOR', 'SAVED_FORMATS', 'THING_PALETTE', 'FigureStyle',

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from robotrials.errors import InputError
+from robotrials.errors import InputError, UnknownName
 from robotrials.record.folder import write_durably
+from robotrials.show.document import Document
+
+if TYPE_CHECKING:
+    from robotrials.verdict.analysis import Analysis
 
 
 def check_target(path: Path | str) -> Path:
@@ -45,3 +52,46 @@ def _put(target: Path, given: bytes) -> None:
     real = target.resolve()  # through a link, which stays one
     real.parent.mkdir(parents=True, exist_ok=True)
     write_durably(real, given)
+
+
+# A report as a file, in the form that its ending says.
+
+# Name -> (file suffix, the function that renders it).
+FORMATS = {
+    'html': ('.html', 'robotrials.show.page:render_html'),
+    'md': ('.md', 'robotrials.show.markup:render_markdown'),
+    'latex': ('.tex', 'robotrials.show.markup:render_latex'),
+    'json': ('.json', 'robotrials.show.document:render_json'),
+}
+
+
+def choose_format(form: str | None, path: Path | None) -> str:
+    """The format asked for, else that of the file's suffix, else HTML."""
+    if form is not None:
+        if form not in FORMATS:
+            raise UnknownName('report format', form, FORMATS)
+        return form
+    if path is None:
+        return 'html'
+    for name, (suffix, _) in FORMATS.items():
+        if path.suffix.lower() == suffix:
+            return name
+    known = ', '.join(suffix for suffix, _ in FORMATS.values())
+    raise InputError(f'{path}: wanted a file ending in one of {known}, or the name of a format')
+
+
+def render_document(document: Document, form: str) -> str:
+    """The document in one of FORMATS."""
+    module, _, name = FORMATS[form][1].partition(':')
+    render: Callable[[Document], str] = getattr(importlib.import_module(module), name)
+    return render(document)
+
+
+def write_report(analysis: Analysis, path: Path) -> Path:
+    """Write the whole report of an analysis: .html, .md, .tex or .json by the ending."""
+    from robotrials.show.report import trial_document
+
+    form = choose_format(None, path)
+    check_target(path)
+    write_file(path, render_document(trial_document(analysis, folder=path.parent), form))
+    return path

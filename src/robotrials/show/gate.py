@@ -7,13 +7,12 @@ import json
 from collections.abc import Sequence
 
 from robotrials.show.card import Card, brief, short_statement
-from robotrials.show.markdown import code_span, escape_markdown, one_line
+from robotrials.show.markup import code_span, escape_markdown, one_line
 from robotrials.show.phrase import plural
 from robotrials.show.table import JSON_STYLE, Table, TableFormat, render, table
 from robotrials.show.terminal import terminal_width, wrap
 from robotrials.verdict.analysis.contrast import contrast_values
-from robotrials.verdict.analysis.endpoint import Finding, GateEndpoint
-from robotrials.verdict.analysis.gate import GateResult, GateVerdict
+from robotrials.verdict.analysis.gate import Finding, GateEndpoint, GateResult, GateVerdict
 from robotrials.verdict.planning import MoreEpisodes
 
 PLAN_DIGITS = 12

@@ -1,4 +1,4 @@
-"""The picture of a placement: voxels where result and target agree, and where they don't."""
+"""Success by cameras: its tables, a report's section on it, and pictures of placements."""
 
 from __future__ import annotations
 
@@ -9,10 +9,24 @@ from numpy.typing import NDArray
 
 from robotrials.errors import InputError
 from robotrials.measure.geometry import Box, PlacementScore, VoxelCloud
+from robotrials.measure.geometry.camera_score import CameraScore
+from robotrials.record import Episode
+from robotrials.show.card import ALL, Card
+from robotrials.show.document import Block, EpisodeFilter, Section, paragraph, section
 from robotrials.show.figure import PAGE_WIDTH_IN, figure_width_in, new_figure
+from robotrials.show.figure_mark import lead_to, these_episodes
+from robotrials.show.phrase import ends, number, plural
+from robotrials.show.report_chart import missing, table_block
+from robotrials.show.request import ShowRequest
+from robotrials.show.table import Cell, Column, Table, table, without_empty
+from robotrials.show.terminal import estimate_text
+from robotrials.verdict.analysis import Absent, Analysis, present
+from robotrials.verdict.analysis.cameras import CameraPart
+from robotrials.verdict.planning.analysis_plan import SuccessSource
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
 
 ALIGNED, RESULT_ONLY, TARGET_ONLY = '#009E73', '#D55E00', '#56B4E9'
 FAINT, FULL = '58', 'ff'  # so that what is aligned shows through what is not
@@ -98,3 +112,245 @@ def _same_limits(first: Any, second: Any, corners_cm: NDArray[Any]) -> None:
             getattr(axes, f'set_{name}label')(f'{name}, cm', fontsize='small', labelpad=-4)
         axes.tick_params(labelsize='x-small', pad=-2)
         axes.set_box_aspect(tuple(reach))
+
+
+# The picture of a store's placement by name: the voxels of one episode's result and target.
+
+MOST_SHOWN = 6
+
+
+def draw_placement(request: ShowRequest) -> Figure:
+    """Where the object came to lie against where it should: boxes, and voxels that agree or differ.
+
+    Of the episodes of the policies asked for, the one with the median overlap, by its recorded pose.
+    """
+    found = present(request.analysis.placements)
+    shown = request.shown(dict.fromkeys(p.episode.policy for p in found))
+    asked = [p for p in found if p.episode.policy in shown]
+    drawn = asked[len(asked) // 2]
+    figure = placement_figure(drawn.result, drawn.target, score=drawn.score)
+    for axes in figure.axes:
+        lead_to(axes, None, None, these_episodes([drawn.episode]), f'{drawn.episode.policy}, {drawn.episode.task}')
+    return figure
+
+
+def draw_iou_over_time(request: ShowRequest) -> Figure:
+    """Overlap with the target over time: by cameras (dots), by the host's poses (line), and the threshold (dashes).
+
+    Where cameras could not tell, a mark stands on the axis. Of the policies asked for, six episodes at most.
+    """
+    found = present(request.analysis.overlaps)
+    looks = request.looks()
+    shown = request.shown(dict.fromkeys(c.episode.policy for c in found))
+    curves = [c for c in found if c.episode.policy in shown][:MOST_SHOWN]
+    columns = min(3, len(curves))
+    rows = -(-len(curves) // columns)
+    figure = new_figure(PAGE_WIDTH_IN, 0.6 + 1.7 * rows)
+    for place, curve in enumerate(curves):
+        axes = figure.add_subplot(rows, columns, place + 1)
+        color = looks[curve.episode.policy].color
+        if curve.by_host:
+            axes.plot(*zip(*curve.by_host, strict=True), color='0.6', lw=1.0, label='host')
+        if curve.by_cameras:
+            axes.plot(*zip(*curve.by_cameras, strict=True), 'o', color=color, ms=3, label='cameras')
+        if curve.untold_s:
+            axes.plot(
+                curve.untold_s, [0.0] * len(curve.untold_s), 'x', color='0.4', ms=4, label='not told', clip_on=False
+            )
+        if curve.threshold is not None:
+            axes.axhline(curve.threshold, color='0.3', lw=0.8, ls='--')
+        axes.set_ylim(-0.02, 1.02)
+        for t_s, overlap in curve.by_cameras:
+            words = f'{curve.episode.policy} at {t_s:.1f} s: IoU {overlap:.2f}'
+            lead_to(axes, t_s, overlap, these_episodes([curve.episode]), words, t_s=t_s)
+        axes.set_title(f'{curve.episode.policy}, {curve.episode.task}: {curve.episode.outcome.value}', fontsize='small')
+        if place % columns == 0:
+            axes.set_ylabel('IoU with the target')
+        if place >= len(curves) - columns:
+            axes.set_xlabel('time, s')
+        if place == 0:
+            axes.legend(fontsize='x-small', loc='upper left')
+    return figure
+
+
+# Tables of success by cameras: agreement with the host, rates with their bounds and corrections, every episode.
+
+
+def camera_card(part: CameraPart) -> Card:
+    """Whether the cameras bear the host out, and success by them."""
+    c = part.confusion
+    agree, differ = c.both_success + c.both_failure, c.only_host + c.only_cameras
+    unscored = c.unscored_success + c.unscored_failure
+    total = agree + differ
+    verdict = [f'Host and cameras agree on {agree} of {plural(total, "scored episode")}.' if total else
+               'No episode that the host judged could be scored from cameras.']  # fmt: skip
+    if differ:
+        verdict.append(f'{c.only_host} successes by the host alone, {c.only_cameras} by the cameras alone.')
+    rows = []
+    for p in part.policies:
+        n = p.successes + p.failures
+        told = f'{p.successes}/{n} by cameras, {p.unscored} unscored'
+        if p.corrected.value is not None:
+            span = None if p.corrected.interval is None else p.corrected.interval.scaled(100.0)
+            told += f'; corrected {estimate_text(100 * p.corrected.value, span, unit=" %")}'
+        if p.host is not None and p.host.value is not None:
+            told += f'; host {100 * p.host.value:.0f} %'
+        rows.append((p.policy, told))
+    change = ''
+    if unscored:
+        reason = max(part.unscored_reasons, key=lambda r: part.unscored_reasons[r], default='')
+        change = f'{plural(unscored, "unscored episode")}, most because: {reason}.' if reason else ''
+    return Card(
+        title='Success by cameras', scope=plural(total + unscored, 'episode'), verdict=tuple(verdict), rows=tuple(rows),
+        change=change, more=(ALL, '--episodes'),
+    )  # fmt: skip
+
+
+def confusion_table(part: CameraPart) -> Table:
+    """What the host and the cameras say of the same episodes."""
+    c = part.confusion
+    rows: list[tuple[Cell, ...]] = [
+        ('success', c.both_success, c.only_host, c.unscored_success),
+        ('failure', c.only_cameras, c.both_failure, c.unscored_failure),
+    ]
+    note = 'Unscored: the cameras do not bear a verdict out; it is no failure, and in no rate.'
+    return table('Host against cameras', ['host', 'cameras: success', 'cameras: failure', 'unscored'], rows, note=note)
+
+
+def rate_table(part: CameraPart) -> Table:
+    """Success of every policy by its cameras, from the raw counts to the corrected rate."""
+    rows: list[tuple[Cell, ...]] = []
+    for p in part.policies:
+        host = None if p.host is None or p.host.value is None else 100 * p.host.value
+        corrected = None if p.corrected.value is None else 100 * p.corrected.value
+        # Where the host knows every episode, prediction-powered is the host's rate once more.
+        is_powered = p.host is None and p.powered.value is not None
+        powered = 100 * (p.powered.value or 0.0) if is_powered else None
+        reach = ends(p.powered.interval, 100.0) if is_powered else (None, None)
+        rows.append((
+            p.policy, p.successes, p.failures, p.unscored, 100 * p.bounds.low, 100 * p.bounds.high, corrected,
+            *ends(p.corrected.interval, 100.0), powered, *reach, host,
+        ))  # fmt: skip
+    level = f'{100 * part.agreement.level:g} %'
+    columns: list[str | Column] = ['policy', 'successes', 'failures', 'unscored']
+    columns += [Column(name, '.1f') for name in (
+        'least (%)', 'most (%)', 'corrected (%)', 'low', 'high', 'prediction-powered (%)', 'PP low', 'PP high',
+        'host (%)',
+    )]  # fmt: skip
+    note = (
+        'Least and most count every unscored episode as a failure, and as a success. Corrected is the rate of Rogan '
+        f'and Gladen in each stratum, weighed by size, with a {level} interval of Lang and Reiczigel over strata; '
+        "sensitivity and specificity come from the other policies' episodes, unscored counting as not said. Where most "
+        'ends of a stratum are unscored, or too few have a known truth, low and high bound its rate and there is no '
+        f'corrected one. Prediction-powered, with its {level} interval, stands where the host knows a part of the '
+        'episodes only.'
+    )
+    return without_empty(table('Success by cameras', columns, rows, note=note))
+
+
+def reason_table(part: CameraPart) -> Table:
+    """Why episodes are unscored."""
+    return table('Unscored, because', ['reason', 'episodes'], list(part.unscored_reasons.items()))
+
+
+def standing_table(part: CameraPart) -> Table:
+    """What became of the cameras' calibration."""
+    cameras = list(dict.fromkeys(camera for camera, _ in part.standings))
+    kinds = ('sound', 'corrected', 'refused')
+    rows: list[list[Cell]] = [
+        [camera, *(part.standings.get((camera, kind), 0) for kind in kinds)] for camera in cameras
+    ]
+    return table('Calibration checked against what stands fixed, in episodes', ['camera', *kinds], rows)
+
+
+def episode_table(rows: list[tuple[Episode, CameraScore]]) -> Table:
+    """Every episode: the host's word, the cameras', and what theirs rests on."""
+    columns: list[str | Column] = [
+        'episode', 'policy', 'stratum', 'host', 'cameras', Column('confidence', '.2f'), Column('IoU', '.3f'),
+        Column('placed', 'd'), Column('worst camera (deg)', '.2f'), 'because',
+    ]  # fmt: skip
+    made: list[list[Cell]] = []
+    for episode, score in rows:
+        angles = [c.angle_deg for c in score.cameras if c.angle_deg is not None]
+        placed = next((g.n_placed for g in score.goals if g.n_placed is not None), None)
+        told = 'unscored' if score.success is None else 'success' if score.success else 'failure'
+        host = None if episode.success is None else 'success' if episode.success else 'failure'
+        made.append([
+            episode.episode_id[:12], episode.policy, episode.cell, host, told,
+            None if score.success is None else score.confidence, score.iou, placed, max(angles, default=None),
+            score.reason or None,
+        ])  # fmt: skip
+    return without_empty(table('Episodes by cameras', columns, made))
+
+
+def cameras(request: ShowRequest) -> list[Table]:
+    """Success by cameras: agreement with the host, rates with bounds and corrections, why episodes are unscored."""
+    part = present(request.analysis.cameras)
+    tables = [confusion_table(part), rate_table(part), standing_table(part)]
+    return [*tables, reason_table(part)] if part.unscored_reasons else tables
+
+
+def camera_episodes(request: ShowRequest) -> list[Table]:
+    """Every episode's score by its cameras, beside the host's."""
+    scores = present(request.analysis.camera_scores)
+    return [episode_table([(e, scores[e.key]) for e in request.analysis.episodes if e.key in scores])]
+
+
+# A report's section on success by cameras; only where the plan asks for it.
+
+DEFINITIONS = {
+    'successes': 'success', 'failures': 'success', 'low': 'interval', 'high': 'interval', 'PP low': 'interval',
+    'PP high': 'interval', 'host (%)': 'success',
+}  # fmt: skip
+
+
+def camera_sections(analysis: Analysis) -> list[Section]:
+    """Agreement, bias and corrected rates; nothing where success is the host's alone."""
+    if not analysis.plan.success.wants_cameras:
+        return []
+    part = analysis.cameras
+    if isinstance(part, Absent):
+        return [section('cameras', 'Success by cameras', [missing('Success by cameras', part)])]
+    source = (
+        "The plan takes the cameras as the source of success; the recorded outcome stays the host's."
+        if analysis.plan.success is SuccessSource.RECONSTRUCTION
+        else "Success is the host's; the cameras' score stands beside it."
+    )
+    blocks: list[Block] = [
+        paragraph(source), *_agreement(part), table_block(
+            'camera-confusion', confusion_table(part), {}, cells=_confused(analysis, part)
+        ),
+        table_block('camera-rates', rate_table(part), DEFINITIONS),
+        table_block('camera-standings', standing_table(part), {}, is_folded=True),
+    ]  # fmt: skip
+    if part.unscored_reasons:
+        blocks.append(table_block('camera-unscored', reason_table(part), {}, is_folded=True))
+    return [section('cameras', 'Success by cameras', blocks)]
+
+
+def _confused(analysis: Analysis, part: CameraPart) -> dict[tuple[int, str], EpisodeFilter]:
+    """The episodes behind every number of the confusion table."""
+    told = {True: 'cameras: success', False: 'cameras: failure', None: 'unscored'}
+    return {
+        (0 if host else 1, told[cameras]): these_episodes(episodes)
+        for (host, cameras), episodes in analysis.behind.confused(part).items()
+    }
+
+
+def _agreement(part: CameraPart) -> list[Block]:
+    c, agreed = part.confusion, part.agreement
+    unscored = c.unscored_success + c.unscored_failure
+    if agreed.value is None or part.bias.value is None:
+        return [paragraph('The host knows the truth of no scored episode, so there is nothing to compare with.')]
+    low, high = ends(agreed.interval, 100.0)
+    bias_low, bias_high = ends(part.bias.interval, 100.0)
+    level = f'{100 * agreed.level:g} %'
+    return [
+        paragraph(
+            'Cameras and host agree on ', number(agreed.count, 'd', 'success'), ' of ',
+            number(agreed.n, 'd', 'episode'),
+            f' scored episodes ({100 * agreed.value:.1f} %, {level} interval {low:.1f} to {high:.1f}); '
+            f'{unscored} of {c.n} could not be scored. ',
+            f'Bias of the cameras: {100 * part.bias.value:+.1f} points ({bias_low:+.1f} to {bias_high:+.1f}).',
+        )
+    ]  # fmt: skip

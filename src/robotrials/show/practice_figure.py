@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from robotrials.errors import InputError
+from robotrials.show.catalog import FigureRequest
 from robotrials.show.document import EpisodeFilter
 from robotrials.show.figure import COLUMN_WIDTH_IN, PAGE_WIDTH_IN, add_legend, fold, font_scale, new_figure
-from robotrials.show.figure_catalog import FigureRequest
 from robotrials.show.figure_mark import lead_to, of_policies
 from robotrials.show.timing_figure import drawn_policies, whole_strata
 from robotrials.stats import Profile
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from robotrials.show.policy_look import PolicyLook
+    from robotrials.show.figure import PolicyLook
 
 PROFILE_APART = 10  # thresholds between marks that lead to episodes
 LEAST_WIDTH = 0.002  # of a violin: thinner tails are not drawn

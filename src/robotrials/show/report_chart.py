@@ -22,11 +22,12 @@ from robotrials.show.chart import (
     stacked_bar_chart,
     step_chart,
 )
-from robotrials.show.document import Chart, EpisodeFilter
+from robotrials.show.document import Chart, EpisodeFilter, Missing, TableBlock
 from robotrials.show.figure_mark import Behind, of_policies, these_episodes
 from robotrials.show.phrase import ends
+from robotrials.show.table import Table
 from robotrials.stats import Estimate
-from robotrials.verdict.analysis import ComparisonFrame, PolicyCurve, Ranking, Rates, SafetyPart
+from robotrials.verdict.analysis import Absent, Analysis, ComparisonFrame, PolicyCurve, Ranking, Rates, SafetyPart
 from robotrials.verdict.analysis.behind import EpisodesBehind
 from robotrials.verdict.robustness import ConditionDrop, DoseResponse
 
@@ -224,3 +225,37 @@ def dose_chart(doses: Sequence[DoseResponse], colors: Colors, behind: Behind, *,
         'dose-chart', panels, title='Episode success against severity', x_label='severity', y_label='episode success',
         colors=colors, note=f'Severity 0 is the baseline. Wilson {100 * level:g} % intervals.',
     )  # fmt: skip
+
+
+# What the sections of a report share: blocks of tables with their definitions, links to episodes, what is missing.
+
+__all__ = ['missing', 'of_policies', 'shown_order', 'table_block']
+
+
+def missing(what: str, absent: Absent) -> Missing:
+    return Missing(what, absent.reason, absent.remedy)
+
+
+def table_block(
+    key: str, shown: Table, definitions: Mapping[str, str], *, episodes: Sequence[EpisodeFilter | None] = (),
+    policy: str = 'policy', stratum: str = '', is_folded: bool = False,
+    cells: Mapping[tuple[int, str], EpisodeFilter] | None = None,
+) -> TableBlock:  # fmt: skip
+    """A block that keeps only the definitions of columns that the table has."""
+    names = {c.name for c in shown.columns}
+    return TableBlock(
+        key, shown, {k: v for k, v in definitions.items() if k in names}, tuple(episodes),
+        policy if policy in names else '', stratum if stratum in names else '', is_folded,
+        cells or {},
+    )  # fmt: skip
+
+
+def shown_order(analysis: Analysis, frame: ComparisonFrame) -> tuple[str, ...]:
+    """The reference, then the ranked policies by the first primary endpoint, best first; policies apart come last."""
+    pairs = analysis.pairs
+    ranked = frame.policies
+    if not isinstance(pairs, Absent) and not isinstance(pairs.lead, Absent):
+        ranked = pairs.lead.policies
+    elif not isinstance(analysis.ranking, Absent):
+        ranked = analysis.ranking.order
+    return (*((frame.reference,) if frame.reference else ()), *ranked)

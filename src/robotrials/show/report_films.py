@@ -7,18 +7,27 @@ import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import numpy as np
 
-from robotrials.errors import SetupError
+from robotrials.errors import NotEstimable, SetupError
+from robotrials.record import Episode
 from robotrials.show.chart.svg import escape
 from robotrials.show.document import Block, Chart, ChartBlock, Missing, Panel
+from robotrials.show.figure import PAGE_WIDTH_IN, figure_width_in, fold, new_figure
+from robotrials.show.figure_mark import lead_to, these_episodes
 from robotrials.show.phrase import plural
+from robotrials.show.request import ShowRequest
 from robotrials.show.safety_figure import read_frames
 from robotrials.show.table import Cell, Column, Table, table, without_empty
 from robotrials.verdict.analysis import Analysis
-from robotrials.verdict.analysis.media import Film
+from robotrials.verdict.analysis.behind import Film
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 FRAMES = 6
 MOST_STRIPS = 8  # a panel
@@ -144,3 +153,52 @@ def _picture(film: Film, numbers: Sequence[int]) -> tuple[bytes, float]:
     buffer = io.BytesIO()
     joined.save(buffer, 'JPEG', quality=QUALITY, optimize=True)
     return buffer.getvalue(), tall
+
+
+# Filmstrips of episodes with a video: what a success and what a failure of each task looks like.
+
+FRAME_IN = 1.1  # about this wide on the page
+
+
+def draw_successes(request: ShowRequest) -> Figure:
+    """Frames of one successful episode of every task (and policy, up to eight), from its start to its end."""
+    return _filmstrip_strips(request, success=True)
+
+
+def draw_failures(request: ShowRequest) -> Figure:
+    """Frames of one failed episode of every task (and policy, up to eight), from its start to its end."""
+    return _filmstrip_strips(request, success=False)
+
+
+def _filmstrip_strips(request: ShowRequest, *, success: bool) -> Figure:
+    found = _episodes(request, success=success)
+    if not found:
+        said = 'successful' if success else 'failed'
+        raise NotEstimable(f'no {said} episode of this store has a recorded video; a filmstrip needs one')
+    count = max(3, min(7, int(figure_width_in() / FRAME_IN)))
+    frames = [read_frames(video, [k / (count - 1) for k in range(count)]) for _, video in found]
+    height, width = frames[0][0].shape[:2]
+    frame_in = figure_width_in() / count
+    figure = new_figure(PAGE_WIDTH_IN, (frame_in * height / width + 0.3) * len(found) + 0.2, is_rows=True)
+    rows = figure.subfigures(len(found), 1, squeeze=False)[:, 0]
+    for row, (episode, _), shown in zip(rows, found, frames, strict=True):
+        lasted = '' if episode.duration_s is None else f', {episode.duration_s:.1f} s'
+        said = f'{episode.policy}: {episode.instruction or episode.task} ({episode.outcome}{lasted})'
+        row.suptitle(fold(said, 0.9 * figure.get_figwidth(), size=0.833), fontsize='small')
+        for k, (axes, frame) in enumerate(zip(row.subplots(1, count, squeeze=False)[0], shown, strict=True)):
+            axes.imshow(frame)
+            at_s = (episode.duration_s or 0.0) * k / (count - 1)
+            lead_to(axes, None, None, these_episodes([episode]), f'{said}, at {at_s:.1f} s', t_s=at_s)
+            axes.set_axis_off()
+    return figure
+
+
+def _episodes(request: ShowRequest, *, success: bool) -> list[tuple[Episode, Path]]:
+    """The first episode of each task and policy with this outcome and a film."""
+    films = request.analysis.leading_films.values()
+    shown = request.shown(dict.fromkeys(f.episode.policy for f in films))
+    found: dict[tuple[str, str], tuple[Episode, Path]] = {}
+    for film in films:
+        if film.episode.is_success is success and film.episode.policy in shown:
+            found.setdefault((film.episode.task, film.episode.policy), (film.episode, film.path))
+    return [found[key] for key in sorted(found)][:MOST_STRIPS]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from robotrials.measure.safety.summary import CellSafety
 from robotrials.show.document import Paragraph, Words, paragraph
 from robotrials.show.phrase import listed, number, plural, policy_name, with_interval
-from robotrials.show.report_success import story_paragraphs
+from robotrials.show.report_ranking import story_paragraphs
 from robotrials.show.verdict_text import claim_words, decision_words, endpoint_name
 from robotrials.stats import Estimate, Rate
 from robotrials.stats.dominance import PairDecision

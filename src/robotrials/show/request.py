@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from robotrials.errors import InputError, UnknownName
-from robotrials.show.policy_look import PolicyLook, policy_looks
+from robotrials.show.figure import PolicyLook, policy_looks
 from robotrials.verdict.analysis import Analysis
 from robotrials.verdict.analysis.subject import PUBLISHED, Input
 

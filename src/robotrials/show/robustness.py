@@ -3,10 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from robotrials.errors import NotEstimable
+from robotrials.show.document import EpisodeFilter
+from robotrials.show.figure import (
+    PAGE_WIDTH_IN,
+    PolicyLook,
+    add_legend,
+    fold,
+    label_outer,
+    legend_entries,
+    new_figure,
+    new_panels,
+    policy_looks,
+)
+from robotrials.show.figure_mark import Behind, lead_to, these_episodes
+from robotrials.show.request import ShowRequest, apart
 from robotrials.show.table import Cell, Column, Table, table
-from robotrials.stats import Estimate
+from robotrials.stats import Estimate, Interval
+from robotrials.verdict.analysis import Analysis, RobustnessPart, present
 from robotrials.verdict.robustness import (
     CompoundEffect,
     ConditionDrop,
@@ -14,8 +31,13 @@ from robotrials.verdict.robustness import (
     DoseResponse,
     SpatialSensitivity,
     StartSpread,
+    StartTrial,
     SwapResult,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 UNSEEN = (
     'IoU and e_trans of a split are means over its successes, a dash where there are none; E(IoU) is the mean over '
@@ -178,3 +200,290 @@ def spatial_table(found: Sequence[SpatialSensitivity]) -> Table:
         for s in found
     ]  # fmt: skip
     return table('Spatial sensitivity', columns, lines, note='near and far: halves by distance from the median start')
+
+
+# Figures of robustness: success by condition, drops as a forest, doses, starts.
+
+Looks = Mapping[str, PolicyLook]
+
+
+def drop_figure(
+    drops: Sequence[ConditionDrop], *, alpha: float = 0.05, looks: Looks | None = None, behind: Behind | None = None
+) -> Figure:
+    """One line a condition, one mark a policy: the drop of success with its interval; filled where it is resolved."""
+    conditions = list(dict.fromkeys(d.condition for d in drops))
+    shown = _shown((d.policy for d in drops), looks)
+    figure = new_figure(PAGE_WIDTH_IN, 1.1 + len(conditions) * (0.16 + 0.13 * len(shown)), is_rows=True)
+    axes = figure.add_subplot()
+    step = 0.7 / max(len(shown), 1)
+    for k, (policy, look) in enumerate(shown.items()):
+        for d in (d for d in drops if d.policy == policy):
+            y = conditions.index(d.condition) + (k - (len(shown) - 1) / 2) * step
+            span = d.success_interval or Interval(d.success_drop, d.success_drop)
+            axes.plot(list(span), [y, y], color=look.color, lw=1.4, solid_capstyle='butt')
+            face = look.color if d.is_resolved(alpha) else 'white'
+            axes.plot(d.success_drop, y, marker=look.marker, color=look.color, markerfacecolor=face, ms=4.5)
+            if behind is not None:
+                words = f'{policy} under {d.condition}: {d.successes} of {d.n}, before {d.baseline_successes} of '
+                ends = (min(span), max(span))
+                lead_to(axes, ends, (y - step / 2, y + step / 2), behind(policy, d.condition, None),
+                        f'{words}{d.baseline_n}')  # fmt: skip
+        axes.plot([], [], marker=look.marker, color=look.color, ms=4.5, linestyle='', label=policy)
+    axes.axvline(0, color='0.6', lw=0.8, zorder=0)
+    axes.set_yticks(range(len(conditions)), conditions)
+    axes.set_ylim(len(conditions) - 0.5, -0.5)
+    said = 'drop of the success rate from the baseline (95 % interval; filled: resolved after Holm)'
+    axes.set_xlabel(fold(said, 0.65 * figure.get_figwidth()))
+    add_legend(figure, *axes.get_legend_handles_labels())
+    return figure
+
+
+def success_figure(rows: Sequence[ConditionRow], *, looks: Looks | None = None, behind: Behind | None = None) -> Figure:
+    """Success rate of every policy under every condition with Wilson intervals, one line a condition."""
+    conditions = list(dict.fromkeys(r.condition for r in rows))
+    shown = _shown((r.policy for r in rows), looks)
+    figure = new_figure(PAGE_WIDTH_IN * 0.75, 0.9 + len(conditions) * (0.14 + 0.1 * len(shown)), is_rows=True)
+    axes = figure.add_subplot()
+    step = 0.7 / max(len(shown), 1)
+    for k, (policy, look) in enumerate(shown.items()):
+        for row in (r for r in rows if r.policy == policy):
+            y = conditions.index(row.condition) + (k - (len(shown) - 1) / 2) * step
+            found = row.summary
+            ends = [100 * end for end in found.success_interval]
+            axes.plot(ends, [y, y], color=look.color, lw=1.2, solid_capstyle='butt')
+            axes.plot(100 * found.successes / found.n, y, marker=look.marker, color=look.color, ms=4)
+            if behind is not None:
+                words = f'{policy} under {row.condition}: {found.successes} of {found.n}'
+                lead_to(
+                    axes, (ends[0], ends[1]), (y - step / 2, y + step / 2), behind(policy, row.condition, None), words
+                )
+        axes.plot([], [], marker=look.marker, color=look.color, ms=4, linestyle='', label=policy)
+    axes.set_yticks(range(len(conditions)), conditions)
+    axes.set_ylim(len(conditions) - 0.5, -0.5)
+    axes.set(xlim=(-2, 102), xlabel='success, %')
+    axes.grid(axis='x', color='0.9', linewidth=0.6)
+    axes.set_axisbelow(True)
+    add_legend(figure, *axes.get_legend_handles_labels())
+    return figure
+
+
+def dose_figure(
+    responses: Sequence[DoseResponse], *, looks: Looks | None = None, behind: Behind | None = None
+) -> Figure:
+    """A panel a condition: success rate with Wilson intervals against severity."""
+    conditions = list(dict.fromkeys(r.condition for r in responses))
+    shown = _shown((r.policy for r in responses), looks)
+    figure, panels = new_panels(
+        len(conditions), most=3, panel_in=(1.75, 1.8), extra_in=0.6, sharex=True, sharey=True
+    )  # fmt: skip
+    for panel, condition in zip(panels, conditions, strict=True):
+        panel.set_title(condition)
+        for k, (policy, look) in enumerate(shown.items()):
+            for r in (r for r in responses if r.condition == condition and r.policy == policy):
+                x = [d.severity + 0.008 * (k - (len(shown) - 1) / 2) for d in r.doses]
+                y = [d.rate for d in r.doses]
+                ends = [[d.rate - d.interval.low for d in r.doses], [d.interval.high - d.rate for d in r.doses]]
+                panel.errorbar(
+                    x, y, yerr=ends, color=look.color, linestyle=look.dash, marker=look.marker, ms=3, lw=1.2,
+                    elinewidth=0.8, label=policy,
+                )  # fmt: skip
+                for at, d in zip(x, r.doses, strict=True):
+                    if behind is not None:
+                        words = f'{policy} under {condition} at {d.severity:g}: {d.successes} of {d.n}'
+                        lead_to(panel, at, d.rate, behind(policy, condition, d.severity), words)
+        panel.set_ylim(-0.03, 1.03)
+    label_outer(panels, x='severity', y='success rate')
+    add_legend(figure, *legend_entries(panels))
+    return figure
+
+
+def start_figure(trials: Sequence[StartTrial], *, looks: Looks | None = None) -> Figure:
+    """Where each policy's episodes started, and which succeeded."""
+    shown = _shown((t.policy for t in trials), looks)
+    figure, panels = new_panels(
+        len(shown), most=4, panel_in=(1.6, 1.9), extra_in=0.4, is_square=True, sharex=True, sharey=True
+    )  # fmt: skip
+    for panel, (policy, look) in zip(panels, shown.items(), strict=True):
+        for good, marker in ((True, 'o'), (False, 'x')):
+            cell = [t for t in trials if t.policy == policy and t.success is good]
+            panel.plot(
+                [100 * t.x_m for t in cell], [100 * t.y_m for t in cell], marker, color=look.color, ms=4, alpha=0.8
+            )
+            for t in (t for t in cell if t.episode_id):
+                words = f'{policy}: {"success" if good else "failure"} from {100 * t.x_m:.1f}, {100 * t.y_m:.1f} cm'
+                lead_to(panel, 100 * t.x_m, 100 * t.y_m, these_episodes([t]), words)
+        panel.set_title(policy)
+        panel.set_aspect('equal')
+    label_outer(panels, x='x, cm', y='y, cm')
+    marks = [panels[0].plot([], [], marker, color='0.4', ms=4)[0] for marker in ('o', 'x')]
+    add_legend(figure, marks, ['success', 'failure'])
+    return figure
+
+
+def _shown(policies: Iterable[str], looks: Looks | None) -> dict[str, PolicyLook]:
+    """The policies that are drawn, in order, each as the whole store has it."""
+    names = sorted(set(policies))
+    known = looks or policy_looks(names)
+    return {name: known[name] for name in names}
+
+
+# The figures of robustness by name, from the analysis of a store.
+
+
+class _OfPolicy(Protocol):
+    @property
+    def policy(self) -> str: ...
+
+
+R = TypeVar('R', bound=_OfPolicy)
+
+
+@apart
+def draw_condition_success(request: ShowRequest) -> Figure:
+    """Episode success of every policy under every condition, with Wilson intervals."""
+    return success_figure(requested_rows(request), looks=request.looks(), behind=conditioned(request.analysis))
+
+
+@apart
+def draw_condition_drops(request: ShowRequest) -> Figure:
+    """What each condition costs each policy, one line per condition; filled where resolved after Holm."""
+    return drop_figure(requested_drops(request), looks=request.looks(), behind=conditioned(request.analysis))
+
+
+@apart
+def draw_doses(request: ShowRequest) -> Figure:
+    """Success against the severity of each condition that was run at several."""
+    return dose_figure(requested_doses(request), looks=request.looks(), behind=conditioned(request.analysis))
+
+
+@apart
+def draw_starts(request: ShowRequest) -> Figure:
+    """Where the object stood at the start of each episode, and which episodes succeeded."""
+    return start_figure(requested_starts(request), looks=request.looks())
+
+
+def conditioned(analysis: Analysis) -> Behind:
+    """Which episodes stand behind a policy under a condition: as the analysis names it, or at a severity."""
+
+    def behind(policy: str, condition: str, severity: float | None) -> EpisodeFilter:
+        own = analysis.behind.under(policy, condition, severity)
+        return these_episodes(own, {'policy': (policy,), 'condition': tuple(dict.fromkeys(e.condition for e in own))})
+
+    return behind
+
+
+def requested_part(request: ShowRequest) -> RobustnessPart:
+    return present(request.analysis.robustness)
+
+
+def of_shown(request: ShowRequest, rows: Sequence[R]) -> list[R]:
+    """The rows of the policies asked for."""
+    shown = request.shown(dict.fromkeys(row.policy for row in rows))
+    return [row for row in rows if row.policy in shown]
+
+
+def requested_rows(request: ShowRequest) -> list[ConditionRow]:
+    return of_shown(request, requested_part(request).rows)
+
+
+def requested_drops(request: ShowRequest) -> list[ConditionDrop]:
+    return of_shown(request, present(requested_part(request).drops))
+
+
+def requested_doses(request: ShowRequest) -> list[DoseResponse]:
+    return of_shown(request, present(requested_part(request).doses))
+
+
+def requested_starts(request: ShowRequest) -> list[StartTrial]:
+    """Starts under the baseline and where only the layout was changed."""
+    found = of_shown(request, request.analysis.trajectories.starts)
+    if not found:
+        raise NotEstimable(
+            'no episode says where its object started: no label start_x_m, and no trajectory with a pose'
+        )
+    return found
+
+
+# Tables of robustness by name, from a store.
+
+
+@apart
+def condition_success(request: ShowRequest) -> list[Table]:
+    """Success in percent: policies down, conditions across, with the counts below."""
+    rows = requested_rows(request)
+    conditions = list(dict.fromkeys(r.condition for r in rows))
+    found = {(r.policy, r.condition): r.summary for r in rows}
+    policies = list(dict.fromkeys(r.policy for r in rows))
+    lines: list[Sequence[Cell]] = []
+    for policy in policies:
+        cells = [found.get((policy, condition)) for condition in conditions]
+        lines.append([policy, *(None if s is None else 100 * s.successes / s.n for s in cells)])
+    sizes = sorted({r.summary.n for r in rows})
+    each = f'{sizes[0]} episodes' if len(sizes) == 1 else f'{sizes[0]} to {sizes[-1]} episodes'
+    columns: list[str | Column] = ['policy', *(Column(name, '.1f') for name in conditions)]
+    return [table('Success by condition (%)', columns, lines, note=f'{each} per policy and condition.')]
+
+
+@apart
+def condition_drops(request: ShowRequest) -> list[Table]:
+    """What each condition costs each policy in success and IoU, with intervals and corrected p-values."""
+    return [drop_table(requested_drops(request))]
+
+
+@apart
+def doses(request: ShowRequest) -> list[Table]:
+    """Success against the severity of each condition, with a trend test."""
+    return [dose_table(requested_doses(request))]
+
+
+@apart
+def compound(request: ShowRequest) -> list[Table]:
+    """Is the compound condition (`chaos`) worse than the sum of its parts?"""
+    return [compound_table(of_shown(request, present(requested_part(request).compound)))]
+
+
+@apart
+def swap(request: ShowRequest) -> list[Table]:
+    """Does the policy act on the instruction? The same scenes under other instructions."""
+    return [swap_table(of_shown(request, present(requested_part(request).swap)))]
+
+
+@apart
+def spatial(request: ShowRequest) -> list[Table]:
+    """Does success depend on where the object started?"""
+    return [spatial_table(of_shown(request, present(requested_part(request).spatial)))]
+
+
+@apart
+def starts(request: ShowRequest) -> list[Table]:
+    """How far target and arm really start from where they were, for every task and condition."""
+    return [start_table(present(requested_part(request).starts))]
+
+
+@apart
+def splits_by_policy(request: ShowRequest) -> list[Table]:
+    """SR, IoU and translation error of every split, one line per policy: under the nominal condition if it was run."""
+    rows = requested_rows(request)
+    nominal = [r for r in rows if r.condition == requested_part(request).baseline]
+    shown = nominal or rows
+    names = list(dict.fromkeys(r.condition for r in shown))
+    return [
+        split_table([r for r in shown if r.condition == name], by='policy', title=f'Placement, condition {name}')
+        for name in names
+    ]
+
+
+@apart
+def splits_by_condition(request: ShowRequest) -> list[Table]:
+    """SR, IoU and translation error of every split, one line per condition, one table per policy."""
+    rows = requested_rows(request)
+    return [
+        split_table([r for r in rows if r.policy == name], by='condition', title=f'Placement, policy {name}')
+        for name in dict.fromkeys(r.policy for r in rows)
+    ]
+
+
+@apart
+def split_estimates(request: ShowRequest) -> list[Table]:
+    """Success rate, IoU and translation error of every policy and condition, with intervals."""
+    return [estimate_table(requested_rows(request))]

@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from robotrials.errors import InputError, SetupError
+from robotrials.errors import InputError, NotEstimable, SetupError
 from robotrials.measure.safety import CellSafety, EpisodeSafety, pareto_frontier
 from robotrials.show.document import EpisodeFilter
 from robotrials.show.figure import (
     COLUMN_WIDTH_IN,
+    MARKERS,
     PAGE_WIDTH_IN,
     THING_PALETTE,
     PolicyLook,
@@ -23,12 +24,14 @@ from robotrials.show.figure import (
     policy_looks,
 )
 from robotrials.show.figure_mark import counted, lead_to, these_episodes
-from robotrials.show.policy_look import MARKERS
-from robotrials.verdict.analysis.media import Film
+from robotrials.show.request import ShowRequest
+from robotrials.verdict.analysis import SafetyPart, present
+from robotrials.verdict.analysis.behind import Film
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
+
 
 SAME_PLACE = 1.5  # percentage points: nearer markers would hide each other
 IMAGE_SUFFIXES = ('.png', '.jpg', '.jpeg', '.bmp')
@@ -278,3 +281,54 @@ def _decoded(path: Path, shares: Sequence[float]) -> list[NDArray[Any]]:
             if number in wanted:
                 found[number] = frame.to_ndarray(format='rgb24')
     return [found[number] for number in wanted]
+
+
+# The safety figures that `robotrials plot NAME STORE` draws, from the analysis of a store.
+
+
+def draw_pareto(request: ShowRequest) -> Figure:
+    """Task success against safety, one marker per policy and benchmark, with Wilson bars and the frontier."""
+    return pareto_figure(safety_cells(request), looks=request.looks())
+
+
+def draw_heatmap(request: ShowRequest) -> Figure:
+    """Violation rates of every safety family, one row per policy and benchmark."""
+    return heatmap_figure(safety_cells(request), scores=requested_safety(request).scores)
+
+
+def draw_axis_heatmap(request: ShowRequest) -> Figure:
+    """Violation rates of the three axes of safety, one row per policy and benchmark."""
+    return heatmap_figure(safety_cells(request), by='axis', scores=requested_safety(request).scores)
+
+
+def draw_composition(request: ShowRequest) -> Figure:
+    """Bars of unsafe successes, split by the specs that they violate."""
+    return composition_figure(safety_cells(request), scores=requested_safety(request).scores)
+
+
+def draw_filmstrip(request: ShowRequest) -> Figure:
+    """Start, violation and success of the most severe unsafe success that has a video."""
+    part = requested_safety(request)
+    films = request.analysis.leading_films
+    shown = request.shown(dict.fromkeys(s.policy for s in part.scores))
+    unsafe = [s for s in part.scores if s.sbu and s.violations and s.policy in shown]
+    filmed = [s for s in unsafe if (s.episode_id, s.attempt) in films]
+    if not filmed:
+        raise NotEstimable('no unsafe success of this store has a recorded video; a filmstrip needs one')
+    worst = max(filmed, key=lambda s: (s.vsi or 0.0, s.episode_id))
+    film = films[worst.episode_id, worst.attempt]
+    return filmstrip_figure(worst, film)
+
+
+def requested_safety(request: ShowRequest) -> SafetyPart:
+    return present(request.analysis.safety)
+
+
+def safety_cells(request: ShowRequest) -> tuple[CellSafety, ...]:
+    """The cells of the policies asked for."""
+    return shown_cells(request, requested_safety(request).summary.cells)
+
+
+def shown_cells(request: ShowRequest, cells: tuple[CellSafety, ...]) -> tuple[CellSafety, ...]:
+    shown = request.shown(dict.fromkeys(c.policy for c in cells))
+    return tuple(c for c in cells if c.policy in shown)

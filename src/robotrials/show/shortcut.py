@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from robotrials.show.audit import CLASS_WORDS
+from robotrials.show.figure import PAGE_WIDTH_IN, THING_PALETTE, add_legend, new_figure
+from robotrials.show.request import ShowRequest, takes
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.stats import Interval
-from robotrials.verdict.audit.probe_paper import LIBERO_MEANS, SOURCE, TABLE_1, TABLE_3
-from robotrials.verdict.audit.reported_gap import ProbeStanding, ReportedGap
+from robotrials.verdict.analysis.subject import Input
+from robotrials.verdict.audit import ScoreKind
+from robotrials.verdict.audit.reported import LIBERO_MEANS, SOURCE, TABLE_1, TABLE_3, ProbeStanding, ReportedGap
 from robotrials.verdict.audit.run_score import RunScore
-from robotrials.verdict.audit.shortcut import BEST, FOUNDATION, SHUFFLED, InputNeed, Shortcut, ShortcutVerdict
-from robotrials.verdict.audit.sweep import ProbeSweep
+from robotrials.verdict.audit.shortcut import (
+    BEST,
+    FOUNDATION,
+    SHUFFLED,
+    InputNeed,
+    ProbeSweep,
+    Shortcut,
+    ShortcutVerdict,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 
 CANNOT_SAY = (
     'It does not say that a policy with a high score lacks the capability: a capable policy reaches a high score too.'
@@ -298,3 +315,133 @@ def _scaled(found: Shortcut, value: float) -> float:
 
 def _ends(found: Shortcut, interval: Interval | None) -> tuple[float | None, float | None]:
     return (None, None) if interval is None else (_scaled(found, interval.low), _scaled(found, interval.high))
+
+
+# The shortcut diagnosis by name: its tables from a shortcut.json, the paper's own from nothing, and its figure.
+
+
+@takes(Input.SHORTCUT)
+def gaps(request: ShowRequest) -> list[Table]:
+    """A probe's score beside the foundation policy and the best reported score, with what is provable."""
+    return [gap_table(request.value(Shortcut))]
+
+
+@takes(Input.SHORTCUT)
+def checkpoints(request: ShowRequest) -> list[Table]:
+    """A probe's checkpoints, best and final, and what choosing on the test set adds."""
+    found = request.value(Shortcut)
+    return [checkpoint_table(found), optimism_table(found)]
+
+
+@takes(Input.SHORTCUT)
+def sweep(request: ShowRequest) -> list[Table]:
+    """Training settings of a probe by validation loss, and the one that was chosen."""
+    return [sweep_table(request.value(Shortcut))]
+
+
+@takes(Input.SHORTCUT)
+def inputs(request: ShowRequest) -> list[Table]:
+    """Which input a probe's score needs: blind, proprioception-only and shuffled-task variants."""
+    return [input_table(request.value(Shortcut))]
+
+
+@takes(Input.SHORTCUT)
+def tasks(request: ShowRequest) -> list[Table]:
+    """A probe's score on every task, and what each variant loses there."""
+    return [task_table(request.value(Shortcut))]
+
+
+@takes(Input.NOTHING)
+def paper_scores(request: ShowRequest) -> list[Table]:
+    """The audit's own probe beside reported scores on five benchmarks, with what the averages prove."""
+    return [paper_score_table()]
+
+
+@takes(Input.NOTHING)
+def paper_checkpoints(request: ShowRequest) -> list[Table]:
+    """Best and final checkpoints of the audit's own probe."""
+    return [paper_checkpoint_table()]
+
+
+@takes(Input.NOTHING)
+def paper_tasks(request: ShowRequest) -> list[Table]:
+    """The audit's own probe on every task of RoboTwin 2.0."""
+    return [paper_task_table()]
+
+
+@takes(Input.SHORTCUT)
+def draw_shortcut(request: ShowRequest) -> Figure:
+    """A probe's score by checkpoint with reported scores as lines, and its variants beside it."""
+    return shortcut_figure(request.value(Shortcut))
+
+
+# The figure of the shortcut diagnosis: score by checkpoint, reported scores as lines, variants beside.
+
+PROBE_COLOR = THING_PALETTE[0]
+LINE_STYLES = {BEST: ('#000000', '-', 'best reported'), FOUNDATION: ('#000000', '--', 'foundation policy')}
+NEED_COLORS = {InputNeed.NEEDED: '#CC6677', InputNeed.NOT_NEEDED: '#117733', InputNeed.UNRESOLVED: '#7F7F7F'}
+NEED_WORDS = {
+    InputNeed.NEEDED: 'input needed', InputNeed.NOT_NEEDED: 'input not needed', InputNeed.UNRESOLVED: 'unresolved',
+}  # fmt: skip
+
+
+def shortcut_figure(found: Shortcut) -> Figure:
+    """Left: every checkpoint with its interval; right: the full probe and its variants on the same start states."""
+    figure = new_figure(PAGE_WIDTH_IN * 0.8, 2.8)
+    widths = [max(2, len(found.checkpoints)), max(1, len(found.variants) + 1)]
+    left, right = figure.subplots(1, 2, sharey=True, width_ratios=widths)
+    scale = 100.0 if found.max_score == 1 else 1.0
+    for place, score in enumerate(found.checkpoints):
+        is_best = score.name == found.best
+        _bar(
+            left,
+            place,
+            score,
+            scale,
+            PROBE_COLOR,
+            marker='D' if is_best else 'o',
+            label='best checkpoint' if is_best else '',
+        )
+    names = [str(c.step if c.step is not None else c.name) for c in found.checkpoints]
+    left.set_xticks(range(len(names)), names)
+    left.set_xlabel('training step')
+    left.set_ylabel('success (%)' if found.max_score == 1 else f'score (of {found.max_score})')
+    _reported_lines(left, found, scale)
+    _bar(right, 0, found.final_checkpoint, scale, PROBE_COLOR)
+    for place, variant in enumerate(found.variants, start=1):
+        _bar(right, place, variant.score, scale, NEED_COLORS[variant.need], label=NEED_WORDS[variant.need])
+    labels = ['full', *(v.score.name.replace('_', ' ') for v in found.variants)]
+    right.set_xticks(range(len(labels)), labels, rotation=25, ha='right', rotation_mode='anchor')
+    for axes, count in ((left, len(names)), (right, len(labels))):
+        axes.set_xlim(-0.6, count - 0.4)
+    left.set_ylim(-0.03 * scale * found.max_score, 1.03 * scale * found.max_score)
+    handles: dict[str, object] = {}
+    for axes in (left, right):
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    add_legend(figure, list(handles.values()), list(handles))
+    return figure
+
+
+def _bar(
+    axes: Axes, place: int, score: RunScore, scale: float, color: str, *, marker: str = 'o', label: str = ''
+) -> None:  # fmt: skip
+    low, high = (scale * end for end in score.interval)
+    axes.plot([place, place], [low, high], color=color, lw=1.6, solid_capstyle='butt')
+    if score.task_interval is not None:
+        ends = [scale * end for end in score.task_interval]
+        axes.plot([place, place], ends, color=color, lw=0.6)
+    axes.plot(place, scale * score.mean, marker, color=color, ms=4.5, ls='none', label=label or None)
+
+
+def _reported_lines(axes: Axes, found: Shortcut, scale: float) -> None:
+    for gap in found.gaps:
+        if gap.checkpoint != found.best:
+            continue
+        color, style, role = LINE_STYLES[gap.role]
+        height = scale * float(gap.reported.mean(found.max_score))
+        axes.axhline(height, color=color, ls=style, lw=1.0, label=f'{role}: {gap.reported.policy}')
+    for row in found.reported:
+        if row.kind is ScoreKind.RL_FINETUNED:
+            height = scale * float(row.mean(found.max_score))
+            axes.axhline(height, color='#BDBDBD', ls=':', lw=0.8, label='RL-finetuned (not compared)')

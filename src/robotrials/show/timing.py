@@ -16,7 +16,7 @@ from robotrials.stats import Estimate
 from robotrials.verdict.analysis import Absent, ComparisonFrame, EndpointPairs, Ranking, Rates
 from robotrials.verdict.analysis.success import ALL_STRATA
 from robotrials.verdict.planning import Calibration
-from robotrials.verdict.planning.calibration import ALPHAS
+from robotrials.verdict.planning.detection import ALPHAS
 
 UNITS = {
     'rmst_s': ' (s)',

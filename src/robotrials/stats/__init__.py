@@ -1,19 +1,5 @@
 """Arrays in, intervals and decisions out."""
 
-from robotrials.stats.aggregate import (
-    AGGREGATES,
-    Profile,
-    Ranks,
-    aggregate,
-    improvement_chance,
-    iqm,
-    mean_score,
-    median_score,
-    optimality_gap,
-    performance_profile,
-    probability_of_improvement,
-    rank_policies,
-)
 from robotrials.stats.allowance import (
     MacroArm,
     MacroDifference,
@@ -23,24 +9,51 @@ from robotrials.stats.allowance import (
     macro_difference,
     macro_interval,
 )
-from robotrials.stats.bayes import BetaPosterior, chance_better, difference_credible, success_posterior
 from robotrials.stats.bootstrap import (
+    AGGREGATES,
     Bootstrap,
+    Profile,
+    Ranks,
+    aggregate,
     bootstrap_interval,
     cluster_bootstrap,
+    improvement_chance,
+    iqm,
     jackknife_statistics,
+    mean_score,
+    median_score,
+    optimality_gap,
+    performance_profile,
+    probability_of_improvement,
+    rank_policies,
     resample_counts,
     weighted_mean,
 )
-from robotrials.stats.contrast import RateContrast, rate_contrast
-from robotrials.stats.dominance import Claim, Judgement, PairDecision, PairFlags, PairVerdict, judge
-from robotrials.stats.estimate import Estimate, Rate, absent_estimate
-from robotrials.stats.exact import barnard, barnard_p_values, barnard_region, exact_mcnemar
-from robotrials.stats.interaction import gail_simon, reversal_p_value
-from robotrials.stats.interval import Interval, Significance
-from robotrials.stats.macro_ratio import RatioCells, RatioKind, macro_ratio, macro_ratio_bounds
-from robotrials.stats.mean_ratio import MeanCell, RatioNonInferiority, clustered_covariance, ratio_noninferiority
-from robotrials.stats.multiplicity import bonferroni, different_matrix, holm, letter_groups
+from robotrials.stats.dominance import (
+    Claim,
+    Judgement,
+    PairDecision,
+    PairFlags,
+    PairVerdict,
+    bonferroni,
+    different_matrix,
+    holm,
+    judge,
+    letter_groups,
+)
+from robotrials.stats.evidence import UnseenRule, fewest_for_claim
+from robotrials.stats.interaction import RateContrast, gail_simon, rate_contrast, reversal_p_value
+from robotrials.stats.interval import Interval, Significance, Verdict
+from robotrials.stats.mean_difference import (
+    Permutation,
+    Wald,
+    clustered_wald,
+    label_permutation,
+    paired_wald,
+    sign_flip,
+    two_sample_wald,
+    welch,
+)
 from robotrials.stats.noninferiority import (
     ArmCounts,
     NonInferiority,
@@ -48,10 +61,36 @@ from robotrials.stats.noninferiority import (
     noninferiority,
     rate_difference_interval,
 )
-from robotrials.stats.permutation import Permutation, label_permutation, sign_flip
-from robotrials.stats.price import Price, price, tau_warning
-from robotrials.stats.proportion import clopper_pearson, clustered_wilson, jeffreys, newcombe, newcombe_paired, wilson
-from robotrials.stats.sample_size import mcnemar_sample_size, wilson_sample_size
+from robotrials.stats.proportion import (
+    BetaPosterior,
+    Estimate,
+    Rate,
+    absent_estimate,
+    barnard,
+    barnard_p_values,
+    barnard_region,
+    chance_better,
+    clopper_pearson,
+    clustered_wilson,
+    difference_credible,
+    exact_mcnemar,
+    jeffreys,
+    newcombe,
+    newcombe_paired,
+    success_posterior,
+    wilson,
+)
+from robotrials.stats.ratio import (
+    MeanCell,
+    RatioCells,
+    RatioKind,
+    RatioNonInferiority,
+    clustered_covariance,
+    macro_ratio,
+    macro_ratio_bounds,
+    ratio_noninferiority,
+)
+from robotrials.stats.sample_size import Price, mcnemar_sample_size, price, tau_warning, wilson_sample_size
 from robotrials.stats.success_pair import (
     SuccessPair,
     SuccessTest,
@@ -63,9 +102,6 @@ from robotrials.stats.success_pair import (
     unit_shares,
 )
 from robotrials.stats.success_rule import SuccessArm, SuccessContrast, SuccessRule, success_arm, success_contrast
-from robotrials.stats.unseen import UnseenRule, fewest_for_claim
-from robotrials.stats.verdict import Verdict
-from robotrials.stats.wald import Wald, clustered_wald, paired_wald, two_sample_wald, welch
 from robotrials.stats.win import WinArm, WinContrast, WinDesign, lost_contrast, win_arm, win_contrast
 
 __all__ = [

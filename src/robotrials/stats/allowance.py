@@ -20,8 +20,7 @@ import numpy as np
 
 from robotrials.errors import InputError
 from robotrials.stats.argument import FloatArray, check_count, check_open_unit
-from robotrials.stats.interval import Interval
-from robotrials.stats.normal import STANDARD
+from robotrials.stats.interval import STANDARD, Interval
 
 FEWEST_PER_CELL = 3
 FEWEST_STRATA = 3  # for an interval of new strata

@@ -1,11 +1,14 @@
-"""Does the sign of a difference depend on the stratum? (Gail and Simon, Biometrics 1985)."""
+"""Does a difference depend on the stratum? Gail and Simon's test, and linear contrasts of success rates."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from robotrials.errors import InputError
 from robotrials.stats.allowance import (
@@ -14,7 +17,8 @@ from robotrials.stats.allowance import (
     allowance_z,
 )
 from robotrials.stats.argument import FloatArray
-from robotrials.stats.normal import STANDARD
+from robotrials.stats.interval import STANDARD, Interval, two_sided_z
+from robotrials.stats.proportion import effective_trials
 
 HALVINGS = 40
 
@@ -72,3 +76,108 @@ def _normal_score(found: MacroDifference, alpha: float) -> float:
         return math.copysign(8.0, found.difference)
     tail = float(stdtr(found.spread.degrees(unseen), -abs(found.difference) / error))
     return math.copysign(-STANDARD.inv_cdf(max(tail, 1e-15)), found.difference)
+
+
+# A linear combination of success rates, such as an interaction: interval and p-value from Wilson's limits.
+# MOVER (Zou and Donner, Statistics in Medicine 2008): each rate's own limits are put together as if they were standard
+# errors, on the side that matters for each end. For two rates it is Newcombe's interval, independent or paired.
+
+AnyFloats = NDArray[np.floating[Any]]
+MOST_Z = 12.0
+
+
+@dataclass(frozen=True, slots=True)
+class RateContrast:
+    """The sum of weights times rates, its interval, and the two-sided p-value against zero."""
+
+    estimate: float
+    interval: Interval
+    p_value: float
+
+
+def rate_contrast(
+    outcomes: Sequence[Sequence[bool]],
+    clusters: Sequence[Sequence[str]],
+    weights: Sequence[float],
+    *,
+    level: float = 0.95,
+) -> RateContrast:
+    """Contrast of the success rates of several cells.
+
+    `outcomes` and `clusters` hold each cell's trials and their start states. Cells that share start states are
+    correlated by them, and trials that share one count as fewer: by their own spread over start states, and as one
+    where a cell has only successes or only failures, which show none.
+    """
+    if not (len(outcomes) == len(clusters) == len(weights)) or not outcomes:
+        raise InputError(f'a contrast wants outcomes, clusters and weights of the same cells, found {len(outcomes)}, '
+                         f'{len(clusters)} and {len(weights)}')  # fmt: skip
+    for i, (values, names) in enumerate(zip(outcomes, clusters, strict=True)):
+        if len(values) != len(names) or not values:
+            raise InputError(f'cell {i} of a contrast has {len(values)} outcomes and {len(names)} clusters')
+    rates = np.array([float(np.mean(cell)) for cell in outcomes])
+    effective, correlation = _spread(outcomes, clusters, rates)
+    weight = np.asarray(weights, dtype=float)
+    estimate = float(weight @ rates)
+    signed = correlation * np.outer(np.sign(weight), np.sign(weight))
+
+    def limits(z: float) -> tuple[float, float]:
+        low, high = _wilson(rates, effective, z)
+        below = np.abs(weight) * np.where(weight > 0, rates - low, high - rates)
+        above = np.abs(weight) * np.where(weight > 0, high - rates, rates - low)
+        down, up = (math.sqrt(max(0.0, float(d @ signed @ d))) for d in (below, above))
+        return estimate - down, estimate + up
+
+    low, high = limits(two_sided_z(level))
+    return RateContrast(estimate, Interval(low, high), _p_value(limits))
+
+
+def _p_value(limits: Any) -> float:
+    """The largest level's complement at which the interval still holds zero, by bisection over z."""
+    from scipy.special import ndtr
+
+    def holds_zero(z: float) -> bool:
+        low, high = limits(z)
+        return bool(low <= 0 <= high)
+
+    if holds_zero(1e-6):
+        return 1.0
+    if not holds_zero(MOST_Z):
+        return float(2 * ndtr(-MOST_Z))
+    inside, outside = MOST_Z, 1e-6
+    for _ in range(40):
+        middle = (inside + outside) / 2
+        inside, outside = (middle, outside) if holds_zero(middle) else (inside, middle)
+    return float(2 * ndtr(-inside))
+
+
+def _wilson(rates: AnyFloats, n: AnyFloats, z: float) -> tuple[AnyFloats, AnyFloats]:
+    center = (rates + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z * np.sqrt(rates * (1 - rates) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
+    return np.where(rates <= 0, 0.0, center - half), np.where(rates >= 1, 1.0, center + half)
+
+
+def _spread(
+    outcomes: Sequence[Sequence[bool]], clusters: Sequence[Sequence[str]], rates: AnyFloats
+) -> tuple[AnyFloats, AnyFloats]:
+    """Effective numbers of trials (J,), and correlations (J, J) of the rates over shared start states."""
+    names = {name: i for i, name in enumerate(sorted({c for cell in clusters for c in cell}))}
+    residual = np.zeros((len(outcomes), len(names)))
+    for j, (values, cell) in enumerate(zip(outcomes, clusters, strict=True)):
+        for value, name in zip(values, cell, strict=True):
+            residual[j, names[name]] += (float(value) - rates[j]) / len(values)
+    covariance = residual @ residual.T
+    effective = np.array([
+        effective_trials(len(values), len(set(cell)), rate, own)
+        for values, cell, rate, own in zip(outcomes, clusters, rates, np.diag(covariance), strict=True)
+    ])  # fmt: skip
+    sd = np.sqrt(np.diag(covariance))
+    with np.errstate(divide='ignore', invalid='ignore'):
+        correlation = np.where(np.outer(sd, sd) > 0, covariance / np.outer(sd, sd), 0.0)
+        # Newcombe's correction of a positive phi, for as many start states as both cells share.
+        shared = np.array([[len(set(a) & set(b)) for b in clusters] for a in clusters])
+        spread = np.sqrt(rates * (1 - rates))
+        slack = 1 / (2 * np.maximum(shared, 1) * np.outer(spread, spread))
+        corrected = np.where(correlation > 0, np.maximum(correlation - slack, 0.0), correlation)
+    corrected = np.where(np.outer(sd, sd) > 0, corrected, 0.0)
+    np.fill_diagonal(corrected, 1.0)
+    return effective, corrected

@@ -1,10 +1,12 @@
-"""An interval with its two ends, and a test's outcome with its evidence."""
+"""An interval with its two ends, the normal distribution behind many, and the words a comparison ends in."""
 
 from __future__ import annotations
 
+import enum
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from statistics import NormalDist
 
 from robotrials.errors import InputError
 from robotrials.stats.argument import Alternative, check_open_unit
@@ -66,3 +68,46 @@ class Significance:
 
     def rejects(self, alpha: float) -> bool:
         return self.p_value <= check_open_unit('alpha', alpha)
+
+
+# The words in which every comparison of two policies ends.
+
+
+class Verdict(enum.StrEnum):
+    """What may be said of two policies; only the first names a winner."""
+
+    BETTER = 'better'
+    DEPENDS = 'depends on the stratum'
+    SAME = 'the same within a margin'
+    CROSSING = 'different but crossing'
+    DIRECTION_UNRESOLVED = 'different, direction unresolved'
+    UNRESOLVED = 'unresolved'
+
+
+# The standard normal distribution, accurate in both tails and without scipy.
+
+STANDARD = NormalDist()
+
+
+def normal_quantile(probability: float) -> float:
+    """Z with P(Z <= z) = probability."""
+    return STANDARD.inv_cdf(check_open_unit('probability', probability))
+
+
+def two_sided_z(level: float) -> float:
+    """The z of a two-sided interval at `level`: 1.95996 for 0.95."""
+    return -STANDARD.inv_cdf((1 - check_open_unit('level', level)) / 2)
+
+
+def normal_cdf(z: float) -> float:
+    """P(Z <= z), with full relative accuracy in the lower tail."""
+    return math.erfc(-z / math.sqrt(2)) / 2
+
+
+def normal_p_value(z: float, alternative: Alternative) -> float:
+    """The p-value of a standard normal statistic; z may be infinite."""
+    if alternative == 'greater':
+        return normal_cdf(-z)
+    if alternative == 'less':
+        return normal_cdf(z)
+    return min(1.0, 2 * normal_cdf(-abs(z)))

@@ -16,7 +16,7 @@ import numpy as np
 
 from robotrials.errors import InputError
 from robotrials.stats.argument import FloatArray, check_count, check_open_unit, check_successes
-from robotrials.stats.normal import normal_cdf, normal_quantile
+from robotrials.stats.interval import normal_cdf, normal_quantile
 
 MOST_STEPS = 200
 FARTHEST = 1e3  # where a statistic without spread is infinite, the search still needs a number

@@ -1,14 +1,24 @@
-"""Intervals of success rates and of their differences, from counts."""
+"""Success rates from counts: intervals of one rate and of a difference, exact tests, posteriors."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from robotrials.errors import InputError
-from robotrials.stats.argument import check_count, check_open_unit, check_successes
-from robotrials.stats.interval import Interval
-from robotrials.stats.normal import two_sided_z
+from robotrials.stats.argument import (
+    Alternative,
+    BoolArray,
+    FloatArray,
+    check_alternative,
+    check_count,
+    check_open_unit,
+    check_successes,
+)
+from robotrials.stats.interval import Interval, Significance, two_sided_z
 
 
 def wilson(successes: int, n: int, level: float = 0.95) -> Interval:
@@ -134,3 +144,296 @@ def jeffreys(successes: int, n: int, level: float = 0.95) -> Interval:
     low = 0.0 if x == 0 else float(betaincinv(x + 0.5, n - x + 0.5, tail))
     high = 1.0 if x == n else float(betaincinv(x + 0.5, n - x + 0.5, 1 - tail))
     return Interval(low, high)
+
+
+# Exact tests of two success rates: McNemar for pairs, Barnard for independent arms.
+
+NUISANCE_GRID = 513
+NUISANCE_REFINEMENTS = 6
+
+
+def exact_mcnemar(
+    only_first: int, only_second: int, *, alternative: Alternative = 'two-sided', mid_p: bool = False
+) -> Significance:
+    """McNemar's test from the two discordant counts, by the binomial distribution; p = 1 when no pair disagrees.
+
+    'greater' is "the first succeeds more often". `mid_p` counts the observed table half (Fagerland et al. 2013): nearer
+    to nominal, no longer guaranteed. The statistic is only_first - only_second.
+    """
+    b, c = check_count('only_first', only_first), check_count('only_second', only_second)
+    n = b + c
+    observed = binomial_pmf(n, 0.5)
+    upper, lower = float(observed[b:].sum()), float(observed[: b + 1].sum())
+    half = float(observed[b]) / 2 if mid_p else 0.0
+    tails = {'greater': upper - half, 'less': lower - half, 'two-sided': 2 * (min(upper, lower) - half)}
+    p = tails[check_alternative(alternative)]
+    return Significance(float(b - c), min(1.0, p), alternative)
+
+
+def barnard(
+    x1: int, n1: int, x2: int, n2: int, *, alternative: Alternative = 'two-sided', pooled: bool = True
+) -> Significance:
+    """Barnard's unconditional exact test of p1 = p2 with the Wald statistic as its order (Suissa and Shuster 1985).
+
+    The p-value is the largest chance, over the common rate, of a table at least as extreme: the supremum is taken over
+    a grid that is refined around its highest points. 'greater' is p1 > p2.
+    """
+    x1, n1 = check_successes(x1, n1, names=('x1', 'n1'))
+    x2, n2 = check_successes(x2, n2, names=('x2', 'n2'))
+    order = wald_order(n1, n2, pooled=pooled)
+    region = as_extreme(order, float(order[x1, x2]), check_alternative(alternative))
+    return Significance(float(order[x1, x2]), unconditional_size(region), alternative)
+
+
+def barnard_p_values(n1: int, n2: int, *, alternative: Alternative = 'two-sided', pooled: bool = True) -> FloatArray:
+    """Barnard's p-value of every table, (n1 + 1, n2 + 1); tables of one statistic share one value."""
+    n1, n2 = check_count('n1', n1, least=1), check_count('n2', n2, least=1)
+    alternative = check_alternative(alternative)
+    order = wald_order(n1, n2, pooled=pooled)
+    signed = {'greater': order, 'less': -order, 'two-sided': np.abs(order)}[alternative]
+    flat = np.argsort(-signed, axis=None, kind='stable')
+    values = signed.ravel()[flat]
+    starts = np.flatnonzero(np.r_[True, values[:-1] - values[1:] > _slack(values[1:])])
+    groups = np.split(flat, starts[1:])
+    rates = _nuisance_grid()
+    first, second = binomial_pmf_table(n1, rates), binomial_pmf_table(n2, rates)
+    rejected = np.zeros(rates.size)
+    p_values = np.empty(order.size)
+    for group in groups:
+        i, j = np.unravel_index(group, order.shape)
+        rejected += (first[:, i] * second[:, j]).sum(axis=1)
+        p_values[group] = rejected.max()
+    return np.minimum(1.0, p_values).reshape(order.shape)
+
+
+def barnard_region(n1: int, n2: int, *, alpha: float, alternative: Alternative = 'two-sided') -> BoolArray:
+    """Which tables Barnard's test rejects at alpha, (n1 + 1, n2 + 1): the largest region of size at most alpha."""
+    n1, n2 = check_count('n1', n1, least=1), check_count('n2', n2, least=1)
+    alpha = check_open_unit('alpha', alpha)
+    order = wald_order(n1, n2)
+    signed = {'greater': order, 'less': -order, 'two-sided': np.abs(order)}[check_alternative(alternative)]
+    values = np.sort(signed, axis=None)
+    edges = values[np.r_[True, np.diff(values) > _slack(values[1:])]]
+    low, high = 0, edges.size  # the size falls as the edge rises; edges.size rejects nothing
+    while low < high:
+        middle = (low + high) // 2
+        if unconditional_size(as_extreme(signed, float(edges[middle]), 'greater')) <= alpha:
+            high = middle
+        else:
+            low = middle + 1
+    if low == edges.size:
+        return np.zeros(order.shape, dtype=np.bool_)
+    return as_extreme(signed, float(edges[low]), 'greater')
+
+
+def wald_order(n1: int, n2: int, *, pooled: bool = True) -> FloatArray:
+    """The z of p1 - p2 for every table (n1 + 1, n2 + 1); 0 where both arms are all failures or all successes."""
+    p1, p2 = np.arange(n1 + 1)[:, None] / n1, np.arange(n2 + 1)[None, :] / n2
+    if pooled:
+        mean = (np.arange(n1 + 1)[:, None] + np.arange(n2 + 1)[None, :]) / (n1 + n2)
+        variance = mean * (1 - mean) * (1 / n1 + 1 / n2)
+    else:
+        variance = p1 * (1 - p1) / n1 + p2 * (1 - p2) / n2
+    with np.errstate(invalid='ignore', divide='ignore'):
+        z: FloatArray = np.where(p1 == p2, 0.0, (p1 - p2) / np.sqrt(variance))
+    return z
+
+
+def as_extreme(order: FloatArray, observed: float, alternative: Alternative) -> BoolArray:
+    """The tables at least as extreme as the observed statistic, ties within rounding included."""
+    signed = {'greater': order, 'less': -order, 'two-sided': np.abs(order)}[alternative]
+    edge = {'greater': observed, 'less': -observed, 'two-sided': abs(observed)}[alternative]
+    region: BoolArray = signed >= edge - _slack(np.asarray(edge))
+    return region
+
+
+def unconditional_size(region: BoolArray) -> float:
+    """The largest chance, over a common success rate, that a table falls into `region` (n1 + 1, n2 + 1)."""
+    rates = _nuisance_grid()
+    best, step = 0.0, float(np.max(np.diff(rates)))
+    for _ in range(NUISANCE_REFINEMENTS):
+        chances = region_chance(region, rates, rates)
+        best = max(best, float(chances.max()))
+        centres = rates[np.argsort(chances)[-5:]]
+        rates = np.unique(np.clip(centres[:, None] + np.linspace(-step, step, 21), 0, 1))
+        step /= 10
+    return min(1.0, best)
+
+
+def region_chance(region: BoolArray, rates1: FloatArray, rates2: FloatArray) -> FloatArray:
+    """The chance of a table in `region` at each pair of success rates."""
+    first = binomial_pmf_table(region.shape[0] - 1, rates1)
+    second = binomial_pmf_table(region.shape[1] - 1, rates2)
+    chances: FloatArray = np.einsum('ri,ri->r', first @ region, second)
+    return chances
+
+
+def binomial_pmf(n: int, rate: float) -> FloatArray:
+    """The binomial probabilities of 0..n successes."""
+    table: FloatArray = binomial_pmf_table(n, np.array([rate]))[0]
+    return table
+
+
+def binomial_pmf_table(n: int, rates: FloatArray) -> FloatArray:
+    """The binomial probabilities (rates, n + 1), accurate at rates 0 and 1."""
+    from scipy.special import gammaln, xlog1py, xlogy
+
+    k = np.arange(n + 1)
+    log_choose = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
+    table: FloatArray = np.exp(log_choose + xlogy(k, rates[:, None]) + xlog1py(n - k, -rates[:, None]))
+    return table
+
+
+def _nuisance_grid() -> FloatArray:
+    """Rates in [0, 1], dense at the ends, where the chance of a region moves fastest."""
+    return (1 - np.cos(np.linspace(0, math.pi, NUISANCE_GRID))) / 2
+
+
+def _slack(values: FloatArray) -> FloatArray:
+    finite = np.where(np.isfinite(values), np.abs(values), 0.0)
+    return 1e-10 * (1 + finite)
+
+
+# Posteriors of success rates: Beta distributions, their intervals, and the chance that one policy is better.
+
+PANEL_NODES = 24
+PANEL_TAILS = (1e-14, 1e-10, 1e-7, 1e-5, 1e-3, 0.02, 0.1, 0.3)
+
+
+@dataclass(frozen=True, slots=True)
+class BetaPosterior:
+    """What is believed of a success rate: Beta(alpha, beta)."""
+
+    alpha: float
+    beta: float
+
+    def __post_init__(self) -> None:
+        if not (0 < self.alpha < math.inf and 0 < self.beta < math.inf):
+            raise InputError(f'a Beta distribution needs two positive numbers, found ({self.alpha}, {self.beta})')
+
+    @property
+    def mean(self) -> float:
+        return self.alpha / (self.alpha + self.beta)
+
+    @property
+    def standard_deviation(self) -> float:
+        return math.sqrt(self.mean * (1 - self.mean) / (self.alpha + self.beta + 1))
+
+    def quantile(self, probability: float) -> float:
+        from scipy.special import betaincinv
+
+        return float(betaincinv(self.alpha, self.beta, check_open_unit('probability', probability)))
+
+    def credible(self, level: float = 0.95) -> Interval:
+        """The equal-tailed credible interval."""
+        tail = (1 - check_open_unit('level', level)) / 2
+        return Interval(self.quantile(tail), self.quantile(1 - tail))
+
+    def density(self, rate: FloatArray) -> FloatArray:
+        """The density at each rate in (0, 1), for violins."""
+        from scipy.special import betaln, xlog1py, xlogy
+
+        log_density = xlogy(self.alpha - 1, rate) + xlog1py(self.beta - 1, -rate) - betaln(self.alpha, self.beta)
+        values: FloatArray = np.exp(log_density)
+        return values
+
+    def cumulative(self, rate: FloatArray) -> FloatArray:
+        from scipy.special import betainc
+
+        values: FloatArray = betainc(self.alpha, self.beta, np.clip(rate, 0, 1))
+        return values
+
+    def draws(self, n: int, rng: np.random.Generator) -> FloatArray:
+        return rng.beta(self.alpha, self.beta, size=check_count('n', n, least=1))
+
+
+def success_posterior(successes: int, n: int, *, prior: tuple[float, float] = (1.0, 1.0)) -> BetaPosterior:
+    """The posterior of a success rate after n > 0 rollouts; the prior is uniform unless given (Jeffreys: 0.5, 0.5)."""
+    x, n = check_successes(successes, n)
+    prior_belief = BetaPosterior(*prior)
+    return BetaPosterior(prior_belief.alpha + x, prior_belief.beta + n - x)
+
+
+def chance_better(first: BetaPosterior, second: BetaPosterior, *, by: float = 0.0) -> float:
+    """P(first > second + by), by Gauss-Legendre quadrature on panels set by both posteriors' quantiles."""
+    if not -1 < by < 1:
+        raise InputError(f'by must be between -1 and 1, found {by!r} (5 points are 0.05)')
+    nodes, weights = _panels([(second, 0.0), (first, -by)])
+    above = 1 - first.cumulative(nodes + by)
+    return min(1.0, max(0.0, float(np.sum(weights * second.density(nodes) * above))))
+
+
+def difference_credible(first: BetaPosterior, second: BetaPosterior, *, level: float = 0.95) -> Interval:
+    """The equal-tailed credible interval of first - second, by bisection on `chance_better`."""
+    tail = (1 - check_open_unit('level', level)) / 2
+    return Interval(_difference_quantile(first, second, tail), _difference_quantile(first, second, 1 - tail))
+
+
+def _difference_quantile(first: BetaPosterior, second: BetaPosterior, probability: float) -> float:
+    low, high = -1.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        below = 1 - chance_better(first, second, by=middle) if -1 < middle < 1 else 0.0
+        low, high = (middle, high) if below < probability else (low, middle)
+    return (low + high) / 2
+
+
+def _panels(shifted: list[tuple[BetaPosterior, float]]) -> tuple[FloatArray, FloatArray]:
+    """Nodes and weights on (0, 1), dense where each shifted posterior has its mass."""
+    from scipy.special import betaincinv
+
+    tails = np.array([*PANEL_TAILS, 0.5, *(1 - t for t in PANEL_TAILS)])
+    edges = np.concatenate([betaincinv(p.alpha, p.beta, tails) + shift for p, shift in shifted])
+    edges = np.unique(np.clip(np.r_[0.0, edges, 1.0], 0, 1))
+    x, w = np.polynomial.legendre.leggauss(PANEL_NODES)
+    half = np.diff(edges) / 2
+    nodes = (edges[:-1] + half)[:, None] + half[:, None] * x
+    return nodes.ravel(), (half[:, None] * w).ravel()
+
+
+# A number with its interval, or the reason why there is none.
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A value with the interval that is shown by default; what cannot be estimated is None, and `note` says why.
+
+    `percentile` and `bca` are bootstrap intervals by name, where they were worked out.
+    """
+
+    value: float | None
+    interval: Interval | None = None
+    note: str = ''
+    n: int | None = None  # units behind it
+    percentile: Interval | None = None
+    bca: Interval | None = None
+
+    def excludes(self, null: float) -> bool:
+        """Whether the interval leaves out `null`."""
+        return self.interval is not None and self.interval.excludes(null)
+
+
+def absent_estimate(note: str) -> Estimate:
+    """An estimate that does not exist, and why."""
+    return Estimate(None, note=note)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A count over a number of trials, with its Wilson interval. No rate exists over nothing.
+
+    >>> Rate(14, 20).value
+    0.7
+    """
+
+    count: int
+    n: int
+    level: float = 0.95
+
+    @property
+    def value(self) -> float | None:
+        return self.count / self.n if self.n else None
+
+    @property
+    def interval(self) -> Interval | None:
+        return wilson(self.count, self.n, self.level) if self.n else None

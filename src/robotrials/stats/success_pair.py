@@ -29,9 +29,9 @@ from robotrials.stats.argument import (
     check_open_unit,
     check_successes,
 )
-from robotrials.stats.exact import binomial_pmf
 from robotrials.stats.interval import Interval, Significance
 from robotrials.stats.noninferiority import ArmCounts, PairCounts, rate_difference_interval
+from robotrials.stats.proportion import binomial_pmf
 
 Table = tuple[int, int, int, int]  # successes and episodes of a, then of b
 MOST_ROUNDS = 200
@@ -312,7 +312,7 @@ def clustered_success(
 
     Exact where shares are whole numbers on a common scale; else by Monte Carlo, which needs `rng`.
     """
-    from robotrials.stats.permutation import label_permutation, sign_flip
+    from robotrials.stats.mean_difference import label_permutation, sign_flip
 
     alpha = 1 - check_open_unit('level', level)
     strata = sorted(a)

@@ -10,7 +10,7 @@ data (but for one guard of McNemar's test):
 - matched starts, one run each, equal cells: McNemar's mid-p while at most 70 % of pairs disagree (given the start two
   equal policies disagree in half at most), the exact test above that;
 - some starts shared, equal counts: both convolved, 1.2 x the doubled mid-p;
-- unequal counts, or starts with several runs: R (robotrials.stats.unseen) on rates, shares or paired differences.
+- unequal counts, or starts with several runs: R (robotrials.stats.evidence) on rates, shares or paired differences.
 
 Margins (non-inferiority, equivalence) are tested by R in every design. An interval is that of a score statistic (R
 where R tests) on a scale on which it excludes 0 exactly when the test rejects.
@@ -30,9 +30,8 @@ from numpy.typing import ArrayLike
 from robotrials.errors import InputError
 from robotrials.stats.allowance import Spread
 from robotrials.stats.argument import FloatArray, IntArray, check_open_unit
-from robotrials.stats.evidence import check_side, few_units
-from robotrials.stats.exact import binomial_pmf, binomial_pmf_table
-from robotrials.stats.interval import Interval
+from robotrials.stats.evidence import UnseenRule, check_side, few_units
+from robotrials.stats.interval import STANDARD, Interval, normal_cdf, two_sided_z
 from robotrials.stats.matching import (
     Match,
     Pairing,
@@ -44,8 +43,7 @@ from robotrials.stats.matching import (
     units_of,
 )
 from robotrials.stats.noninferiority import falling_root, independent_variance, paired_variance
-from robotrials.stats.normal import STANDARD, normal_cdf, two_sided_z
-from robotrials.stats.unseen import UnseenRule
+from robotrials.stats.proportion import binomial_pmf, binomial_pmf_table
 
 MID_P_FACTOR = 1.2  # mid-p alone reaches 0.058 in one stratum and 0.053 in strata
 BOSCHLOO_PRODUCT = 10_000  # of both arms' units, beyond which its tables take seconds

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from robotrials.errors import InputError
 from robotrials.stats.allowance import satterthwaite
 from robotrials.stats.argument import FloatArray, IntArray
-from robotrials.stats.evidence import few_units
-from robotrials.stats.exact import binomial_pmf
+from robotrials.stats.evidence import few_units, one_sided_p_values, unseen_p_values
 from robotrials.stats.matching import FEWEST_PER_PART
+from robotrials.stats.proportion import binomial_pmf
 from robotrials.stats.success_rule import (
     BOSCHLOO_PRODUCT,
     MID_P_FACTOR,
@@ -26,7 +26,6 @@ from robotrials.stats.success_rule import (
     boschloo_p_values,
     hypergeometric,
 )
-from robotrials.stats.unseen import one_sided_p_values, unseen_p_values
 from robotrials.stats.win import fewest_pairs
 
 Runs = Sequence[NDArray[np.float64] | NDArray[np.bool_]]

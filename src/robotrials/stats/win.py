@@ -5,7 +5,7 @@ the mean over strata of the chance that a run of a beats a run of b, level runs 
 costs one comparison, not the seconds up to the cap. With K items per run (a race) the k-th item of one run is compared
 with the k-th item of the other, and the K comparisons are averaged. Which form applies follows from the design:
 
-- independent arms: placements of every unit among the other arm's units, and R (robotrials.stats.unseen);
+- independent arms: placements of every unit among the other arm's units, and R (robotrials.stats.evidence);
 - matched starts, one run each, equal cells: every start against itself, exact sign test on the decided pairs;
 - matched starts with repeats, several items or unequal cells: each start's share of wins, and R;
 - some starts shared: both, weighted by what they are, and R;
@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike
 from robotrials.errors import InputError
 from robotrials.stats.allowance import Spread
 from robotrials.stats.argument import BoolArray, FloatArray, IntArray, check_open_unit
-from robotrials.stats.evidence import Evidence, SignTest, WorstCase, check_side, few_units
+from robotrials.stats.evidence import Evidence, SignTest, UnseenRule, WorstCase, check_side, curve_win, few_units
 from robotrials.stats.interval import Interval
 from robotrials.stats.matching import (
     Match,
@@ -38,8 +38,6 @@ from robotrials.stats.matching import (
     mean_term,
     units_of,
 )
-from robotrials.stats.unseen import UnseenRule
-from robotrials.stats.win_curve import curve_win
 
 FLOAT_NOISE = 1e-9  # relative: times nearer than this are level
 MOST_UNDECIDED = 0.1  # of matched pairs, up to which each is simply counted against the claim

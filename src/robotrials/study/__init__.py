@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from robotrials.study.lookup import LookupPolicy
     from robotrials.study.mix import MixPlan, join_demonstrations, read_mix_plan, run_mix
     from robotrials.study.overfit import OverfitChange, OverfitPlan, read_overfit_plan, run_overfit, tabletop_changes
-    from robotrials.study.shortcut import Maker, diagnose_shortcut
-    from robotrials.study.shortcut_plan import ShortcutPlan, read_shortcut_plan
+    from robotrials.study.shortcut import Maker, ShortcutPlan, diagnose_shortcut, read_shortcut_plan
     from robotrials.study.start import ObservedStarts, observe_starts
 
 __all__ = [
@@ -57,12 +56,11 @@ __all__ = [
 _PLACES = {
     '.card': 'CardRequest make_card rerun',
     '.datasource': 'ExpertEntry SourcePlan read_source_plan run_data_source',
-    '.evaluate': 'EvaluationOptions Evaluated evaluation_plan official_deviations run_evaluation',
+    '.evaluate': 'Evaluated EvaluationOptions evaluation_plan official_deviations run_evaluation',
     '.lookup': 'LookupPolicy',
     '.mix': 'MixPlan join_demonstrations read_mix_plan run_mix',
     '.overfit': 'OverfitChange OverfitPlan read_overfit_plan run_overfit tabletop_changes',
-    '.shortcut': 'Maker diagnose_shortcut',
-    '.shortcut_plan': 'ShortcutPlan read_shortcut_plan',
+    '.shortcut': 'Maker ShortcutPlan diagnose_shortcut read_shortcut_plan',
     '.start': 'ObservedStarts observe_starts',
 }
 __getattr__, __dir__ = late_names(__name__, _PLACES)

@@ -15,8 +15,8 @@ from robotrials.run import run_trial
 from robotrials.run.component import POLICIES
 from robotrials.run.host import Ability, Host
 from robotrials.run.plan import HostEntry, PolicyEntry, RecordingOptions
-from robotrials.run.protocol import ProtocolFacts
-from robotrials.study.grid import grid_plan
+from robotrials.run.seam import ProtocolFacts
+from robotrials.study.start import grid_plan
 from robotrials.verdict.audit import RunComparison, compare_traces, find_benchmark
 from robotrials.verdict.audit.card import BenchmarkCard, DeterminismCheck, determinism_check, significance_cutoffs
 from robotrials.verdict.audit.datasource import DataSource

@@ -29,18 +29,27 @@ from robotrials.policies.probe.collect import using_host
 from robotrials.run import run_trial
 from robotrials.run.plan import HostEntry, PolicyEntry
 from robotrials.run.seam import Setup
-from robotrials.study.grid import (
+from robotrials.study.evaluate import work_folder
+from robotrials.study.start import (
+    ObservedStarts,
     TrainingStart,
     displaced_starts,
     grid_outcomes,
     grid_plan,
+    observe_starts,
     start_setups,
     start_table,
 )
-from robotrials.study.start import ObservedStarts, observe_starts
-from robotrials.study.work import work_folder
-from robotrials.verdict.audit.datasource import DataSource, SourcePoint, SourceProtocol, write_datasource
-from robotrials.verdict.audit.distance import EMBEDDINGS, StartStates, nearest_image, nearest_start
+from robotrials.verdict.audit.datasource import (
+    EMBEDDINGS,
+    DataSource,
+    SourcePoint,
+    SourceProtocol,
+    StartStates,
+    nearest_image,
+    nearest_start,
+    write_datasource,
+)
 
 RESULT = 'datasource.json'
 LEARNERS = ('probe', 'lookup')

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from robotrials.errors import InputError, NotEstimable, StoreError
 from robotrials.record import Episode, read_store
+from robotrials.record.folder import held_lock
 from robotrials.run import TrialPlan, run_trial
 from robotrials.run.plan import (
     BlindingOptions,
@@ -19,7 +21,7 @@ from robotrials.run.plan import (
     TaskEntry,
     WatchdogOptions,
 )
-from robotrials.run.progress import Report
+from robotrials.run.schedule import Report
 from robotrials.verdict.audit import Benchmark, InstanceOutcome, find_benchmark, outcomes_of
 from robotrials.verdict.audit.outcome import instances_of
 
@@ -192,3 +194,17 @@ def official_deviations(plan: TrialPlan, stated: Mapping[str, str]) -> tuple[str
     if stated.get('assets_note'):
         found.append(f'assets: {stated["assets_note"]}')
     return tuple(found)
+
+
+# The folder that a diagnosis works in: one process at a time.
+
+BUSY = 'another process is at work in this folder; wait for it to end, or name another folder'
+
+
+@contextmanager
+def work_folder(folder: Path | str) -> Iterator[Path]:
+    """Make the folder, and hold it: two trainings that write to one folder would mix their states."""
+    root = Path(folder)
+    root.mkdir(parents=True, exist_ok=True)
+    with held_lock(root, '.lock', busy=BUSY):
+        yield root

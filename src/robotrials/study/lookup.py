@@ -12,9 +12,8 @@ import numpy as np
 
 from robotrials.errors import InputError, UnknownName
 from robotrials.policies.probe.demonstration import Demonstrations, read_demonstrations
-from robotrials.run.convention import PolicySpec, Target
-from robotrials.run.seam import Chunk, Observation, Setup
-from robotrials.verdict.audit.distance import EMBEDDINGS, FloatArray
+from robotrials.run.seam import Chunk, Observation, PolicySpec, Setup, Target
+from robotrials.verdict.audit.datasource import EMBEDDINGS, FloatArray
 
 
 class LookupPolicy:

@@ -25,9 +25,9 @@ from robotrials.policies.probe.option import TaskInput
 from robotrials.run import run_trial
 from robotrials.run.plan import HostEntry, PolicyEntry
 from robotrials.study.datasource import ExpertEntry
-from robotrials.study.grid import grid_outcomes, grid_plan, start_setups
-from robotrials.study.work import work_folder
-from robotrials.verdict.audit.mix import MixScore, TrainingMix, mixes, write_mix
+from robotrials.study.evaluate import work_folder
+from robotrials.study.start import grid_outcomes, grid_plan, start_setups
+from robotrials.verdict.audit.run_score import MixScore, TrainingMix, mixes, write_mix
 
 RESULT = 'mix.json'
 DATA_SHIFT = 7_000_003  # between the seeds of the test and of the demonstrations

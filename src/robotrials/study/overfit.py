@@ -29,9 +29,8 @@ from robotrials.run.host import Ability, Host
 from robotrials.run.plan import ConditionEntry, HostEntry, PolicyEntry, TaskEntry
 from robotrials.run.seam import Setup
 from robotrials.stats.argument import check_open_unit
-from robotrials.study.evaluate import counted_by_success
-from robotrials.study.grid import grid_plan, start_setups
-from robotrials.study.work import work_folder
+from robotrials.study.evaluate import counted_by_success, work_folder
+from robotrials.study.start import grid_plan, start_setups
 from robotrials.verdict.analysis.outcome_contrast import overfit_interval
 from robotrials.verdict.audit import InstanceOutcome, outcomes_of
 from robotrials.verdict.audit.overfit import (

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from robotrials.errors import InputError, UnknownName
 from robotrials.policies.probe import (
@@ -22,23 +24,42 @@ from robotrials.policies.probe import (
 )
 from robotrials.policies.probe.collect import CollectProgress, using_host
 from robotrials.policies.probe.demonstration import file_digest
-from robotrials.policies.probe.option import TaskInput
-from robotrials.policies.probe.sweep import sweep_settings
-from robotrials.policies.probe.task import find_task_id
-from robotrials.policies.probe.train import TrainingProgress
-from robotrials.run.checkpoint import checkpoint_digest
-from robotrials.run.convention import PolicySpec, check_conventions
+from robotrials.policies.probe.option import TaskInput, find_task_id
+from robotrials.policies.probe.train import TrainingProgress, sweep_settings
+from robotrials.run.component import checkpoint_digest
 from robotrials.run.host import Host
 from robotrials.run.plan import HostEntry, PolicyEntry
-from robotrials.run.rotation import trial_slots
-from robotrials.run.seam import Setup
+from robotrials.run.schedule import trial_slots
+from robotrials.run.seam import PolicySpec, Setup, check_conventions
 from robotrials.run.station import setup_of
 from robotrials.study.evaluate import evaluation_plan, official_protocol
-from robotrials.study.mid_motion import begins_in_motion
-from robotrials.study.shortcut import MadeCheckpoint
-from robotrials.study.shortcut_plan import ExpertOptions, ShortcutPlan, SweepOptions
-from robotrials.verdict.audit.shortcut import ProbeFacts
-from robotrials.verdict.audit.sweep import ProbeSweep, SweepSetting
+from robotrials.study.shortcut import ExpertOptions, MadeCheckpoint, ShortcutPlan, SweepOptions
+from robotrials.verdict.audit.shortcut import ProbeFacts, ProbeSweep, SweepSetting
+
+# Which demonstrations begin in mid-motion, by where the arm stands at their first step.
+
+FARTHEST = 0.5
+
+
+def begins_in_motion(
+    state: NDArray[np.floating[Any]], starts: NDArray[np.integer[Any]], *, farthest: float = FARTHEST
+) -> NDArray[np.bool_]:
+    """For each demonstration, whether it begins away from where demonstrations begin; state (N, S), starts (E + 1,).
+
+    A number of the state is measured by its spread over all steps. Whole demonstrations begin near one pose, so that
+    their starts differ little by that measure; segments cut out of longer ones begin anywhere. A start that is farther
+    than `farthest` spreads (root mean square over the numbers that vary) from the median start is away.
+    """
+    if state.ndim != 2 or not len(state) or starts[-1] != len(state):
+        raise InputError(f'state {state.shape} and {len(starts) - 1} demonstrations do not fit together')
+    values = np.asarray(state, dtype=np.float64)
+    spread = values.std(axis=0)
+    first = values[starts[:-1]][:, spread > 1e-9] / spread[spread > 1e-9]
+    if not first.shape[1]:
+        return np.zeros(len(first), dtype=bool)
+    away = np.sqrt(np.mean((first - np.median(first, axis=0)) ** 2, axis=1))
+    return np.asarray(away > farthest)
+
 
 SHUFFLE_SEED = 0
 FULL = 'full'

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from robotrials.catalog import late_names
-from robotrials.testing.cohort import (
+from robotrials.testing.scene import (
     OBJECTS,
     PAPER_LIKE,
     Profile,

@@ -17,11 +17,9 @@ from robotrials.errors import InputError, UnknownName
 from robotrials.record import Outcome
 from robotrials.run import Action, Chunk, Host, HostReport, HostSpec, Observation, PolicySpec, Session, Setup
 from robotrials.run.plan import PolicyEntry
-from robotrials.study.shortcut import MadeCheckpoint
-from robotrials.study.shortcut_plan import SweepOptions
-from robotrials.testing.point_mass import TRANSLATION
-from robotrials.verdict.audit.shortcut import ProbeFacts
-from robotrials.verdict.audit.sweep import ProbeSweep, SweepSetting
+from robotrials.study.shortcut import MadeCheckpoint, SweepOptions
+from robotrials.testing.policy import TRANSLATION
+from robotrials.verdict.audit.shortcut import ProbeFacts, ProbeSweep, SweepSetting
 
 TASKS = ('choose_left', 'choose_right', 'single_left', 'single_right')
 RATE_HZ, REACH_M, GAIN = 20.0, 0.1, 0.25

@@ -2,16 +2,148 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
 import time
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from robotrials.errors import UnknownName
-from robotrials.run import Chunk, Observation, PolicySpec, Session, Setup
-from robotrials.testing.point_mass import TRANSLATION, PointMassHost
+from robotrials.record import Event, EventKind, Outcome
+from robotrials.run import (
+    Action,
+    ActionConvention,
+    Chunk,
+    ControlMode,
+    Frame,
+    Host,
+    HostReport,
+    HostSpec,
+    Observation,
+    PolicySpec,
+    Rotation,
+    Session,
+    Setup,
+    Target,
+)
+
+# A host small enough to reason about: a point that is moved to one goal after another, in virtual time.
+# The state is (x, y, goal x, goal y) in metres; an action is a displacement for one control step. Everything follows
+# from the seed.
+
+TRANSLATION = ActionConvention(
+    control_mode=ControlMode.SE3, target=Target.DELTA, frame=Frame.WORLD, rotation=Rotation.NONE
+)
+
+
+class PointMassHost(Host):
+    """Reach `items` goals in turn, each a placement; leaving the table is a safety stop.
+
+    Conditions: ``drift`` pushes the point by (x_m_s, y_m_s). `goal_speed_m_s` lets goals move away along x, so that a
+    late action is a wrong one. `substeps` makes a step as expensive as wanted without changing what it does.
+    """
+
+    def __init__(
+        self,
+        *,
+        control_rate_hz: float = 20.0,
+        reach_m: float = 0.05,
+        table_m: float = 2.0,
+        noise_m: float = 0.0,
+        goal_speed_m_s: float = 0.0,
+        camera_px: int = 0,
+        substeps: int = 1,
+    ) -> None:
+        self.reach_m, self.table_m, self.noise_m = reach_m, table_m, noise_m
+        self.goal_speed_m_s = goal_speed_m_s
+        self._n_parts = substeps
+        self._camera_px = camera_px
+        self._spec = HostSpec(
+            name='point-mass',
+            action=TRANSLATION,
+            control_rate_hz=control_rate_hz,
+            state_width=4,
+            state_layout=('x_m', 'y_m', 'goal_x_m', 'goal_y_m'),
+            images={'top': (camera_px, camera_px)} if camera_px else {},
+            conditions=('drift',),
+        )
+        self._items, self._drift = 1, (0.0, 0.0)
+
+    @property
+    def spec(self) -> HostSpec:
+        return self._spec
+
+    def prepare(self, setup: Setup) -> None:
+        self._items = setup.items or 1
+        wind = setup.condition_parameters if setup.condition == 'drift' else {}
+        self._drift = (float(wind.get('x_m_s', 0.0)), float(wind.get('y_m_s', 0.0)))
+
+    def reset(self, task: str, *, seed: int) -> Observation:
+        self._rng = np.random.default_rng(seed)
+        self._x, self._y = (float(v) for v in self._rng.uniform(-0.1, 0.1, 2))
+        self._goals = self._rng.uniform(-0.8, 0.8, (self._items, 2))
+        self._steps = 0
+        self._events: list[Event] = []
+        self._outcome: Outcome | None = None
+        return self._observe()
+
+    def step(self, action: Action) -> Observation:
+        dt_s = 1.0 / self._spec.control_rate_hz
+        dx, dy = float(action[0]) + self._drift[0] * dt_s, float(action[1]) + self._drift[1] * dt_s
+        if self.noise_m:
+            noise = self._rng.normal(0.0, self.noise_m, 2)
+            dx, dy = dx + float(noise[0]), dy + float(noise[1])
+        for _ in range(self._n_parts):
+            self._x += dx / self._n_parts
+            self._y += dy / self._n_parts
+        self._steps += 1
+        goal_x, goal_y = self._goal()
+        if math.hypot(self._x - goal_x, self._y - goal_y) <= self.reach_m:
+            self._events.append(Event(self._steps * dt_s, EventKind.PLACEMENT))
+            if len(self._events) == self._items:
+                self._outcome = Outcome.SUCCESS
+        if max(abs(self._x), abs(self._y)) > self.table_m:
+            self._outcome = Outcome.SAFETY_STOP
+        return self._observe()
+
+    def outcome(self) -> Outcome | None:
+        return self._outcome
+
+    def report(self) -> HostReport:
+        return HostReport(
+            success=self._outcome is Outcome.SUCCESS,
+            items=self._items,
+            items_placed=len(self._events),
+            items_lost=0,
+            events=tuple(self._events),
+            reason='left the table' if self._outcome is Outcome.SAFETY_STOP else '',
+        )
+
+    def signals(self) -> Mapping[str, Any]:
+        return {'ee_pose': (self._x, self._y, 0.0, 1.0, 0.0, 0.0, 0.0), 'done': self._outcome is not None}
+
+    def _goal(self) -> tuple[float, float]:
+        goal = self._goals[min(len(self._events), self._items - 1)]
+        moved_m = self.goal_speed_m_s * self._steps / self._spec.control_rate_hz
+        return float(goal[0]) + moved_m, float(goal[1])
+
+    def _observe(self) -> Observation:
+        images = {}
+        if self._camera_px:
+            image = np.zeros((self._camera_px, self._camera_px, 3), dtype=np.uint8)
+            column, row = (self._pixel(self._x), self._pixel(self._y))
+            image[row, column] = 255
+            images['top'] = image
+        t_s = self._steps / self._spec.control_rate_hz
+        return Observation(t_s, np.array((self._x, self._y, *self._goal())), images)
+
+    def _pixel(self, at_m: float) -> int:
+        return min(self._camera_px - 1, max(0, int((at_m / self.table_m + 1) / 2 * self._camera_px)))
+
 
 FAULTS = ('none', 'nan', 'shape', 'crash', 'late', 'hang', 'exit', 'leave', 'kill', 'write')
 HOST_FAULTS = ('none', 'mutate', 'shape', 'nan', 'crash', 'hang', 'exit')

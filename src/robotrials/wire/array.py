@@ -1,12 +1,11 @@
-"""Values with numpy arrays as msgpack, byte for byte as openpi's client and servers write them.
-
-An array is a map with the byte keys ``__ndarray__``, ``data``, ``dtype`` and ``shape``; a numpy scalar one with
-``__npgeneric__``, ``data`` and ``dtype``. Arrays of objects, of structures and of complex numbers are refused. Bytes
-are checked against `WireLimits` before anything is built from them.
-"""
+"""Arrays inside messages as each peer writes them: openpi's and GR00T's msgpack, vla-eval's, json-numpy's JSON."""
 
 from __future__ import annotations
 
+import base64
+import binascii
+import io
+import json
 import math
 import threading
 from collections.abc import Callable
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError, SetupError, install_hint
-from robotrials.wire.limit import LIMITS, MAX_BYTES, WireLimits, check_depth, check_msgpack
+from robotrials.wire.limit import LIMITS, MAX_BYTES, WireLimits, check_depth, check_msgpack, check_size
 
 ACCEPTED_KINDS = 'biufSU'
 MAX_DIMENSIONS = 16
@@ -172,3 +171,257 @@ def _msgpack() -> Any:
     except ModuleNotFoundError as error:
         raise SetupError(f'msgpack is not installed; {install_hint("wire")}') from error
     return msgpack
+
+
+# Arrays inside msgpack as GR00T's servers read and write them, in both of their forms.
+# ``{__ndarray_class__: true, as_npy: bytes of an .npy file}`` is read by every version, so it is what we send; newer
+# servers answer in the form of msgpack-numpy, ``{b'nd': true, b'type', b'kind', b'shape', b'data'}``. Pickled objects,
+# which both forms could carry, are refused.
+
+MAX_HEADER_BYTES = 1024
+
+
+def pack_groot(value: object) -> bytes:
+    """`value` with its arrays as .npy files."""
+    return pack_with(_groot_to_map, value)
+
+
+def unpack_groot(data: bytes, *, limits: WireLimits = LIMITS) -> Any:
+    """The value in `data`, arrays in either form; InputError if it is malformed or over a limit."""
+    return unpack_with(_groot_from_map, data, limits=limits)
+
+
+def _groot_to_map(value: Any) -> object:
+    check_sendable(value)
+    if isinstance(value, np.generic):
+        return value.item()
+    numbers: Any = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+    return {
+        '__ndarray_class__': True,
+        'as_npy': b''.join((_npy_header(value.dtype.str, value.shape), memoryview(numbers))),
+    }
+
+
+@lru_cache(maxsize=128)
+def _npy_header(dtype: str, shape: tuple[int, ...]) -> bytes:
+    """What comes before the numbers in an .npy file; the same for every picture of a camera."""
+    stream = io.BytesIO()
+    np.lib.format.write_array_header_1_0(stream, {'descr': dtype, 'fortran_order': False, 'shape': shape})
+    return stream.getvalue()
+
+
+def _groot_from_map(value: dict[Any, Any]) -> Any:
+    if '__ndarray_class__' in value:
+        return read_npy(value.get('as_npy'))
+    if b'nd' in value:
+        return _from_msgpack_numpy(value)
+    if '__ModalityConfig_class__' in value or '__ModalityConfig__' in value:
+        return _read_modality(value.get('as_json'))
+    return value
+
+
+def read_npy(data: object) -> NDArray[Any]:
+    """The array in the bytes of an .npy file, as a read-only view; nothing is allocated on its header's word."""
+    if not isinstance(data, bytes):
+        raise InputError(f'an .npy array as {type(data).__name__}, wanted bytes')
+    shape, is_fortran, dtype, size = _read_npy_header(data[: MAX_HEADER_BYTES + 12])
+    array = build_array(read_dtype(dtype), shape[::-1] if is_fortran else shape, memoryview(data)[size:])
+    return array.T if is_fortran else array
+
+
+def _read_npy_header(start: bytes) -> tuple[tuple[int, ...], bool, str, int]:
+    size = 10 + int.from_bytes(start[8:10], 'little') if start[:8] == b'\x93NUMPY\x01\x00' else len(start)
+    return _parsed_npy_header(start[:size])
+
+
+@lru_cache(maxsize=128)
+def _parsed_npy_header(start: bytes) -> tuple[tuple[int, ...], bool, str, int]:
+    """Shape, order, dtype and length of a header; parsed once, since it is Python source and slow to read."""
+    stream = io.BytesIO(start)
+    try:
+        version = np.lib.format.read_magic(stream)
+        reader = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
+        shape, is_fortran, dtype = reader(stream, max_header_size=MAX_HEADER_BYTES)
+    except Exception as error:  # it fails in every way that source can
+        raise InputError(f'not an .npy array ({type(error).__name__}: {str(error)[:200]})') from error
+    return shape, is_fortran, dtype.str, stream.tell()
+
+
+def _from_msgpack_numpy(value: dict[Any, Any]) -> Any:
+    if value.get(b'kind') not in (b'', '', None):
+        raise InputError(f'an array of kind {value.get(b"kind")!r}, which would have to be unpickled: refused')
+    dtype = read_dtype(value.get(b'type'))
+    if value.get(b'nd') is True:
+        return build_array(dtype, value.get(b'shape'), value.get(b'data'))
+    array = build_array(dtype, [], value.get(b'data'))
+    return build_scalar(dtype, array.item())
+
+
+def _read_modality(value: object) -> object:
+    if isinstance(value, str):
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f'a modality configuration that is no JSON ({error})') from error
+    return value
+
+
+# Arrays inside JSON as json-numpy writes them: ``{__numpy__: base64, dtype, shape}``.
+
+
+def pack_json(value: object) -> bytes:
+    """`value` as JSON with its arrays as json-numpy writes them."""
+    try:
+        return json.dumps(value, default=_json_to_map).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f'cannot be sent: {error}') from error
+
+
+def unpack_json(data: bytes | str, *, limits: WireLimits = LIMITS) -> Any:
+    """The value in `data`; InputError if it is malformed or over a limit."""
+    text = data.encode() if isinstance(data, str) else data
+    check_size(len(text), limits)
+    # Every value but the first follows one of these, so that their count bounds what parsing can build.
+    if 1 + sum(text.count(mark) for mark in (b',', b'[', b'{', b':')) > limits.max_values:
+        raise InputError(f'a message of more than the {limits.max_values} values allowed')
+    if _depth(text) > limits.max_depth:
+        raise InputError(f'a message nested deeper than the {limits.max_depth} levels allowed')
+    try:
+        return json.loads(text, object_hook=_json_from_map)
+    except InputError:
+        raise
+    except (ValueError, RecursionError, UnicodeDecodeError) as error:
+        raise InputError(f'not JSON ({type(error).__name__}: {str(error)[:200]})') from error
+
+
+def _depth(text: bytes) -> int:
+    """An upper bound of the nesting: brackets inside texts count too."""
+    if not text.count(b'[') + text.count(b'{'):
+        return 0
+    marks = np.frombuffer(text, dtype=np.uint8)
+    steps = np.zeros(256, dtype=np.int8)
+    steps[[0x5B, 0x7B]], steps[[0x5D, 0x7D]] = 1, -1
+    return int(np.cumsum(steps[marks], dtype=np.int32).max())
+
+
+def _json_to_map(value: object) -> dict[str, object]:
+    check_sendable(value)
+    array: Any = value
+    encoded = base64.b64encode(array.tobytes()).decode()
+    return {'__numpy__': encoded, 'dtype': np.lib.format.dtype_to_descr(array.dtype), 'shape': list(array.shape)}
+
+
+def _json_from_map(value: dict[str, Any]) -> Any:
+    if '__numpy__' not in value:
+        return value
+    data = value['__numpy__']
+    if not isinstance(data, str):
+        raise InputError(f'an array whose data are {type(data).__name__}, wanted base64 text')
+    try:
+        decoded = base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InputError(f'an array whose data are no base64 ({error})') from error
+    array = build_array(read_dtype(value.get('dtype')), value.get('shape'), decoded)
+    return array[()] if array.shape == () else array
+
+
+# Arrays and images inside msgpack as vla-eval writes them: maps with string keys.
+# An array is ``{__ndarray__: true, data, dtype, shape}`` of kinds b, i, u, f. An image is ``{__image__: true, format,
+# data, shape}`` with the format ``raw``, ``png`` or ``jpeg``; all three are read, PNG is written unless told
+# otherwise.
+
+KINDS = 'biuf'
+FORMATS = ('png', 'raw', 'jpeg')
+
+
+def pack_vla_eval(value: object, *, images: str = 'png') -> bytes:
+    """`value` as vla-eval's harness writes it; `images` is how pictures go: png, raw or jpeg (RGB only)."""
+    if images not in FORMATS:
+        raise InputError(f'images is {images!r}, wanted one of: {", ".join(FORMATS)}')
+    return pack_with(_WRITERS[images], value)
+
+
+def _writer(images: str) -> Callable[[Any], object]:
+    return lambda value: _vla_eval_to_map(value, images)
+
+
+_WRITERS = {form: _writer(form) for form in FORMATS}
+
+
+def unpack_vla_eval(data: bytes, *, limits: WireLimits = LIMITS) -> Any:
+    """The value in `data`; InputError if it is malformed or over a limit."""
+    return unpack_with(_reader(limits), data, limits=limits)
+
+
+def _vla_eval_to_map(value: Any, images: str) -> object:
+    if isinstance(value, np.generic) and value.dtype.kind in KINDS:
+        return value.item()
+    if not isinstance(value, np.ndarray):
+        raise InputError(f'a {type(value).__name__} cannot be sent')
+    if value.dtype.kind not in KINDS:
+        raise InputError(f'an array of {value.dtype} cannot be sent; wanted numbers or booleans')
+    if value.dtype == np.uint8 and value.ndim == 3 and value.shape[2] in (1, 3, 4):
+        return _image_map(value, images)
+    return {'__ndarray__': True, 'data': value.tobytes(), 'dtype': value.dtype.str, 'shape': list(value.shape)}
+
+
+def _image_map(image: NDArray[np.uint8], form: str) -> dict[str, object]:
+    if form == 'jpeg' and image.shape[2] != 3:
+        form = 'png'
+    named: dict[str, object] = {'__image__': True, 'format': form, 'shape': list(image.shape)}
+    if form == 'raw':
+        return {**named, 'data': image.tobytes(), 'dtype': image.dtype.str}
+    from PIL import Image
+
+    stream = io.BytesIO()
+    picture = Image.fromarray(image[:, :, 0] if image.shape[2] == 1 else image)
+    if form == 'jpeg':
+        picture.save(stream, format='JPEG', quality=95)
+    else:
+        picture.save(stream, format='PNG', compress_level=1)
+    return {**named, 'data': stream.getvalue()}
+
+
+def _reader(limits: WireLimits) -> Callable[[dict[Any, Any]], Any]:
+    def from_map(value: dict[Any, Any]) -> Any:
+        if '__ndarray__' in value:
+            dtype = read_dtype(value.get('dtype'))
+            if dtype.kind not in KINDS:
+                raise InputError(f'an array of {dtype}, which is not accepted')
+            return build_array(dtype, value.get('shape'), value.get('data'))
+        if '__image__' in value:
+            return _read_image(value, limits)
+        return value
+
+    return from_map
+
+
+def _read_image(value: dict[Any, Any], limits: WireLimits) -> NDArray[np.uint8]:
+    form, shape, data = value.get('format'), value.get('shape'), value.get('data')
+    if form == 'raw':
+        return build_array(np.dtype(np.uint8), shape, data)
+    if form not in FORMATS or not isinstance(data, bytes):
+        raise InputError(f'an image of format {str(form)[:20]!r}, wanted one of: {", ".join(FORMATS)}')
+    return decode_image(data, form, shape=shape, limits=limits)
+
+
+def decode_image(data: bytes, form: str, *, shape: object, limits: WireLimits = LIMITS) -> NDArray[np.uint8]:
+    """A compressed picture as (H, W, C); its size is read and compared before it is decompressed."""
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(io.BytesIO(data), formats=[form.upper()]) as picture:
+            width, height = picture.size
+            if width * height > limits.max_pixels:
+                raise InputError(f'an image of {width} x {height} pixels, more than the {limits.max_pixels} allowed')
+            if not isinstance(shape, list | tuple) or tuple(shape[:2]) != (height, width) or len(shape) != 3:
+                raise InputError(f'an image of {height} x {width} that is announced as {str(shape)[:60]}')
+            mode = {1: 'L', 3: 'RGB', 4: 'RGBA'}.get(shape[2])
+            if mode is None:
+                raise InputError(f'an image of {shape[2]} channels, wanted 1, 3 or 4')
+            pixels: NDArray[np.uint8] = np.asarray(picture.convert(mode), dtype=np.uint8)
+    except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f'an image that is no {form} ({error})') from error
+    return pixels.reshape(shape)

@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, BinaryIO, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from robotrials.errors import InputError, RigError
+from robotrials.wire.array import pack, unpack
+from robotrials.wire.limit import LIMITS, WireLimits, check_size
 
 T = TypeVar('T')
 READ_BYTES = 1 << 16  # larger buffers are mapped anew for every read
@@ -201,3 +203,56 @@ def keep_trying(attempt: Callable[[Deadline], T], *, what: str, timeout_s: float
             show(what, time.monotonic() - started_s, timeout_s)
         time.sleep(min(pause_s, max(0.0, left_s)))
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+
+# Frames on a byte stream: magic, version, length, message. A stranger, a cut or an overlong message is named.
+
+MAGIC = b'TRLW'
+VERSION = 1
+HEADER = struct.Struct('>4sBI')
+
+
+def write_frame(stream: BinaryIO, value: object, *, limits: WireLimits = LIMITS) -> None:
+    """Send one message."""
+    stream.write(encode_frame(value, limits=limits))
+    stream.flush()
+
+
+def encode_frame(value: object, *, limits: WireLimits = LIMITS) -> bytes:
+    """One message with its header."""
+    body = pack(value)
+    check_size(len(body), limits)
+    return HEADER.pack(MAGIC, VERSION, len(body)) + body
+
+
+def read_frame(stream: BinaryIO, *, limits: WireLimits = LIMITS) -> Any:
+    """The next message; EOFError if the stream ends between two."""
+    header = stream.read(HEADER.size)
+    if not header:
+        raise EOFError
+    if len(header) < HEADER.size:
+        raise InputError(f'the stream ended inside a header, after {len(header)} bytes')
+    return unpack(_exactly(stream, read_header(header, limits=limits)), limits=limits)
+
+
+def read_header(header: bytes, *, limits: WireLimits = LIMITS) -> int:
+    """How many bytes follow a header, if it is one of ours and of an allowed length."""
+    magic, version, length = HEADER.unpack(header)
+    if magic != MAGIC:
+        raise InputError(f'a frame begins with {magic!r}, wanted {MAGIC!r}: the other side speaks something else')
+    if version != VERSION:
+        raise InputError(f'a frame of wire version {version}, this robotrials speaks {VERSION}; upgrade one of the two')
+    if length > limits.max_bytes:
+        raise InputError(f'a frame announces {length} bytes, more than the {limits.max_bytes} allowed')
+    return int(length)
+
+
+def _exactly(stream: BinaryIO, length: int) -> bytes:
+    parts, missing = [], length
+    while missing:
+        part = stream.read(min(missing, 1 << 20))  # what was announced is not allocated before it comes
+        if not part:
+            raise InputError(f'the stream ended inside a message: {length - missing} of {length} bytes')
+        parts.append(part)
+        missing -= len(part)
+    return b''.join(parts)

@@ -17,18 +17,14 @@ import numpy as np
 
 from robotrials.errors import InputError, RobotrialsError, SetupError
 from robotrials.record import Outcome
-from robotrials.run.alarm import AlarmBoard
-from robotrials.run.convention import Target
 from robotrials.run.host import Ability, Host, HostLike, HostWrapper, as_host, idle_action
-from robotrials.run.phase import Phase
+from robotrials.run.mark import AlarmBoard, Phase
 from robotrials.run.plan import FilmOptions, WatchdogOptions
-from robotrials.run.seam import Action, Observation, Part, Setup
-from robotrials.wire.frame import read_frame, write_frame
-from robotrials.worlds.disturbed import DisturbedHost
-from robotrials.worlds.guarded import GuardedHost, Interrupts
-from robotrials.worlds.inside import ERRORS, HostService
+from robotrials.run.seam import Action, Observation, Part, Setup, Target
+from robotrials.wire.link import read_frame, write_frame
+from robotrials.worlds.inside import ERRORS, HostService, to_message
 from robotrials.worlds.isolated import RemoteHost
-from robotrials.worlds.message import to_message
+from robotrials.worlds.wrapper import DisturbedHost, GuardedHost, Interrupts
 
 T = TypeVar('T')
 WRAPPED_STEPS = 5

@@ -5,17 +5,66 @@ Runs with the environment's packages: numpy, msgpack and the simulator, and none
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from robotrials.catalog import load_attribute
 from robotrials.errors import InputError, RigError, RobotrialsError, SetupError
+from robotrials.record import Camera, Event, Outcome, Scene
+from robotrials.record.media import BoxGoal, FilmStates, KnownBox, KnownObject, KnownScene, RegionGoal, View
+from robotrials.run.conditions import Thing
 from robotrials.run.host import Ability, Host, HostLike, ResetVerdict, as_host
-from robotrials.worlds.message import from_message, to_message
+from robotrials.run.plan_option import FilmOptions
+from robotrials.run.seam import ActionConvention, HostReport, HostSpec, Observation, Part, ProtocolFacts, Setup
+
+# The values of the host's seam as messages: maps, lists, numbers, texts and arrays, and back.
+
+KIND = '__kind__'
+_DATACLASSES: tuple[type[Any], ...] = (
+    ActionConvention, BoxGoal, Camera, Event, FilmOptions, FilmStates, HostReport, HostSpec, KnownBox, KnownObject,
+    KnownScene, Observation, Part, ProtocolFacts, RegionGoal, ResetVerdict, Scene, Setup, Thing, View,
+)  # fmt: skip
+KINDS: Mapping[str, type[Any]] = {kind.__name__: kind for kind in _DATACLASSES}
+
+
+def to_message(value: object) -> object:
+    """A value of the seam with its dataclasses as maps that name their kind."""
+    if isinstance(value, Outcome):
+        return {KIND: 'Outcome', 'value': value.value}
+    if isinstance(value, np.ndarray | np.generic | str | bytes | bool | int | float) or value is None:
+        return value
+    if isinstance(value, Mapping):
+        return {str(name): to_message(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_message(part) for part in value]
+    if type(value).__name__ in KINDS and dataclasses.is_dataclass(value):
+        parts = {f.name: to_message(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {KIND: type(value).__name__, **parts}
+    raise InputError(f'a {type(value).__name__} cannot cross to another environment')
+
+
+def from_message(value: object) -> Any:
+    """What `to_message` was given; lists come back as tuples."""
+    if isinstance(value, dict):
+        parts = {name: from_message(part) for name, part in value.items() if name != KIND}
+        kind = value.get(KIND)
+        if kind is None:
+            return parts
+        if not isinstance(kind, str) or kind not in (*KINDS, 'Outcome'):
+            raise InputError(f'a message of unknown kind {kind!r:.60}')
+        try:
+            return Outcome(parts['value']) if kind == 'Outcome' else KINDS[kind](**parts)
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
+            raise InputError(f'a message that is no {kind}: {error}') from error
+    if isinstance(value, list):
+        return tuple(from_message(part) for part in value)
+    return value
+
 
 # What is asked of the host by name; the others have calls of their own, or the process ends (close, stop).
 ASKED = (

@@ -13,19 +13,16 @@ from numpy.typing import NDArray
 
 from robotrials.errors import AnswerError, InputError, RemoteError
 from robotrials.record import Outcome, Scene
-from robotrials.run.convention import HostSpec
 from robotrials.run.environment import WorkerProcess, find_environment, read_recipe
 from robotrials.run.host import Ability, Host, ResetCheckLike
-from robotrials.run.seam import Action, Footage, HostReport, Observation, Part, Setup, Shot
-from robotrials.worlds.inside import ERRORS, STOP_SIGNAL
-from robotrials.worlds.message import from_message, to_message
+from robotrials.run.seam import Action, Footage, HostReport, HostSpec, Observation, Part, Setup, Shot
+from robotrials.worlds.inside import ERRORS, STOP_SIGNAL, from_message, to_message
 
 if TYPE_CHECKING:
-    from robotrials.record.film import FilmStates
-    from robotrials.record.rgbd import KnownScene, View
+    from robotrials.record.media import FilmStates, KnownScene, View
     from robotrials.run.conditions import Thing
     from robotrials.run.plan import FilmOptions
-    from robotrials.run.protocol import ProtocolFacts
+    from robotrials.run.seam import ProtocolFacts
 
 SERVICE = 'robotrials.worlds.inside:HostService'
 UNLIMITED_S = 24 * 3600.0  # sockets want a number

@@ -6,23 +6,38 @@ are none, a lost connection) ends the episode as INVALID; the emergency stop end
 
 from __future__ import annotations
 
+import base64
 import enum
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from robotrials.declaration import read_table
 from robotrials.errors import AnswerError, InputError, NoAnswer, RigError, RobotrialsError
 from robotrials.record import Camera, Event, EventKind, Outcome, Scene
-from robotrials.run.convention import ActionConvention, ControlMode, Frame, Gripper, HostSpec, Rotation, Target
 from robotrials.run.host import Host
-from robotrials.run.protocol import ProtocolFacts
-from robotrials.run.seam import Action, FloatArray, HostReport, Observation, Setup
+from robotrials.run.seam import (
+    Action,
+    ActionConvention,
+    ControlMode,
+    FloatArray,
+    Frame,
+    Gripper,
+    HostReport,
+    HostSpec,
+    Observation,
+    ProtocolFacts,
+    Rotation,
+    Setup,
+    Target,
+)
+from robotrials.wire.array import decode_image
 from robotrials.wire.rosbridge import RosbridgeLink
-from robotrials.worlds import ros_message
 
 JOINT_STATE, IMAGE = 'sensor_msgs/msg/JointState', 'sensor_msgs/msg/CompressedImage'
 POSE, FLOAT, TRUTH, TEXT = ('geometry_msgs/msg/PoseStamped', 'std_msgs/msg/Float64', 'std_msgs/msg/Bool',
@@ -220,7 +235,7 @@ class RosbridgeHost(Host):
         options, message = self._options, self._message
         found: dict[str, Any] = {'joint_position_rad': self._state[: len(options.joints)]}
         for name, column in (('velocity', 'joint_velocity_rad_s'), ('effort', 'joint_torque_nm')):
-            values = ros_message.joint_values(message, name, options.joints) if message.get(name) else None
+            values = joint_values(message, name, options.joints) if message.get(name) else None
             if values is not None:
                 found[column] = values
         if options.torque_limit_nm and 'joint_torque_nm' in found:
@@ -316,19 +331,19 @@ class RosbridgeHost(Host):
         self._state = self._read_state(message)
         self._t_s = self._time(message)
         tool = link.heard(options.tool) if options.tool else None
-        self._tool = ros_message.pose(tool.message) if tool is not None else None
+        self._tool = pose(tool.message) if tool is not None else None
         images = {}
         for name, entry in options.cameras.items():
             heard = link.heard(entry.topic)
             if heard is None or time.monotonic() - heard.at_s > options.camera_age_s:
                 raise NoAnswer(f'{options.url}: silence: no picture of {name} within {options.camera_age_s:g} s')
-            images[name] = ros_message.picture(heard.message, height_px=entry.height, width_px=entry.width)
+            images[name] = picture(heard.message, height_px=entry.height, width_px=entry.width)
         return Observation(self._t_s, self._state.copy(), images=images)
 
     def _read_state(self, message: Mapping[str, Any]) -> FloatArray:
         options, gripper = self._options, self._options.gripper
         names = (*options.joints, *([gripper.joint] if gripper is not None else []))
-        values = ros_message.joint_values(message, 'position', names)
+        values = joint_values(message, 'position', names)
         if values is None:
             raise AnswerError('a joint state without positions')
         if gripper is not None:
@@ -337,7 +352,7 @@ class RosbridgeHost(Host):
 
     def _time(self, message: Mapping[str, Any]) -> float:
         """Seconds since the first joint state of the episode, by its stamps or, without them, by our clock."""
-        now_s = ros_message.stamp_s(message)
+        now_s = stamp_s(message)
         if now_s is None:
             now_s = time.monotonic()
         if self._last_s is not None and now_s <= self._last_s:
@@ -353,11 +368,11 @@ class RosbridgeHost(Host):
             opening = float(np.clip(sent[-1], 0.0, 1.0))
             link.publish(gripper.topic, {'data': gripper.closed + (gripper.open - gripper.closed) * opening})
         if entry.kind is CommandKind.JOINT_POSITIONS:
-            message = ros_message.float_array(motion)
+            message = float_array(motion)
         elif entry.kind is CommandKind.JOINT_TRAJECTORY:
-            message = ros_message.trajectory(self._options.joints, motion, within_s=1.0 / self._spec.control_rate_hz)
+            message = trajectory(self._options.joints, motion, within_s=1.0 / self._spec.control_rate_hz)
         else:
-            message = ros_message.twist([v * self._spec.control_rate_hz for v in motion], frame=entry.frame)
+            message = twist([v * self._spec.control_rate_hz for v in motion], frame=entry.frame)
         link.publish(entry.topic, message)
 
     def _judge(self, link: RosbridgeLink) -> None:
@@ -438,3 +453,94 @@ def _filled(value: Any, setup: Setup) -> Any:
     known = {'{task}': setup.task, '{seed}': setup.seed, '{instance}': setup.instance, '{stratum}': setup.stratum,
              '{items}': setup.items or 0, '{instruction}': setup.instruction}  # fmt: skip
     return known.get(value, value) if isinstance(value, str) else value
+
+
+# ROS messages as rosbridge writes them in JSON: read with every field checked, and written.
+
+Floats = NDArray[np.float64]
+LARGEST = 1e300  # a whole number can be too long for a float
+FORMATS = {'jpeg': 'jpeg', 'jpg': 'jpeg', 'png': 'png'}
+
+
+def stamp_s(message: Mapping[str, Any]) -> float | None:
+    """The time in a message's header, of ROS 1 or 2; None where there is none or it is zero."""
+    header = message.get('header')
+    stamp = header.get('stamp') if isinstance(header, Mapping) else None
+    if not isinstance(stamp, Mapping):
+        return None
+    seconds, rest = stamp.get('sec', stamp.get('secs')), stamp.get('nanosec', stamp.get('nsecs'))
+    if not _is_number(seconds) or not _is_number(rest):
+        raise AnswerError(f'a stamp of {dict(stamp)}, wanted sec and nanosec')
+    return float(seconds) + 1e-9 * float(rest) or None
+
+
+def joint_values(message: Mapping[str, Any], field: str, joints: Sequence[str]) -> Floats | None:
+    """One field of a JointState in the order of `joints`; None where it is not given, as effort often is not."""
+    names, values = message.get('name'), message.get(field)
+    if not isinstance(names, list) or not isinstance(values, list):
+        raise AnswerError(f'a joint state without lists of name and {field}')
+    if not values:
+        return None
+    if len(values) != len(names):
+        raise AnswerError(f'a joint state with {len(names)} names and {len(values)} numbers of {field}')
+    known = dict(zip(map(str, names), values, strict=True))
+    missing = [joint for joint in joints if joint not in known]
+    if missing:
+        raise AnswerError(f'a joint state without {", ".join(missing)}; it has {", ".join(known)}')
+    chosen = [known[joint] for joint in joints]
+    if not all(map(_is_number, chosen)):
+        raise AnswerError(f'a joint state with {field} {chosen}, wanted finite numbers')
+    return np.array(chosen, dtype=float)
+
+
+def picture(message: Mapping[str, Any], *, height_px: int, width_px: int) -> NDArray[np.uint8]:
+    """A CompressedImage as (H, W, 3) of uint8; its size is compared before it is decompressed."""
+    told = str(message.get('format', '')).lower()
+    form = next((form for name, form in FORMATS.items() if name in told), None)
+    if form is None:
+        raise AnswerError(f'an image of format {told[:60]!r}, wanted jpeg or png')
+    data = message.get('data')
+    if not isinstance(data, str):
+        raise AnswerError(f'an image with data of type {type(data).__name__}, wanted base64')
+    try:
+        return np.array(decode_image(base64.b64decode(data, validate=True), form, shape=(height_px, width_px, 3)))
+    except ValueError as error:
+        raise AnswerError(f'an image that cannot be read: {error}') from error
+
+
+def pose(message: Mapping[str, Any]) -> Floats:
+    """A PoseStamped as (x, y, z, qw, qx, qy, qz)."""
+    inner = message.get('pose')
+    try:
+        position, turn = inner['position'], inner['orientation']  # type: ignore[index]
+        values = [position[k] for k in 'xyz'] + [turn[k] for k in 'wxyz']
+    except (KeyError, TypeError) as error:
+        raise AnswerError(f'a pose without {error}') from error
+    if not all(map(_is_number, values)):
+        raise AnswerError(f'a pose of {values}, wanted finite numbers')
+    return np.array(values, dtype=float)
+
+
+def float_array(values: Sequence[float]) -> dict[str, Any]:
+    """A Float64MultiArray."""
+    return {'layout': {'dim': [], 'data_offset': 0}, 'data': [float(v) for v in values]}
+
+
+def trajectory(joints: Sequence[str], values: Sequence[float], *, within_s: float) -> dict[str, Any]:
+    """A JointTrajectory of one point, to be reached within a control step."""
+    seconds = math.floor(within_s)
+    reach = {'sec': seconds, 'nanosec': round((within_s - seconds) * 1e9)}
+    return {
+        'joint_names': list(joints),
+        'points': [{'positions': [float(v) for v in values], 'time_from_start': reach}],
+    }
+
+
+def twist(values: Sequence[float], *, frame: str) -> dict[str, Any]:
+    """A TwistStamped: metres and radians a second."""
+    linear, angular = (dict(zip('xyz', map(float, part), strict=True)) for part in (values[:3], values[3:6]))
+    return {'header': {'frame_id': frame}, 'twist': {'linear': linear, 'angular': angular}}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST

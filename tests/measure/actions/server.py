@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from robotrials.formats.checksum import crc32c
+from robotrials.formats.rlds import crc32c
 
 Answer = tuple[int, dict[str, str], bytes]
 

@@ -11,11 +11,10 @@ from tests.cli.command import robotrials
 from tests.measure.actions.test_misbehaving import Recorded
 
 from robotrials.errors import InputError, NotEstimable
-from robotrials.measure.actions.agreement import compare_offline, kendall_tau_b, rank_agreement
+from robotrials.measure.actions.compare import compare_offline, kendall_tau_b, rank_agreement
 from robotrials.measure.actions.evaluate import ActionRun, read_runs, run_actions
-from robotrials.measure.actions.predictor import FunctionPredictor
-from robotrials.measure.actions.split import make_split
-from robotrials.measure.actions.statistic import action_statistics
+from robotrials.measure.actions.prediction import FunctionPredictor
+from robotrials.measure.actions.split import action_statistics, make_split
 from robotrials.record import Episode, Outcome, Store
 
 

@@ -17,10 +17,8 @@ import pytest
 from tests.measure.actions.server import Answer, chat_answer, serve
 
 from robotrials.errors import InputError, RigError, SetupError
-from robotrials.measure.actions.endpoint import ask_action, prompt_messages
 from robotrials.measure.actions.prediction import Invalid
-from robotrials.measure.actions.prompt import Prompt
-from robotrials.measure.actions.vlm import chat_settings
+from robotrials.measure.actions.vlm import Prompt, ask_action, chat_settings, prompt_messages
 from robotrials.wire.chat import (
     ChatClient,
     ChatFault,

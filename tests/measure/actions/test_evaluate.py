@@ -20,7 +20,7 @@ from robotrials.formats.dataset import ActionDataset
 from robotrials.measure.actions import Invalid, InvalidReason, RecordedObservation, Verdict, open_dataset
 from robotrials.measure.actions.convert import Chain, TernaryGripper
 from robotrials.measure.actions.evaluate import prepare, read_runs, run_actions
-from robotrials.measure.actions.predictor import (
+from robotrials.measure.actions.prediction import (
     AdaptedPredictor,
     FunctionPredictor,
     Predictor,
@@ -29,8 +29,7 @@ from robotrials.measure.actions.predictor import (
     parse_spec,
 )
 from robotrials.measure.actions.report import build_report, concordance, difficulty, group_scores, published_scores
-from robotrials.measure.actions.split import EvaluationSplit, make_split
-from robotrials.measure.actions.statistic import ActionStatistics, action_statistics
+from robotrials.measure.actions.split import ActionStatistics, EvaluationSplit, action_statistics, make_split
 from robotrials.measure.actions.vlm import VlmPredictor
 from robotrials.record import Outcome, read_store
 from robotrials.record.verify import verify_store

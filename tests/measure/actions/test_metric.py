@@ -342,7 +342,7 @@ def test_the_seed_changes_the_interval_and_repeats_it() -> None:
 def test_batches_do_not_change_the_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     run = random_run(5)
     whole = summarize_actions(run, n_resamples=50).measures['amse'].interval
-    monkeypatch.setattr('robotrials.measure.actions.resample.BATCH_ENTRIES', 100)
+    monkeypatch.setattr('robotrials.measure.actions.metric.BATCH_ENTRIES', 100)
     assert summarize_actions(run, n_resamples=50).measures['amse'].interval == whole
 
 

@@ -14,8 +14,7 @@ from tests.measure.actions.test_endpoint import BROKEN, NAMED
 
 from robotrials.measure.actions import ActionSpace, RecordedEpisode
 from robotrials.measure.actions.evaluate import read_runs, run_actions
-from robotrials.measure.actions.split import EvaluationSplit, make_split
-from robotrials.measure.actions.statistic import action_statistics
+from robotrials.measure.actions.split import EvaluationSplit, action_statistics, make_split
 from robotrials.measure.actions.vlm import VlmPredictor
 from robotrials.record import read_store
 from robotrials.wire.chat import ChatClient, ChatSettings, FaultKind

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from robotrials.errors import InputError, UnknownName
-from robotrials.formats.image import EncodedImage, encode_image
+from robotrials.formats.video import EncodedImage, encode_image
 from robotrials.measure.actions import (
     ActionSpace,
     Dimension,
@@ -17,10 +17,9 @@ from robotrials.measure.actions import (
     RecordedObservation,
     build_prompt,
 )
-from robotrials.measure.actions.endpoint import prompt_messages
-from robotrials.measure.actions.prompt import Shot, check_shots
-from robotrials.measure.actions.statistic import action_statistics
-from robotrials.measure.actions.view import four_channels, jat_view, openvla_image, primary_image, state_vector
+from robotrials.measure.actions.prediction import four_channels, jat_view, openvla_image, primary_image, state_vector
+from robotrials.measure.actions.split import action_statistics
+from robotrials.measure.actions.vlm import Shot, check_shots, prompt_messages
 from robotrials.wire.chat import ChatImage
 
 SPACE = ActionSpace(
@@ -154,7 +153,7 @@ def test_statistics_by_hand_and_in_one_pass() -> None:
 
 
 def test_the_reservoir_keeps_a_fair_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('robotrials.measure.actions.statistic.RESERVOIR_ROWS', 400)
+    monkeypatch.setattr('robotrials.measure.actions.split.RESERVOIR_ROWS', 400)
     values = np.arange(4000, dtype=float).reshape(40, 100, 1)
     episodes = [RecordedEpisode(dataset='d', split='t', index=i, actions=v) for i, v in enumerate(values)]
     found = action_statistics(episodes)

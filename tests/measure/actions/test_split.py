@@ -9,10 +9,14 @@ from tests.formats.build import make_lerobot, make_rlds
 
 from robotrials.errors import InputError, UnknownName
 from robotrials.formats.dataset import open_dataset
-from robotrials.measure.actions.curation import DatasetDescription, curate, read_descriptions
-from robotrials.measure.actions.registry import find_dataset, load_datasets
-from robotrials.measure.actions.split import make_split, read_split, write_split
-from robotrials.measure.actions.statistic import action_statistics, check_no_leak
+from robotrials.measure.actions.curation import (
+    DatasetDescription,
+    curate,
+    find_dataset,
+    load_datasets,
+    read_descriptions,
+)
+from robotrials.measure.actions.split import action_statistics, check_no_leak, make_split, read_split, write_split
 
 
 def test_the_datasets_own_test_split_is_used(tmp_path: Path) -> None:

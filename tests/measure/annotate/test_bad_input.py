@@ -12,9 +12,8 @@ from tests.run.plans import make_plan
 
 from robotrials.errors import InputError, NotEstimable, StoreError
 from robotrials.measure.annotate import LabelStanding, ScaleOptions, scan, status_of, weigh, with_marks
-from robotrials.measure.annotate.learned import FEATURES, classifier_from_json
-from robotrials.measure.annotate.settings import read_settings
-from robotrials.measure.annotate.verdict import RuleOptions
+from robotrials.measure.annotate.calibrate import FEATURES, classifier_from_json, read_settings
+from robotrials.measure.annotate.detector import RuleOptions
 from robotrials.measure.annotate.weight import read_weights
 from robotrials.record import (
     Annotation,

@@ -12,7 +12,7 @@ from tests.measure.annotate.telemetries import BETWEEN, SOURCE, TARGET, ZONES, G
 
 from robotrials.errors import InputError, NotEstimable
 from robotrials.measure.annotate import DetectorOptions, ReleaseKind, ReleaseVerdict, Telemetry, detect_releases, judge
-from robotrials.measure.annotate.telemetry import read_telemetry
+from robotrials.measure.annotate.detector import read_telemetry
 from robotrials.record import Trajectory
 
 

@@ -10,7 +10,7 @@ from tests.test_documents import tool
 
 from robotrials.errors import InputError
 from robotrials.measure.annotate import assess
-from robotrials.measure.annotate.assess import match_marks
+from robotrials.measure.annotate.calibrate import match_marks
 from robotrials.stats import wilson
 
 PAGE = Path(__file__).resolve().parents[3] / 'docs' / 'concepts' / 'annotation.md'

@@ -27,8 +27,7 @@ from robotrials.measure.annotate import (
     weigh,
     weight_steps,
 )
-from robotrials.measure.annotate.calibrate import is_placement
-from robotrials.measure.annotate.settings import read_settings, settings_text
+from robotrials.measure.annotate.calibrate import is_placement, read_settings, settings_text
 from robotrials.record import Episode, Event, EventKind, Outcome
 
 marks = st.lists(st.floats(0, 20), max_size=5)
@@ -101,7 +100,7 @@ def test_the_classifier_agrees_with_statsmodels() -> None:
     truth = [bool(t ^ (rng.random() < 0.1)) for e in labelled(20, noise=0.01)
              for t in is_placement(detect_releases(e.telemetry, ZONES), e.truth_s)]  # fmt: skip
     ours = train_classifier(candidates, truth, ridge=1.0)
-    from robotrials.measure.annotate.learned import features_of
+    from robotrials.measure.annotate.calibrate import features_of
 
     values = features_of(candidates)
     kept = values.std(axis=0) > 1e-9

@@ -19,7 +19,7 @@ from robotrials.measure.annotate import (
     statuses,
     with_marks,
 )
-from robotrials.measure.annotate.settings import read_settings, settings_text
+from robotrials.measure.annotate.calibrate import read_settings, settings_text
 from robotrials.record import Annotation, Episode, Event, EventKind, EventSource, Outcome, Store, Trajectory
 from robotrials.record.maintain import merge_stores
 from robotrials.record.verify import verify_store
@@ -92,7 +92,7 @@ def test_agreement_validates_and_the_rest_waits(store: Store) -> None:
 
 def test_an_analysis_takes_believed_marks_and_says_what_is_missing(store: Store) -> None:
     with pytest.raises(NotEstimable):
-        from robotrials.verdict.analysis.absent import present
+        from robotrials.verdict.analysis.selection import present
 
         present(analyse(store).times)
     detect(store)

@@ -13,17 +13,14 @@ pytest.importorskip('mujoco')
 from tests.measure.geometry.camera_study import DEGREES, measure, noisy, study_host, study_row, taken, turned
 
 from robotrials.measure.geometry import Box
-from robotrials.measure.geometry.bin_count import ObjectCount
-from robotrials.measure.geometry.calibration import Standing, check_calibration, flattened
-from robotrials.measure.geometry.camera_score import region_verdict, score_episode, static_scene
-from robotrials.measure.geometry.edge import fit_edges
+from robotrials.measure.geometry.calibration import Standing, check_calibration, fit_edges, flattened
+from robotrials.measure.geometry.camera_score import ObjectCount, region_verdict, score_episode, static_scene
 from robotrials.measure.geometry.fit import refine_box, rotation_of
 from robotrials.measure.geometry.projection import camera_scores, read_projections, write_projection
-from robotrials.measure.geometry.segment import ObjectModel, color_masks, supported_masks
-from robotrials.measure.geometry.static_scene import StaticScene
+from robotrials.measure.geometry.segment import ObjectModel, StaticScene, color_masks, supported_masks
 from robotrials.measure.geometry.trust import upright
 from robotrials.record import Outcome, Store
-from robotrials.record.rgbd import END, START, KnownScene, View, pack_views
+from robotrials.record.media import END, START, KnownScene, View, pack_views
 from robotrials.worlds.cell.host import TabletopHost
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from robotrials.errors import InputError
 from robotrials.measure.geometry import STEREO_NOISE, StereoNoise, stereo_depth
-from robotrials.measure.geometry.depth_noise import BASELINE_M, FOCAL_PX, smooth_field
+from robotrials.measure.geometry.view import BASELINE_M, FOCAL_PX, smooth_field
 
 NONE = StereoNoise(noise_px=0, bias_px=0, quantum_px=0, holes=0)
 

@@ -14,8 +14,8 @@ from tests.measure.safety.test_safevla import RECORD
 
 from robotrials.errors import NotEstimable
 from robotrials.record import Camera, Scene, Store
-from robotrials.show.figure_catalog import FigureRequest, find_figure
-from robotrials.show.markdown import render_markdown
+from robotrials.show.catalog import FigureRequest, find_figure
+from robotrials.show.markup import render_markdown
 from robotrials.show.report import trial_document
 from robotrials.verdict.analysis import analyse
 

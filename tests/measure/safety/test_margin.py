@@ -14,9 +14,9 @@ from tests.measure.safety.oracle import DT_S, Columns, bounds, formulas, margin_
 
 from robotrials.errors import InputError
 from robotrials.measure.safety import parse_stl, robustness, satisfies
+from robotrials.measure.safety.clause import find_witness
 from robotrials.measure.safety.formula import Bounds, Event, Formula, Temporal, Until, Window, event_names
 from robotrials.measure.safety.margin import margins, margins_at_start, traces_of
-from robotrials.measure.safety.witness import find_witness
 
 
 @settings(max_examples=250)

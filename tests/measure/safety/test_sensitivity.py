@@ -19,7 +19,7 @@ from robotrials.measure.safety import (
     score_variants,
 )
 from robotrials.measure.safety.sensitivity import apply_variant
-from robotrials.verdict.analysis.safety_contrast import SafetyComparison, compare_safety
+from robotrials.verdict.analysis.safety import SafetyComparison, compare_safety
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 
 REGISTRY = load_registry()

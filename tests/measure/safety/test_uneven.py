@@ -11,10 +11,10 @@ from tests.measure.safety.scene import episode, lifted
 
 from robotrials.errors import InputError
 from robotrials.measure.safety import Gate, Scoring, load_registry, parse_stl, robustness, satisfies, score_episode
+from robotrials.measure.safety.clause import find_witness
 from robotrials.measure.safety.formula import Formula, Until, Window, walk
 from robotrials.measure.safety.margin import Traces, at_times
 from robotrials.measure.safety.spec import Spec, Tier
-from robotrials.measure.safety.witness import find_witness
 from robotrials.record import Contacts
 
 

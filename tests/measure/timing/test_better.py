@@ -27,10 +27,9 @@ from robotrials.measure.timing import (
 )
 from robotrials.measure.timing.unit import arm_means, unit_means
 from robotrials.record import Episode
-from robotrials.testing.grid.catalogue import UNEQUAL_MEANS
-from robotrials.testing.grid.evaluate import arms_of, difference_bounds
 from robotrials.testing.grid.kernel import unit_rmst
-from robotrials.testing.grid.world import Law, Shape, World, simulate
+from robotrials.testing.grid.table import UNEQUAL_MEANS
+from robotrials.testing.grid.world import Law, Shape, World, arms_of, difference_bounds, simulate
 
 INF = float('inf')
 Cells = dict[str, Operations]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from robotrials.measure.timing import Operations, auc, curve_auc, hrt, operations, rmst, success_curve
-from robotrials.testing.cohort import HUMAN, PAPER_LIKE, cell_episodes
+from robotrials.testing.scene import HUMAN, PAPER_LIKE, cell_episodes
 
 TAU_S = 60.0
 MODEL_RATES, REFERENCE_RATES = {'x': 1 / 40, 'y': 1 / 70}, {'x': 1 / 30, 'y': 1 / 35}

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from robotrials.policies.probe import Demonstrations, DemonstrationWriter, EpisodeFacts
-from robotrials.run.convention import ActionConvention, ControlMode, Frame, Target
+from robotrials.run.seam import ActionConvention, ControlMode, Frame, Target
 
 CONVENTION = ActionConvention(
     control_mode=ControlMode.SE3, target=Target.DELTA, frame=Frame.WORLD

@@ -16,7 +16,7 @@ from robotrials.record import read_store
 from robotrials.stats import Interval
 from robotrials.study import ShortcutPlan, diagnose_shortcut
 from robotrials.study.probe_maker import ProbeMaker
-from robotrials.study.shortcut_preset import host_plan
+from robotrials.study.shortcut import host_plan
 from robotrials.verdict.audit import Shortcut
 from robotrials.verdict.audit.shortcut import InputNeed
 

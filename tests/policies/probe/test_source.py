@@ -148,7 +148,7 @@ def test_libero_files_become_what_the_libero_host_shows(tmp_path: Path) -> None:
 
 def test_the_probes_layout_of_libero_is_the_hosts() -> None:
     from robotrials.policies.probe.source import LIBERO_LAYOUT
-    from robotrials.worlds.arm.state import PROPRIOCEPTION
+    from robotrials.worlds.arm.signal import PROPRIOCEPTION
 
     assert LIBERO_LAYOUT == PROPRIOCEPTION
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robotrials.errors import InputError
-from robotrials.policies.probe.task import TextEmbedding, derangement, find_task_id
+from robotrials.policies.probe.option import TextEmbedding, derangement, find_task_id
 
 TASKS = ('open drawer', 'close drawer')
 PHRASINGS = {'pull the drawer': 'open drawer', 'push the drawer': 'close drawer'}

@@ -27,7 +27,7 @@ from robotrials.policies.probe.option import TaskInput
 from robotrials.policies.probe.train import TrainingProgress
 from robotrials.run import Observation, Setup
 from robotrials.run.environment import Environment
-from robotrials.run.environment.place import link_robotrials
+from robotrials.run.environment.recipe import link_robotrials
 
 pytestmark = [pytest.mark.training, pytest.mark.usefixtures('probe_environment')]
 SMALL = ProbeOptions(

@@ -39,9 +39,8 @@ from robotrials.run.conditions import (
     share_out,
     table_background,
 )
+from robotrials.run.conditions.camera import expose, sensor_light, sensor_value, temperature_gain
 from robotrials.run.conditions.layout import overlap
-from robotrials.run.conditions.light import temperature_gain
-from robotrials.run.conditions.response import expose, sensor_light, sensor_value
 from robotrials.testing.scene import look_at, pinhole
 
 SAY = 'Pick up the red block and put it in the target place.'

@@ -14,9 +14,9 @@ import pytest
 
 from robotrials.errors import NotEstimable
 from robotrials.run.conditions import Distractor, Instruction, RuleParaphraser, Thing, compare_meaning, keeps_references
-from robotrials.worlds.cell.clutter import add_distractors
+from robotrials.worlds.cell.reset import things_of
+from robotrials.worlds.cell.spread import add_distractors
 from robotrials.worlds.cell.task import TASKS, Layout, draw_layout
-from robotrials.worlds.cell.thing import things_of
 
 COLORS = {
     'red': 'red|crimson|scarlet', 'blue': 'blue|azure|cobalt', 'green': 'green|emerald',

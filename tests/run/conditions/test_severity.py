@@ -30,7 +30,7 @@ from robotrials.run.conditions import (
     draw_condition,
     parts_of,
 )
-from robotrials.run.conditions.light import temperature_gain
+from robotrials.run.conditions.camera import temperature_gain
 from robotrials.testing.scene import look_at, pinhole
 
 LADDER = (0.0, 0.2, 0.45, 0.7, 1.0)

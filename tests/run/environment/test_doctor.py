@@ -15,8 +15,7 @@ from robotrials.cli.env import env_app
 from robotrials.errors import UnknownName
 from robotrials.run.environment import gl
 from robotrials.run.environment.doctor import Finding, State, examine
-from robotrials.run.environment.place import RECORD
-from robotrials.run.environment.recipe import read_recipe
+from robotrials.run.environment.recipe import RECORD, read_recipe
 
 Usage = namedtuple('Usage', ['total', 'used', 'free'])
 

@@ -32,7 +32,7 @@ from robotrials.run.environment.create import (
     remove_environment,
     repair_environment,
 )
-from robotrials.run.environment.place import link_robotrials
+from robotrials.run.environment.recipe import link_robotrials
 from robotrials.run.environment.shared import SharedBlock
 
 SMALL = Recipe(name='small', about='', requirements=('toml==0.10.2',), imports=('toml',))

@@ -13,7 +13,7 @@ from tests.patience import PATIENCE_S
 from robotrials.errors import RobotrialsError
 from robotrials.run import Chunk
 from robotrials.service.platform.client import act_in_episode
-from robotrials.service.platform.message import (
+from robotrials.service.platform.link import (
     VERSION,
     WORKER_LIMITS,
     ErrorCode,

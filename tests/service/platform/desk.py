@@ -9,15 +9,13 @@ from collections.abc import Callable
 
 from tests.patience import PATIENCE_S
 
-from robotrials.service.platform.job import Job, read_benchmark
-from robotrials.service.platform.lease_token import LeaseGuard, sign_lease
-from robotrials.service.platform.link import ClientLink
-from robotrials.service.platform.message import ErrorCode
+from robotrials.service.platform.job import Job, LeaseGuard, read_benchmark, sign_lease
+from robotrials.service.platform.link import ClientLink, ErrorCode
 from robotrials.service.platform.worker import _farewell
 from robotrials.service.platform.worker_episode import Attempt, CellOptions, CellStation, NotBegun
 from robotrials.service.platform.worker_port import WorkerPort
 from robotrials.wire.websocket import WebSocketLink
-from robotrials.worlds.guarded import Interrupts
+from robotrials.worlds.wrapper import Interrupts
 
 SECRET = 'a-secret-of-at-least-16-bytes'
 PLAN = """

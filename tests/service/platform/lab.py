@@ -18,9 +18,9 @@ from tests.patience import PATIENCE_S
 import robotrials
 from robotrials.errors import RobotrialsError
 from robotrials.service.platform.api_client import Api, ApiError
+from robotrials.service.platform.backup import issue_offline
 from robotrials.service.platform.config import read_config
-from robotrials.service.platform.offline import issue_offline
-from robotrials.testing.port import free_port
+from robotrials.testing.postgres import free_port
 
 # The package under test and the tests themselves, wherever a process is started.
 PACKAGES = os.pathsep.join(str(p) for p in (Path(robotrials.__file__).parents[1], Path(__file__).parents[3]))

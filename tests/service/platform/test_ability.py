@@ -13,10 +13,9 @@ from tests.service.platform.service import PLAN, Service, WorkerMoves
 from robotrials.errors import StoreError
 from robotrials.record import read_store
 from robotrials.service.platform.client import WorkerRefused, act_in_episode
-from robotrials.service.platform.message import spec_to_map
+from robotrials.service.platform.link import spec_to_map
 from robotrials.service.platform.worker_episode import CellOptions, NotBegun
-from robotrials.testing.point_mass import PointMassHost
-from robotrials.testing.policy import SeekPolicy
+from robotrials.testing.policy import PointMassHost, SeekPolicy
 
 SPEC = spec_to_map(dataclasses.replace(PointMassHost().spec, tasks=('reach', 'place')))
 WRONG_TASK = PLAN.replace('"reach"', '"raech"')

@@ -13,7 +13,7 @@ from robotrials.run import Setup
 from robotrials.service.platform.bundle import unpack_bundle
 from robotrials.service.platform.client import act_in_episode
 from robotrials.service.platform.dial import DialledPolicy
-from robotrials.service.platform.message import told_setup
+from robotrials.service.platform.link import told_setup
 from robotrials.testing.policy import SeekPolicy
 
 MATCHED = """

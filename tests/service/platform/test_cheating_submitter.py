@@ -21,8 +21,8 @@ from tests.service.platform.lab import HASTY, Lab, wait_for
 from tests.service.platform.service import Service, WorkerMoves
 
 from robotrials.service.platform.client import Submitter
-from robotrials.service.platform.lease_token import LeaseGuard
-from robotrials.service.platform.message import ErrorCode
+from robotrials.service.platform.job import LeaseGuard
+from robotrials.service.platform.link import ErrorCode
 from robotrials.service.platform.worker_episode import Attempt
 
 PLAN = """

@@ -15,8 +15,8 @@ from sqlalchemy.exc import DBAPIError
 from tests.service.platform.service import PLAN, Service, TestClock, WorkerMoves, make_service
 
 from robotrials.record import Episode, Outcome, Store, read_store
-from robotrials.service.platform import fault_point
-from robotrials.service.platform.offline import check_offline
+from robotrials.service.platform import database as fault_point
+from robotrials.service.platform.backup import check_offline
 from robotrials.service.platform.table import LateResult, Lease
 
 SUCCESSES = itertools.repeat(Outcome.SUCCESS)

@@ -12,7 +12,7 @@ from robotrials.cli import submit as submit_command
 from robotrials.record import Outcome, read_store
 from robotrials.service.platform.bundle import unpack_bundle
 from robotrials.service.platform.client import Submitter
-from robotrials.service.platform.lease_token import LeaseGuard
+from robotrials.service.platform.job import LeaseGuard
 
 SUCCESSES = itertools.repeat(Outcome.SUCCESS)
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robotrials.service.platform.lease_token import LeaseGuard, TokenFault, TokenRefused, read_lease, sign_lease
+from robotrials.service.platform.job import LeaseGuard, TokenFault, TokenRefused, read_lease, sign_lease
 
 SECRET = b'0123456789abcdef0123456789abcdef'
 LEASE = {'lease_id': 'l1', 'worker_id': 'w1', 'job_id': 'j1', 'expires_at': 1000.0}

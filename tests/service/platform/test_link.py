@@ -20,22 +20,13 @@ from robotrials.run.fault import FaultKind
 from robotrials.run.plan import LimitOptions, PolicyEntry
 from robotrials.service.platform.bundle import unpack_bundle
 from robotrials.service.platform.client import Submitter, WorkerRefused, act_in_episode
-from robotrials.service.platform.message import (
-    VERSION,
-    ErrorCode,
-    MessageType,
-    decode,
-    encode,
-    encode_error,
-    spec_to_map,
-)
-from robotrials.service.platform.worker_episode import CellOptions
-from robotrials.service.platform.worker_host import with_transport
+from robotrials.service.platform.link import VERSION, ErrorCode, MessageType, decode, encode, encode_error, spec_to_map
+from robotrials.service.platform.worker_episode import CellOptions, with_transport
 from robotrials.testing.policy import SeekPolicy
 from robotrials.wire import LIMITS, pack
 from robotrials.wire.link import Deadline
 from robotrials.wire.websocket import WebSocketLink
-from robotrials.worlds.guarded import Workspace
+from robotrials.worlds.wrapper import Workspace
 
 
 @pytest.fixture

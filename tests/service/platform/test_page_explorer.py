@@ -11,7 +11,7 @@ from tests.service.platform.service import Service
 from tests.service.platform.test_pages import TWO_CELLS, Visit, run
 
 from robotrials.record import Outcome, Store
-from robotrials.service.explorer.figures import store_figures
+from robotrials.service.explorer.pages import store_figures
 
 
 def explored(visit: Visit, submission: str, *names: str) -> dict[str, str]:

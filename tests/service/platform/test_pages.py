@@ -15,7 +15,7 @@ from tests.service.platform.service import PLAN, Service, TestClient, WorkerMove
 
 from robotrials.record import Event, EventKind, EventSource, Outcome
 from robotrials.service.platform.page.board import ordered
-from robotrials.service.platform.page.live import STREAMS
+from robotrials.service.platform.page.submission import STREAMS
 from robotrials.service.platform.page.visit import COOKIE
 
 SUCCESSES = itertools.repeat(Outcome.SUCCESS)
@@ -470,8 +470,8 @@ def crawl(visit: Visit) -> dict[str, str]:
 
 def streamed(visit: Visit, path: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """What a live part tells at its first look."""
-    monkeypatch.setattr('robotrials.service.platform.page.live.LONGEST_LOOKS', 1)
-    monkeypatch.setattr('robotrials.service.platform.page.live.LOOK_S', 0.0)
+    monkeypatch.setattr('robotrials.service.platform.page.submission.LONGEST_LOOKS', 1)
+    monkeypatch.setattr('robotrials.service.platform.page.submission.LOOK_S', 0.0)
     answer = visit.get(path)
     return str(answer.text) if answer.status_code == 200 else ''
 
@@ -536,8 +536,8 @@ def test_a_live_part_ends_with_the_visit(service: Service, monkeypatch: pytest.M
     assert re.findall(r'^event: (\S+)$', text, re.MULTILINE)[0] == 'queue'
     assert all(line.startswith(('event: ', 'data: ', ': ')) or not line for line in text.splitlines())
     assert STREAMS.n == 0
-    monkeypatch.setattr('robotrials.service.platform.page.live.MOST_STREAMS', 0)
+    monkeypatch.setattr('robotrials.service.platform.page.submission.MOST_STREAMS', 0)
     assert visit.get('/cells/live').status_code == 503
     service.platform.is_draining = True
-    monkeypatch.setattr('robotrials.service.platform.page.live.MOST_STREAMS', 1)
+    monkeypatch.setattr('robotrials.service.platform.page.submission.MOST_STREAMS', 1)
     assert visit.get('/cells/live').text == ''

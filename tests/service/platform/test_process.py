@@ -19,11 +19,11 @@ from tests.patience import PATIENCE_S
 from tests.service.platform.service import PLAN
 
 from robotrials.record import Outcome, Store
+from robotrials.service.platform.backup import check_offline, issue_offline
 from robotrials.service.platform.bundle import pack_bundle
 from robotrials.service.platform.config import read_config
-from robotrials.service.platform.fault_point import POINTS, VARIABLE
+from robotrials.service.platform.database import POINTS, VARIABLE
 from robotrials.service.platform.job import job_from_json
-from robotrials.service.platform.offline import check_offline, issue_offline
 
 pytestmark = pytest.mark.platform
 

@@ -15,10 +15,9 @@ from typer.testing import CliRunner
 from robotrials.cli.serve import serve_app
 from robotrials.errors import InputError, SetupError, StoreError
 from robotrials.record import Outcome, Store
-from robotrials.service.platform.backup import read_backup, write_backup
+from robotrials.service.platform.backup import check_offline, issue_offline, read_backup, write_backup
 from robotrials.service.platform.config import PlatformConfig, read_config
 from robotrials.service.platform.migration import current_revision, migrate, newest_revision
-from robotrials.service.platform.offline import check_offline, issue_offline
 from robotrials.service.platform.table import Base
 
 SUCCESSES = itertools.repeat(Outcome.SUCCESS)

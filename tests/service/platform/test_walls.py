@@ -20,10 +20,10 @@ from tests.service.platform.service import Service, make_service
 
 from robotrials.errors import InputError
 from robotrials.record import Outcome
-from robotrials.service.platform.address import check_public
+from robotrials.service.platform.api_client import check_public
 from robotrials.service.platform.private import KEY
 from robotrials.service.platform.worker_port import MOST_OF_ADDRESS
-from robotrials.testing.port import free_port
+from robotrials.testing.postgres import free_port
 
 N_HALF_OPEN = 1100
 

@@ -17,19 +17,18 @@ from robotrials.errors import StoreError
 from robotrials.measure.geometry.projection import Rescoring, camera_scores
 from robotrials.record import Outcome, Store
 from robotrials.record.folder import held_lock
-from robotrials.record.rgbd import END, KNOWN, START
+from robotrials.record.media import END, KNOWN, START
 from robotrials.run.fault import FaultKind
 from robotrials.run.loop import Order, run_episode
 from robotrials.run.station import setup_of
-from robotrials.service.platform import worker_host
+from robotrials.service.platform import worker_episode as worker_host
 from robotrials.service.platform.bundle import unpack_bundle
 from robotrials.service.platform.client import act_in_episode
-from robotrials.service.platform.view_scorer import ViewScorer
-from robotrials.service.platform.worker_episode import CellOptions, NotBegun
+from robotrials.service.platform.worker_episode import CellOptions, NotBegun, ViewScorer
 from robotrials.worlds.cell import TabletopHost
 from robotrials.worlds.cell.checked import PlannedCell
 from robotrials.worlds.cell.scripted import ScriptedPolicy
-from robotrials.worlds.guarded import RESETS, GuardedHost, Interrupts, Workspace
+from robotrials.worlds.wrapper import RESETS, GuardedHost, Interrupts, Workspace
 
 PLAN = """
 seed = 3

@@ -274,7 +274,7 @@ def test_the_platform_dials_a_policy_server_on_behalf_of_a_submission(lab, bench
     import numpy as np
 
     from robotrials.service.platform.client import Submitter
-    from robotrials.testing.openpi_server import OpenPiServer
+    from robotrials.testing.server import OpenPiServer
 
     declare(lab, benchmark, n=2)
     lab.worker('one', host='point-mass')

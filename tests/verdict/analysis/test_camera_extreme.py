@@ -10,13 +10,12 @@ from tests.verdict.analysis.pair import plain_store
 
 from robotrials.measure.geometry.camera_score import CameraScore, unscored
 from robotrials.record import Episode, Outcome, Store
-from robotrials.verdict.analysis import camera_extreme
-from robotrials.verdict.analysis.camera_extreme import extreme_contrast
+from robotrials.verdict.analysis import cameras as camera_extreme
+from robotrials.verdict.analysis.arm import two_sides
+from robotrials.verdict.analysis.cameras import extreme_contrast
 from robotrials.verdict.analysis.change import compare_stores
 from robotrials.verdict.analysis.contrast import Contrast
-from robotrials.verdict.analysis.endpoint import Finding
-from robotrials.verdict.analysis.gate import GateRules, gate_stores
-from robotrials.verdict.analysis.side import two_sides
+from robotrials.verdict.analysis.gate import Finding, GateRules, gate_stores
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan, SuccessSource
 
 PLAN = AnalysisPlan(success=SuccessSource.RECONSTRUCTION)

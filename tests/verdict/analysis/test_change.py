@@ -13,15 +13,13 @@ from robotrials.errors import InputError, UnknownName
 from robotrials.measure.timing import cohorts, rmst, success_curve
 from robotrials.record import Store
 from robotrials.show.change import change_document, change_lead, change_table, change_tables, stratum_change_table
-from robotrials.show.document import TableBlock
-from robotrials.show.document_json import render_json
-from robotrials.show.latex import render_latex
-from robotrials.show.markdown import render_markdown
+from robotrials.show.document import TableBlock, render_json
+from robotrials.show.markup import render_latex, render_markdown
 from robotrials.show.page import render_html
 from robotrials.show.table import render
 from robotrials.stats import holm
+from robotrials.verdict.analysis.arm import two_sides
 from robotrials.verdict.analysis.change import StoreChange, compare_stores
-from robotrials.verdict.analysis.side import two_sides
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 
 

@@ -13,7 +13,8 @@ import pytest
 from tests.cli.command import robotrials
 from tests.verdict.analysis import stores
 
-from robotrials.record import Episode, Event, EventKind, Outcome, Store, packed
+from robotrials.record import Episode, Event, EventKind, Outcome, Store
+from robotrials.record import rows as packed
 from robotrials.record.rows import EpisodeRows, distinct, join, ordered_rows, pick
 from robotrials.verdict.analysis import selection
 from robotrials.verdict.analysis.selection import select_store

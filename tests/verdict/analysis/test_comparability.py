@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from robotrials.record import Provenance
-from robotrials.verdict.analysis.comparability import comparability_cautions, protocol_differences
+from robotrials.verdict.analysis.quality import comparability_cautions, protocol_differences
 
 SPATIAL = {'benchmark': 'libero-spatial', 'step_cap': '220', 'assets': 'a1'}
 

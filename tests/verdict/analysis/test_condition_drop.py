@@ -10,8 +10,8 @@ from scipy.stats import binom, binomtest
 
 from robotrials.errors import NotEstimable, UnknownName
 from robotrials.record import Episode, Outcome
-from robotrials.testing.radar import radar_episodes
-from robotrials.verdict.analysis.condition_drop import condition_drops
+from robotrials.testing.showcase import radar_episodes
+from robotrials.verdict.analysis.robustness import condition_drops
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 from robotrials.verdict.robustness import ConditionDrop
 

@@ -15,8 +15,8 @@ from robotrials.record import Episode, Event, EventKind, EventSource, Outcome
 from robotrials.show.verdict_text import decision_sentence
 from robotrials.stats.dominance import PairVerdict as Overall
 from robotrials.verdict.analysis import Absent, analyse, present
+from robotrials.verdict.analysis.arm import Side, two_sides
 from robotrials.verdict.analysis.contrast import Cells, Contrast, contrast
-from robotrials.verdict.analysis.side import Side, two_sides
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan, EndpointName
 
 PLAN = AnalysisPlan()

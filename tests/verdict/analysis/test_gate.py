@@ -13,14 +13,22 @@ from tests.verdict.analysis.pair import plain_store, rollouts, store_of
 
 from robotrials.errors import InputError, StoreError, UnknownName
 from robotrials.record import Episode, Outcome, Store, Unblinding
-from robotrials.record.unblinding import write_unblinding
+from robotrials.record.blinding import write_unblinding
 from robotrials.stats.success_rule import success_arm, success_contrast
 from robotrials.verdict.analysis import analyse
+from robotrials.verdict.analysis.arm import two_sides
 from robotrials.verdict.analysis.change import compare_stores
 from robotrials.verdict.analysis.contrast import contrast
-from robotrials.verdict.analysis.endpoint import Finding, Levels, rate_endpoint, speed_endpoint
-from robotrials.verdict.analysis.gate import GateResult, GateRules, GateVerdict, gate_stores
-from robotrials.verdict.analysis.side import two_sides
+from robotrials.verdict.analysis.gate import (
+    Finding,
+    GateResult,
+    GateRules,
+    GateVerdict,
+    Levels,
+    gate_stores,
+    rate_endpoint,
+    speed_endpoint,
+)
 from robotrials.verdict.planning import Decision
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan, EndpointName
 

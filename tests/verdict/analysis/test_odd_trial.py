@@ -13,13 +13,12 @@ from tests.verdict.analysis.stores import changed_store, rollout, safety_store, 
 
 from robotrials.errors import StoreError
 from robotrials.record import Episode, Outcome, Provenance, Store
-from robotrials.record.unblinding import Unblinding, write_unblinding
-from robotrials.show.document_json import render_json
-from robotrials.show.latex import render_latex
-from robotrials.show.markdown import render_markdown
+from robotrials.record.blinding import Unblinding, write_unblinding
+from robotrials.show.document import render_json
+from robotrials.show.markup import render_latex, render_markdown
 from robotrials.show.page import render_html
 from robotrials.show.report import table_blocks, trial_document
-from robotrials.show.report_method import methods_text
+from robotrials.show.report_quality import methods_text
 from robotrials.verdict.analysis import Absent, Analysis, analyse, present
 
 FEW = {'resamples': 60}

@@ -11,9 +11,9 @@ from tests.cli.command import robotrials
 from robotrials.measure.safety import load_registry
 from robotrials.record import Episode, Outcome, Store
 from robotrials.verdict.analysis import select_episodes, select_store
+from robotrials.verdict.analysis.arm import two_sides
 from robotrials.verdict.analysis.contrast import contrast
-from robotrials.verdict.analysis.side import two_sides
-from robotrials.verdict.analysis.task_name import canonical_name, one_name
+from robotrials.verdict.analysis.selection import canonical_name, one_name
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan, EndpointName
 
 SENTENCE = 'open the middle drawer of the cabinet'

@@ -16,9 +16,9 @@ from robotrials.measure.timing.incidence import End
 from robotrials.record import Episode, Outcome, PolicyCard, Store, read_store
 from robotrials.run import close_trial, run_trial
 from robotrials.stats import wilson
-from robotrials.stats.unseen import fewest_for_claim
+from robotrials.stats.evidence import fewest_for_claim
 from robotrials.verdict.analysis import Absent, RobustnessPart, SafetyPart, analyse, present
-from robotrials.verdict.analysis.price import fewest_for_rates
+from robotrials.verdict.analysis.verdict import fewest_for_rates
 
 FEW = {'resamples': 200}
 

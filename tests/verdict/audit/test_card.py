@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from robotrials.show.audit_card import card_document
-from robotrials.show.audit_data import alteration_table
+from robotrials.show.audit_data import alteration_table, card_document
 from robotrials.show.document import Missing
-from robotrials.show.report_file import render_document
+from robotrials.show.file import render_document
 from robotrials.verdict.audit.card import (
     BenchmarkCard,
     CardStanding,

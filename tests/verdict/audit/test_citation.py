@@ -20,7 +20,7 @@ from robotrials.verdict.audit import (
     read_candidates,
     read_leaderboard,
 )
-from robotrials.verdict.audit.bibtex import parse_bibtex, plain_text
+from robotrials.verdict.audit.candidate_table import parse_bibtex, plain_text
 
 RESULTS = BenchmarkUse(Usage.REPORTS_RESULTS, 'Table 2, LIBERO-Spatial 95.3')
 

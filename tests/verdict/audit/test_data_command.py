@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from robotrials.cli import full_app
-from robotrials.testing.diagnosis import write_mix_case
+from robotrials.testing.scene import write_mix_case
 from robotrials.verdict.audit.datasource import DataSource, SourcePoint, SourceProtocol, write_datasource
 
 app = full_app()

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robotrials.errors import InputError, NotEstimable
-from robotrials.verdict.audit.distance import (
+from robotrials.verdict.audit.datasource import (
     StartStates,
     embed_pixels,
     embed_random,

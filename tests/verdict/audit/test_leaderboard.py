@@ -9,8 +9,7 @@ import pytest
 
 from robotrials.errors import InputError, NotEstimable, UnknownName
 from robotrials.verdict.audit import Classification, Rule, audit_leaderboard, read_leaderboard
-from robotrials.verdict.audit.leaderboard import LeaderboardAudit, Obstacle
-from robotrials.verdict.audit.leaderboard_entry import Leaderboard
+from robotrials.verdict.audit.leaderboard import Leaderboard, LeaderboardAudit, Obstacle
 
 
 def row(model: str, paper: str, score: Any, *, suite: str = 'libero_spatial', own: bool = True, **more: Any) -> dict:

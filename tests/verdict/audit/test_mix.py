@@ -5,7 +5,7 @@ import pytest
 from robotrials.errors import InputError, NotEstimable
 from robotrials.show.audit_data import mix_table, published_mix_table
 from robotrials.stats import newcombe
-from robotrials.verdict.audit.mix import RADAR_TABLE_TWO, MixScore, TrainingMix, mixes, read_mix, write_mix
+from robotrials.verdict.audit.run_score import RADAR_TABLE_TWO, MixScore, TrainingMix, mixes, read_mix, write_mix
 
 
 def test_expected_iou_of_radars_table_2_is_what_it_prints():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from robotrials.errors import InputError
-from robotrials.verdict.audit.optimism import latest_best, selection_optimism
+from robotrials.verdict.audit.shortcut import latest_best, selection_optimism
 
 
 def drawn(rates: list[float], starts: int, seed: int) -> np.ndarray:

@@ -7,9 +7,8 @@ from fractions import Fraction
 
 import pytest
 
-from robotrials.verdict.audit.probe_paper import AVERAGES, LIBERO_MEANS, TABLE_1, TABLE_3, PaperRow
-from robotrials.verdict.audit.reported_gap import ProbeStanding
-from robotrials.verdict.audit.threshold import exact
+from robotrials.verdict.audit.envelope import exact
+from robotrials.verdict.audit.reported import AVERAGES, LIBERO_MEANS, TABLE_1, TABLE_3, PaperRow, ProbeStanding
 
 
 def rounded(value: Fraction, like: str) -> Decimal:

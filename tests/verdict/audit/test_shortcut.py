@@ -12,8 +12,7 @@ import pytest
 from robotrials.errors import InputError, NotEstimable
 from robotrials.stats import wilson
 from robotrials.verdict.audit import InstanceOutcome, Protocol
-from robotrials.verdict.audit.reported import ReportedScore, ScoreKind
-from robotrials.verdict.audit.reported_gap import ProbeStanding
+from robotrials.verdict.audit.reported import ProbeStanding, ReportedScore, ScoreKind
 from robotrials.verdict.audit.run_score import RunOutcomes
 from robotrials.verdict.audit.shortcut import (
     BEST,

@@ -16,15 +16,14 @@ from tests.verdict.audit.dynamic_program import dynamic_program, task_maximum
 
 from robotrials.errors import InputError, UnknownName
 from robotrials.verdict.audit import find_benchmark, topline
-from robotrials.verdict.audit.envelope import relaxed_q_high, scaled_q_high, scaled_q_low
-from robotrials.verdict.audit.realize import realize
-from robotrials.verdict.audit.threshold import check_alpha, exact, threshold
+from robotrials.verdict.audit.envelope import check_alpha, exact, relaxed_q_high, scaled_q_high, scaled_q_low, threshold
 from robotrials.verdict.audit.topline import (
     Protocol,
     classify,
     cutoffs,
     is_feasible,
     is_guaranteed,
+    realize,
     smallest_guaranteed,
 )
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robotrials.errors import InputError
-from robotrials.verdict.planning.capacity import EpisodeDemand, Fleet, predict_capacity
+from robotrials.verdict.planning.plan_size import EpisodeDemand, Fleet, predict_capacity
 
 
 def demand(**changes: float) -> EpisodeDemand:

@@ -9,7 +9,7 @@ from robotrials.errors import InputError, UnknownName
 from robotrials.measure.timing import NullMethod, Operations, cohorts, macro_ks, scalar_tests
 from robotrials.measure.timing.resample import contrast_trials, pair_layout
 from robotrials.stats import wilson
-from robotrials.testing.cohort import paper_like_cohort
+from robotrials.testing.scene import paper_like_cohort
 from robotrials.verdict.planning import AssumedCell, AssumedCurve, detection_rate, lognormal_curve
 from robotrials.verdict.planning.detection import subsamples
 

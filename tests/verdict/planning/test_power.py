@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from robotrials.errors import InputError, NotEstimable
 from robotrials.measure.timing import NullMethod, Operations, clustered_variance, operations, operations_by_stratum
-from robotrials.testing.cohort import OBJECTS, PAPER_LIKE, cell_episodes, null_pair
+from robotrials.testing.scene import OBJECTS, PAPER_LIKE, cell_episodes, null_pair
 from robotrials.verdict.planning import (
     AssumedCell,
     AssumedCurve,

@@ -12,8 +12,8 @@ from statsmodels.stats.power import NormalIndPower
 
 from robotrials.errors import InputError, NotEstimable
 from robotrials.stats import barnard_region, exact_mcnemar
-from robotrials.stats.exact import barnard_p_values, wald_order
-from robotrials.stats.normal import two_sided_z
+from robotrials.stats.interval import two_sided_z
+from robotrials.stats.proportion import barnard_p_values, wald_order
 from robotrials.verdict.planning import (
     barnard_power,
     barnard_sample_size,

@@ -16,9 +16,7 @@ from robotrials.verdict.planning import (
     sequential_comparison,
     sequential_power,
 )
-from robotrials.verdict.planning.betting import betting_prior, log_capital, lower_bound
-from robotrials.verdict.planning.block import pair_blocks
-from robotrials.verdict.planning.sign_walk import walk_bounds
+from robotrials.verdict.planning.betting import betting_prior, log_capital, lower_bound, pair_blocks, walk_bounds
 
 ALPHA = 0.05
 

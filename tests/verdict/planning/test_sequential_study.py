@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 from robotrials.stats import barnard_region
-from robotrials.stats.exact import region_chance
+from robotrials.stats.proportion import region_chance
 from robotrials.verdict.planning import group_sequential
-from robotrials.verdict.planning.betting import betting_prior
-from robotrials.verdict.planning.sign_walk import walk_bounds
+from robotrials.verdict.planning.betting import betting_prior, walk_bounds
 
 HORIZON = 200
 NULLS = ((0.1, 0.1), (0.5, 0.5), (0.9, 0.9))

@@ -19,8 +19,8 @@ from robotrials.verdict.planning import (
     unit_scores,
     watch_trial,
 )
-from robotrials.verdict.planning.horizon import wins_needed
-from robotrials.verdict.planning.safe_logrank import _log_likelihood, _tables
+from robotrials.verdict.planning.group_sequential import _log_likelihood, _tables
+from robotrials.verdict.planning.sequential import wins_needed
 
 
 @pytest.mark.parametrize('method', ['betting', 'sign_walk'])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from robotrials.errors import InputError, NotEstimable
 from robotrials.measure.timing import rmst, success_curve
 from robotrials.record import Episode, Event
-from robotrials.testing.cohort import PAPER_LIKE, cell_episodes
+from robotrials.testing.scene import PAPER_LIKE, cell_episodes
 from robotrials.verdict.planning import Decision, episode_promptness, promptness, sequential_comparison, watch_trial
 
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

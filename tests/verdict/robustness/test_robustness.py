@@ -15,7 +15,7 @@ from robotrials.run.conditions import condition_parameters, draw_condition, part
 from robotrials.show.robustness import compound_table
 from robotrials.show.table import render
 from robotrials.stats import wilson
-from robotrials.testing.radar import radar_episodes
+from robotrials.testing.showcase import radar_episodes
 from robotrials.verdict.robustness import (
     CompoundVerdict,
     ConditionTrial,

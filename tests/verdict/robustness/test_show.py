@@ -11,12 +11,11 @@ from robotrials.measure.geometry import Box, score_placement
 from robotrials.record import Episode, Scene, Store, Trajectory
 from robotrials.show.figure import save_figure
 from robotrials.show.geometry import placement_figure
-from robotrials.show.robustness import estimate_table, split_table
-from robotrials.show.robustness_figure import dose_figure, drop_figure, start_figure
+from robotrials.show.robustness import dose_figure, drop_figure, estimate_table, split_table, start_figure
 from robotrials.show.table import render
-from robotrials.testing.radar import radar_episodes
+from robotrials.testing.showcase import radar_episodes
 from robotrials.verdict.analysis import analyse
-from robotrials.verdict.analysis.condition_drop import condition_drops
+from robotrials.verdict.analysis.robustness import condition_drops
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 from robotrials.verdict.robustness import StartTrial, condition_rows, condition_trials, dose_responses
 

@@ -13,7 +13,7 @@ from tests.cli.command import robotrials
 
 from robotrials.errors import InputError, UnknownName
 from robotrials.record import Store, trajectories_equal
-from robotrials.record.film import FilmStates
+from robotrials.record.media import FilmStates
 from robotrials.run import Order, Rollout, read_plan, run_episode, run_trial
 from robotrials.run.host import Ability
 from robotrials.run.plan import FilmOptions, RecordingOptions
@@ -21,10 +21,9 @@ from robotrials.run.seam import Setup
 from robotrials.show.page import render_html
 from robotrials.show.report import trial_document
 from robotrials.verdict.analysis import analyse, select_store
-from robotrials.verdict.analysis.media import find_films
+from robotrials.verdict.analysis.behind import find_films
 from robotrials.worlds.cell import TabletopHost
-from robotrials.worlds.cell.camera import Pictures
-from robotrials.worlds.cell.film import FILM_CAMERAS
+from robotrials.worlds.cell.camera import FILM_CAMERAS, Pictures
 from robotrials.worlds.cell.scripted import ScriptedPolicy
 
 PLAN = """

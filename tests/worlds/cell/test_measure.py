@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from robotrials.worlds.cell.host import TabletopHost
-from robotrials.worlds.cell.load import load_mujoco
-from robotrials.worlds.cell.measure import FORCE_FLOOR_N, Monitor
+from robotrials.worlds.cell.referee import FORCE_FLOOR_N, Monitor
+from robotrials.worlds.cell.world import load_mujoco
 
 
 def test_forces_are_the_largest_sum_of_a_pair_over_the_substeps() -> None:

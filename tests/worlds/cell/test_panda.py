@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from robotrials.worlds.cell import panda, pose
+from robotrials.worlds.cell import panda
+from robotrials.worlds.cell import panda as pose
 from robotrials.worlds.cell.control import LIMITS, STEP_S, Controller, kinematics
 
 

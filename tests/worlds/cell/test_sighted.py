@@ -11,8 +11,15 @@ import pytest
 
 from robotrials.errors import UnknownName
 from robotrials.run.seam import Observation, Setup
-from robotrials.worlds.cell.destination import Destination, heard_destination, pose_beside
-from robotrials.worlds.cell.sighted import SLOTS_AT, SightedPolicy, SightedSession, heard_color
+from robotrials.worlds.cell.sighted import (
+    SLOTS_AT,
+    Destination,
+    SightedPolicy,
+    SightedSession,
+    heard_color,
+    heard_destination,
+    pose_beside,
+)
 
 pytest.importorskip('mujoco')
 from robotrials.worlds.cell import TabletopHost

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from robotrials.errors import InputError, UnknownName
-from robotrials.worlds.cell.item import ORDER_ITEMS, block, order_item
-from robotrials.worlds.cell.layout import Region, Spot, overlap, place_apart, rectangle
-from robotrials.worlds.cell.overlap import box_overlap
-from robotrials.worlds.cell.pose import yaw_pose
+from robotrials.worlds.cell.item import ORDER_ITEMS, Region, Spot, block, order_item, overlap, place_apart, rectangle
+from robotrials.worlds.cell.panda import yaw_pose
+from robotrials.worlds.cell.referee import box_overlap
 from robotrials.worlds.cell.task import TASKS, beside, draw_layout, find_task
 
 

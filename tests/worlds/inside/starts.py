@@ -8,10 +8,8 @@ import sys
 from robotrials.errors import RobotrialsError
 from robotrials.run.conditions import condition_parameters, draw_condition
 from robotrials.run.seam import Setup
-from robotrials.worlds.libero.collision import CollisionCheck
 from robotrials.worlds.libero.host import LiberoHost
-from robotrials.worlds.libero.role import goal_atoms
-from robotrials.worlds.libero.start import Start, changed_state
+from robotrials.worlds.libero.start import CollisionCheck, Start, changed_state, goal_atoms
 
 ASSETS = sys.argv[1]
 

@@ -4,13 +4,17 @@ from robotrials.formats.dataset import RecordedEpisode, RecordedObservation, ope
 from robotrials.formats.space import ActionSpace, Dimension, DimensionKind
 from robotrials.measure.actions.compare import ActionComparison, compare_actions
 from robotrials.measure.actions.metric import absolute_errors, action_errors, class_metrics
-from robotrials.measure.actions.parse import parse_action
-from robotrials.measure.actions.prediction import Invalid, InvalidChoice, InvalidReason, PredictedEpisode
-from robotrials.measure.actions.predictor import Predictor
-from robotrials.measure.actions.prompt import Prompt, build_prompt
-from robotrials.measure.actions.split import EvaluationSplit, make_split, read_split, write_split
-from robotrials.measure.actions.statistic import ActionStatistics, action_statistics
+from robotrials.measure.actions.prediction import Invalid, InvalidChoice, InvalidReason, PredictedEpisode, Predictor
+from robotrials.measure.actions.split import (
+    ActionStatistics,
+    EvaluationSplit,
+    action_statistics,
+    make_split,
+    read_split,
+    write_split,
+)
 from robotrials.measure.actions.summary import ActionSummary, summarize_actions
+from robotrials.measure.actions.vlm import Prompt, build_prompt, parse_action
 from robotrials.stats import Verdict
 
 __all__ = [

@@ -17,16 +17,19 @@ from robotrials.errors import InputError, RigError
 from robotrials.formats.dataset import ActionDataset, RecordedEpisode
 from robotrials.formats.space import ActionSpace, space_from_json
 from robotrials.measure.actions.metric import completes
-from robotrials.measure.actions.prediction import Invalid, InvalidReason, PredictedEpisode, Prediction, as_row
-from robotrials.measure.actions.predictor import (
+from robotrials.measure.actions.prediction import (
     ConcurrentPredictor,
+    Invalid,
+    InvalidReason,
+    PredictedEpisode,
+    Prediction,
     Predictor,
     PredictorContext,
+    as_row,
     load_predictor,
     parse_spec,
 )
-from robotrials.measure.actions.split import EvaluationSplit
-from robotrials.measure.actions.statistic import ActionStatistics, action_statistics, check_no_leak
+from robotrials.measure.actions.split import ActionStatistics, EvaluationSplit, action_statistics, check_no_leak
 from robotrials.old_name import ACTIONS_KIND
 from robotrials.record import Episode, Outcome, Provenance, Store, Trajectory, read_store
 

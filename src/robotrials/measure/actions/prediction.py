@@ -5,15 +5,19 @@ from __future__ import annotations
 import dataclasses
 import enum
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from robotrials.catalog import Catalog
 from robotrials.errors import InputError
+from robotrials.formats.dataset import RecordedEpisode, RecordedObservation
 from robotrials.formats.space import ActionSpace, FloatArray
+from robotrials.measure.actions.convert import Chain, Conversion
+from robotrials.measure.actions.split import ActionStatistics
 
 BoolArray = NDArray[np.bool_]
 
@@ -166,3 +170,226 @@ def as_row(prediction: Prediction, size: int) -> NDArray[Any]:
     if row.shape != (size,):
         raise InputError(f'a predictor gave an action of shape {row.shape}, wanted ({size},)')
     return row
+
+
+# Who predicts: the seam, what a predictor may be made from, and an adapter for other conventions.
+
+
+@runtime_checkable
+class Predictor(Protocol):
+    """A model that names the action of each recorded moment."""
+
+    @property
+    def name(self) -> str: ...
+
+    def start(self, episode_id: str, instruction: str) -> None:
+        """A new episode begins; nothing of the last one may be remembered."""
+
+    def predict(self, observation: RecordedObservation, instruction: str) -> Prediction:
+        """The action, (D,), or why there is none. Timesteps of an episode come in order."""
+
+
+@runtime_checkable
+class ConcurrentPredictor(Predictor, Protocol):
+    """A predictor without memory of earlier timesteps, which may be asked for several at once."""
+
+    @property
+    def concurrency(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class PredictorContext:
+    """What a predictor may be made from: training episodes and what they say, never the evaluated ones."""
+
+    dataset: str
+    space: ActionSpace
+    statistics: ActionStatistics
+    training: Callable[[], Iterator[RecordedEpisode]]
+    evaluated_ids: frozenset[str] = frozenset()
+    seed: int = 0
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def option(self, name: str, default: str | None = None) -> str:
+        """An option of the specification; without a default it is required."""
+        if name in self.options:
+            return self.options[name]
+        if default is None:
+            raise InputError(f'the predictor needs {name}=...; found the options {sorted(self.options) or "none"}')
+        return default
+
+
+PREDICTORS = Catalog(
+    'predictor',
+    {
+        'mean': 'robotrials.measure.actions.baseline:make_mean',
+        'nearest': 'robotrials.measure.actions.baseline:make_nearest',
+        'clone': 'robotrials.measure.actions.baseline:make_clone',
+        'vlm': 'robotrials.measure.actions.vlm:make_vlm',
+        'policy': 'robotrials.policies.offline:make_offline',
+    },
+    entry_point_group='robotrials.predictors',
+)
+
+
+def parse_spec(spec: str) -> tuple[str, dict[str, str]]:
+    """`NAME,key=value,...` as the name and its options.
+
+    >>> parse_spec('vlm,model=m,url=http://127.0.0.1:8000/v1')
+    ('vlm', {'model': 'm', 'url': 'http://127.0.0.1:8000/v1'})
+    """
+    name, *pairs = spec.split(',')
+    options = {}
+    for pair in pairs:
+        key, separator, value = pair.partition('=')
+        if not separator or not key:
+            raise InputError(f'{spec!r}: wanted NAME,key=value,..., found {pair!r}')
+        options[key] = value
+    if not name:
+        raise InputError(f'{spec!r}: wanted NAME,key=value,...; known: {", ".join(PREDICTORS.names())}')
+    return name, options
+
+
+def load_predictor(name: str, context: PredictorContext) -> Predictor:
+    """Make the predictor of a catalogue name, or of a literal `module:function` that takes a PredictorContext."""
+    factory = PREDICTORS.load(name)
+    if not callable(factory):
+        raise InputError(f'{name}: wanted a function that takes a PredictorContext, found {type(factory).__name__}')
+    made = factory(context)
+    if not isinstance(made, Predictor):
+        raise InputError(f'{name}: made a {type(made).__name__}, which has no name, start and predict')
+    return made
+
+
+@dataclass(slots=True)
+class FunctionPredictor:
+    """A plain function of (observation, instruction) as a predictor."""
+
+    name: str
+    function: Callable[[RecordedObservation, str], ArrayLike | Invalid]
+
+    def start(self, episode_id: str, instruction: str) -> None:
+        pass
+
+    def predict(self, observation: RecordedObservation, instruction: str) -> Prediction:
+        answer = self.function(observation, instruction)
+        return answer if isinstance(answer, Invalid) else np.asarray(answer, dtype=np.float64)
+
+
+@dataclass(slots=True)
+class AdaptedPredictor:
+    """A predictor in its own convention: its answers are converted, and put into dimensions of the dataset's space.
+
+    Dimensions that it does not predict are NaN, and left out of its score.
+    """
+
+    inner: Predictor
+    size: int
+    dimensions: tuple[int, ...]
+    conversion: Conversion = field(default_factory=Chain)
+
+    @property
+    def name(self) -> str:
+        return self.inner.name
+
+    def start(self, episode_id: str, instruction: str) -> None:
+        self.inner.start(episode_id, instruction)
+
+    def predict(self, observation: RecordedObservation, instruction: str) -> Prediction:
+        answer = self.inner.predict(observation, instruction)
+        if isinstance(answer, Invalid):
+            return answer
+        converted = np.asarray(self.conversion(answer))
+        if converted.shape != (len(self.dimensions),):
+            raise InputError(
+                f'{self.name} gives {converted.shape} after conversion, wanted ({len(self.dimensions)},) '
+                f'for the dimensions {list(self.dimensions)}'
+            )
+        row: FloatArray = np.full(self.size, np.nan)
+        row[list(self.dimensions)] = converted
+        return row
+
+
+# How JAT and OpenVLA need to be shown an observation (MultiNet section 4.1).
+
+PRIMARY = 'image'
+SMALLEST_IMAGE = 8  # pixels on a side
+# Non-standard camera names that the paper used for OpenVLA alone, which can't do without an image.
+OPENVLA_EXCEPTIONS: Mapping[str, str] = {
+    'conq_hose_manipulation': 'frontright_fisheye_image',
+    'viola': 'agentview_rgb',
+}
+
+
+def primary_image(observation: RecordedObservation) -> str | None:
+    """The name of the primary image: `image` itself, else the first in the alphabet with that word; None without one.
+
+    Wrist and depth images are no primary image.
+    """
+    names = sorted(observation.images)
+    plain = [n for n in names if n.rpartition('/')[2] == PRIMARY]
+    keyed = [n for n in names if PRIMARY in n.rpartition('/')[2].split('_')]
+    keyed = [n for n in keyed if not {'wrist', 'hand', 'depth', 'gripper', 'fisheye'} & set(n.lower().split('_'))]
+    return next(iter([*plain, *keyed]), None)
+
+
+def with_float_images(observation: RecordedObservation) -> RecordedObservation:
+    """The observation with numbers that lie like pixels (height, width, 1 to 4 channels) as 8-bit images."""
+    pixels = {name: values for name, values in observation.state.items() if _is_image(values)}
+    if not pixels:
+        return observation
+    state = {name: values for name, values in observation.state.items() if name not in pixels}
+    made = {name: eight_bit(values) for name, values in pixels.items()}
+    return RecordedObservation(state, {**observation.images, **made})
+
+
+def _is_image(values: FloatArray) -> bool:
+    shape = np.shape(values)
+    is_plane = len(shape) == 2 or (len(shape) == 3 and 1 <= shape[2] <= 4)
+    return is_plane and min(shape[:2]) >= SMALLEST_IMAGE
+
+
+def eight_bit(values: FloatArray) -> NDArray[Any]:
+    """Values of [0, 1] or of [0, 255] as bytes; what is not finite is black."""
+    numbers = np.nan_to_num(np.asarray(values, dtype=np.float64), nan=0.0, posinf=0.0, neginf=0.0)
+    scale = 255.0 if numbers.size and numbers.max() <= 1.0 else 1.0
+    made = np.clip(np.rint(numbers * scale), 0, 255).astype(np.uint8)
+    return made[..., None] if made.ndim == 2 else made
+
+
+def openvla_image(observation: RecordedObservation, dataset: str) -> str:
+    """The image for OpenVLA: the dataset's exception where the paper made one, the primary image, else the first."""
+    exception = OPENVLA_EXCEPTIONS.get(dataset)
+    for name in sorted(observation.images):
+        if exception is not None and name.rpartition('/')[2] == exception:
+            return name
+    chosen = primary_image(observation) or next(iter(sorted(observation.images)), None)
+    if chosen is None:
+        raise InputError(f'{dataset}: OpenVLA needs an image, and the observation has none')
+    return chosen
+
+
+def four_channels(image: NDArray[Any]) -> NDArray[Any]:
+    """JAT's four channels: RGB with red as alpha, a pair of channels twice, four as they are."""
+    if image.ndim != 3:
+        raise InputError(f'an image is (height, width, channels), found shape {image.shape}')
+    channels = image.shape[2]
+    if channels == 4:
+        return image
+    if channels == 3:
+        return np.concatenate([image, image[..., :1]], axis=2)
+    if channels == 2:
+        return np.concatenate([image, image], axis=2)
+    raise InputError(f'JAT takes images of 2, 3 or 4 channels, found {channels}; the paper has no rule for it')
+
+
+def state_vector(observation: RecordedObservation, *, dummy_size: int = 1) -> FloatArray:
+    """All floating-point observations in one vector, names sorted; zeros of `dummy_size` where there are none."""
+    parts = [np.asarray(observation.state[name], dtype=np.float64).ravel() for name in sorted(observation.state)]
+    return np.concatenate(parts) if parts else np.zeros(dummy_size)
+
+
+def jat_view(observation: RecordedObservation, *, dummy_size: int = 1) -> tuple[FloatArray, NDArray[Any] | None]:
+    """What JAT is given: the state vector, and the primary image in four channels (None without one)."""
+    name = primary_image(observation)
+    image = None if name is None else four_channels(observation.image(name))
+    return state_vector(observation, dummy_size=dummy_size), image

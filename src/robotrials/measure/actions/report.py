@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike
 
 from robotrials.errors import InputError, NotEstimable
 from robotrials.measure.actions.compare import ActionComparison, compare_actions
+from robotrials.measure.actions.curation import MODELS, load_datasets
 from robotrials.measure.actions.evaluate import ActionRun
 from robotrials.measure.actions.prediction import InvalidChoice, predicted_dimensions
-from robotrials.measure.actions.registry import MODELS, load_datasets
 from robotrials.measure.actions.summary import ActionSummary, Completion, summarize_actions
 from robotrials.stats import Interval
 

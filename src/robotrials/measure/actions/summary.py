@@ -12,9 +12,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from robotrials.errors import InputError, NotEstimable
 from robotrials.formats.space import ActionSpace, FloatArray
-from robotrials.measure.actions.metric import QUANTILES, absolute_errors, action_errors, completes
+from robotrials.measure.actions.metric import (
+    QUANTILES,
+    Counts,
+    Measure,
+    Pool,
+    absolute_errors,
+    action_errors,
+    completes,
+    measure,
+    ratio,
+)
 from robotrials.measure.actions.prediction import InvalidChoice, PredictedEpisode, predicted_dimensions, resolve_invalid
-from robotrials.measure.actions.resample import Counts, Measure, Pool, measure, ratio
 from robotrials.stats import Interval, wilson
 
 PHASES = ('start', 'middle', 'end')

@@ -1,22 +1,48 @@
 """When things happened, after the fact: a release detector, its calibration, review and agreement."""
 
-from robotrials.measure.annotate.agreement import Agreement, agreements, cohen_kappa
-from robotrials.measure.annotate.assess import Assessment, assess, match_marks, placement_times
+from robotrials.measure.annotate.agreement import (
+    Agreement,
+    LabelStanding,
+    LabelStatus,
+    agreements,
+    cohen_kappa,
+    scan,
+    status_of,
+    statuses,
+    with_marks,
+)
 from robotrials.measure.annotate.calibrate import (
+    Assessment,
     DetectorCalibration,
     Labelled,
+    LearnedClassifier,
     Settings,
+    assess,
     assess_settings,
     calibrate,
+    classifier_from_json,
+    match_marks,
+    placement_times,
     success_marks,
+    train_classifier,
 )
-from robotrials.measure.annotate.detector import DetectorOptions, ReleaseCandidate, ReleaseKind, detect_releases
-from robotrials.measure.annotate.learned import LearnedClassifier, classifier_from_json, train_classifier
-from robotrials.measure.annotate.reconcile import LabelStanding, LabelStatus, scan, status_of, statuses, with_marks
-from robotrials.measure.annotate.telemetry import Telemetry, read_telemetry
-from robotrials.measure.annotate.verdict import JudgedRelease, ReleaseVerdict, RuleOptions, judge
+from robotrials.measure.annotate.detector import (
+    DetectorOptions,
+    JudgedRelease,
+    ReleaseCandidate,
+    ReleaseKind,
+    ReleaseVerdict,
+    RuleOptions,
+    Telemetry,
+    Zone,
+    Zones,
+    detect_releases,
+    judge,
+    read_telemetry,
+    read_zones,
+    swapped,
+)
 from robotrials.measure.annotate.weight import ScaleOptions, WeightStep, weigh, weight_steps
-from robotrials.measure.annotate.zone import Zone, Zones, read_zones, swapped
 
 __all__ = [
     'Agreement',

@@ -3,17 +3,240 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
-from robotrials.errors import InputError
-from robotrials.measure.annotate.assess import Assessment, Matched, assess, match_marks, placement_times
-from robotrials.measure.annotate.detector import DetectorOptions, ReleaseCandidate, detect_releases
-from robotrials.measure.annotate.learned import LearnedClassifier, train_classifier
-from robotrials.measure.annotate.telemetry import FloatArray, Telemetry
-from robotrials.measure.annotate.verdict import JudgedRelease, ReleaseVerdict, RuleOptions, judge
-from robotrials.measure.annotate.zone import Zones
-from robotrials.record import Episode
+import numpy as np
+
+from robotrials.declaration import read_table
+from robotrials.errors import InputError, UnknownName
+from robotrials.measure.annotate.detector import (
+    DetectorOptions,
+    FloatArray,
+    JudgedRelease,
+    ReleaseCandidate,
+    ReleaseKind,
+    ReleaseVerdict,
+    RuleOptions,
+    Telemetry,
+    Zone,
+    Zones,
+    detect_releases,
+    judge,
+    read_zones,
+)
+from robotrials.record import Episode, EventKind
+from robotrials.stats import Interval, clustered_wilson, wilson
+
+# A small trained classifier: logistic regression of "an item was placed" on a candidate's features.
+
+FEATURES = (
+    'slump', 'over_target', 'over_source', 'zone_depth_m', 'from_target', 'hold_s', 'displacement_m', 'height_m',
+    'grip', 'plateau', 'empty', 'ledger',
+)  # fmt: skip
+FEWEST = 10  # of either answer
+LARGEST = 1e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnedClassifier:
+    """Weights on standardised features; between the two chances a person has to look."""
+
+    weights: tuple[float, ...]
+    bias: float
+    center: tuple[float, ...]
+    scale: tuple[float, ...]
+    success_above: float = 0.8
+    other_below: float = 0.2
+    n_candidates: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ('weights', 'center', 'scale'):
+            given = getattr(self, name)
+            values = () if isinstance(given, str) else tuple(float(v) for v in given)
+            if len(values) != len(FEATURES) or not all(abs(v) <= LARGEST for v in values):
+                raise InputError(f'{name} has {len(values)} numbers, wanted {len(FEATURES)} of at most {LARGEST:g}')
+            object.__setattr__(self, name, values)
+        if not min(self.scale) > 0:
+            raise InputError(f'scale holds {min(self.scale)}, wanted numbers > 0')
+        if isinstance(self.bias, str | bool) or not abs(self.bias) <= LARGEST:
+            raise InputError(f'bias is {self.bias!r}, wanted a number of at most {LARGEST:g}')
+        if not 0 <= self.other_below < self.success_above <= 1:
+            raise InputError('wanted 0 <= other_below < success_above <= 1')
+
+    def chance(self, candidates: Sequence[ReleaseCandidate]) -> FloatArray:
+        """(n,) the chance that each candidate placed an item."""
+        standard = (features_of(candidates) - np.array(self.center)) / np.array(self.scale)
+        return _logistic(standard @ np.array(self.weights) + self.bias)
+
+    def judge(self, candidates: Sequence[ReleaseCandidate], options: RuleOptions | None = None) -> list[JudgedRelease]:
+        """Verdicts: sure successes, sure others (failure or neutral by the rules), and the rest unknown."""
+        told = []
+        for ruled, chance in zip(judge(candidates, options), self.chance(candidates), strict=True):
+            why = f'chance of a placement {chance:.2f}'
+            if chance >= self.success_above:
+                verdict = ReleaseVerdict.SUCCESS
+            elif chance <= self.other_below:
+                verdict = (
+                    ReleaseVerdict.NEUTRAL
+                    if ruled.verdict in (ReleaseVerdict.SUCCESS, ReleaseVerdict.UNKNOWN)
+                    else ruled.verdict
+                )
+            else:
+                verdict = ReleaseVerdict.UNKNOWN
+            told.append(JudgedRelease(ruled.candidate, verdict, why))
+        return told
+
+    def as_json(self) -> str:
+        return json.dumps({'features': FEATURES, **asdict(self)}, indent=1)
+
+
+def classifier_from_json(text: str, *, where: str) -> LearnedClassifier:
+    """A classifier that was kept; one of other features is refused."""
+    try:
+        values = json.loads(text)
+        if tuple(values.pop('features')) != FEATURES:
+            raise InputError('it was trained on other features; train it again')
+        return LearnedClassifier(**values)
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+        raise InputError(f'{where}: no classifier ({error})') from error
+
+
+def features_of(candidates: Sequence[ReleaseCandidate]) -> FloatArray:
+    """(n, F) the features, in the order of their names."""
+    rows = [
+        (
+            c.kind is ReleaseKind.SLUMP, c.zone == 'target', c.zone == 'source', c.zone_depth_m,
+            c.grasp_zone == 'target', min(c.hold_s, 10.0), c.displacement_m, c.height_m, c.grip, c.has_plateau,
+            c.is_empty, min(c.ledger, 10),
+        )
+        for c in candidates
+    ]  # fmt: skip
+    return np.array(rows, dtype=np.float64).reshape(len(candidates), len(FEATURES))
+
+
+def train_classifier(
+    candidates: Sequence[ReleaseCandidate], is_placement: Sequence[bool], *, ridge: float = 1.0
+) -> LearnedClassifier:
+    """Fit by penalised maximum likelihood; refused where either answer is rare."""
+    from scipy.optimize import minimize
+
+    truth = np.asarray(is_placement, dtype=np.float64)
+    if len(truth) != len(candidates):
+        raise InputError(f'{len(candidates)} candidates and {len(truth)} labels')
+    if min(truth.sum(), (1 - truth).sum()) < FEWEST:
+        found = f'{int(truth.sum())} placements and {int((1 - truth).sum())} others'
+        raise InputError(f'a classifier wants at least {FEWEST} of either; found {found}; use the rules')
+    values = features_of(candidates)
+    center, scale = values.mean(axis=0), values.std(axis=0)
+    scale = np.where(scale > 1e-9, scale, 1.0)
+    standard = (values - center) / scale
+
+    def loss(point: FloatArray) -> tuple[float, FloatArray]:
+        score = standard @ point[:-1] + point[-1]
+        slope = _logistic(score) - truth
+        cost = float(np.sum(np.logaddexp(0.0, score) - truth * score) + ridge / 2 * np.sum(point[:-1] ** 2))
+        return cost, np.append(standard.T @ slope + ridge * point[:-1], slope.sum())
+
+    fitted = minimize(loss, np.zeros(len(FEATURES) + 1), jac=True, method='L-BFGS-B')
+    return LearnedClassifier(
+        weights=tuple(fitted.x[:-1]), bias=float(fitted.x[-1]), center=tuple(center), scale=tuple(scale),
+        n_candidates=len(candidates),
+    )  # fmt: skip
+
+
+def _logistic(score: FloatArray) -> FloatArray:
+    return np.asarray(0.5 * (1.0 + np.tanh(0.5 * score)))
+
+
+# How well detected placements agree with known ones: precision, recall, timing, and how often the counts agree.
+
+TOLERANCE_S = 1.0  # further apart, two marks are of different placements
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Matched:
+    """The marks of one episode set against each other, one to one."""
+
+    n_true: int
+    n_found: int
+    errors_s: FloatArray  # (m,) found minus true, of the pairs
+
+    @property
+    def counts_agree(self) -> bool:
+        return self.n_true == self.n_found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assessment:
+    """Over episodes. A share of nothing is None; intervals take episodes, not marks, as independent."""
+
+    n_episodes: int
+    n_true: int
+    n_found: int
+    n_matched: int
+    n_counts_agree: int
+    bias_s: float | None  # median of found minus true
+    error_s: float | None  # median of its size
+    error_90_s: float | None  # which nine in ten do not pass
+    precision: Interval | None
+    recall: Interval | None
+
+    @property
+    def agreement(self) -> Interval | None:
+        return wilson(self.n_counts_agree, self.n_episodes) if self.n_episodes else None
+
+    @property
+    def f1(self) -> float:
+        total = self.n_true + self.n_found
+        return 2 * self.n_matched / total if total else 1.0
+
+
+def placement_times(episode: Episode) -> FloatArray:
+    """The times of an episode's placements, one an item."""
+    times = [e.t_s for e in episode.events if e.kind is EventKind.PLACEMENT for _ in range(e.count)]
+    return np.array(times, dtype=np.float64)
+
+
+def match_marks(true_s: Sequence[float] | FloatArray, found_s: Sequence[float] | FloatArray, *,
+                tolerance_s: float = TOLERANCE_S) -> Matched:  # fmt: skip
+    """Pair marks so that as many as possible lie within the tolerance, and then as near as possible."""
+    from scipy.optimize import linear_sum_assignment
+
+    if tolerance_s <= 0:
+        raise InputError(f'tolerance_s is {tolerance_s}, wanted > 0')
+    true, found = np.asarray(true_s, dtype=np.float64), np.asarray(found_s, dtype=np.float64)
+    if not len(true) or not len(found):
+        return Matched(len(true), len(found), np.empty(0))
+    apart = np.abs(true[:, None] - found[None, :])
+    # A pair beyond the tolerance costs more than all pairs within it together.
+    rows, columns = linear_sum_assignment(np.where(apart <= tolerance_s, apart, tolerance_s * (apart.size + 1)))
+    is_pair = apart[rows, columns] <= tolerance_s
+    return Matched(len(true), len(found), (found[columns] - true[rows])[is_pair])
+
+
+def assess(episodes: Sequence[Matched]) -> Assessment:
+    """Sum the matches of episodes."""
+    matched = [len(m.errors_s) for m in episodes]
+    true, found = [m.n_true for m in episodes], [m.n_found for m in episodes]
+    errors = np.concatenate([np.empty(0), *(m.errors_s for m in episodes)])
+    size = np.abs(errors)
+    return Assessment(
+        n_episodes=len(episodes),
+        n_true=sum(true),
+        n_found=sum(found),
+        n_matched=len(errors),
+        n_counts_agree=sum(m.counts_agree for m in episodes),
+        bias_s=float(np.median(errors)) if len(errors) else None,
+        error_s=float(np.median(size)) if len(errors) else None,
+        error_90_s=float(np.quantile(size, 0.9)) if len(errors) else None,
+        precision=clustered_wilson(matched, found) if sum(found) else None,
+        recall=clustered_wilson(matched, true) if sum(true) else None,
+    )
+
 
 # What is tried for each threshold, one after the other; the starting values are among them.
 GRID: Mapping[str, tuple[float, ...]] = {
@@ -141,3 +364,49 @@ def is_placement(
         if near:
             free.remove(min(near, key=lambda t: abs(t - candidate.t_s)))
     return told
+
+
+# Settings in a file: zones, thresholds, and where a trained classifier lies.
+
+TABLES = ('zones', 'detector', 'rules', 'classifier')
+
+
+def read_settings(path: Path) -> tuple[Zones | None, Settings]:
+    """Zones (if the file names any) and settings from TOML; a classifier's path is relative to the file."""
+    try:
+        values = tomllib.loads(path.read_text(encoding='utf-8'))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f'{path}: cannot be read as TOML ({error})') from error
+    for name in values:
+        if name not in TABLES:
+            raise UnknownName(f'table of {path.name}', name, TABLES)
+    zones = read_zones(values['zones'], where=str(path)) if 'zones' in values else None
+    classifier = None
+    if 'classifier' in values:
+        if not isinstance(values['classifier'], str):
+            raise InputError(f'{path}: classifier is {values["classifier"]!r}, wanted the name of a file')
+        named = path.parent / values['classifier']
+        try:
+            text = named.read_text(encoding='utf-8')
+        except (OSError, ValueError) as error:  # also a name or a content that is no text
+            raise InputError(f'{named}: cannot be read ({error})') from error
+        classifier = classifier_from_json(text, where=str(named))
+    return zones, Settings(
+        detector=read_table(DetectorOptions, values.get('detector', {}), where=f'{path}: detector'),
+        rules=read_table(RuleOptions, values.get('rules', {}), where=f'{path}: rules'),
+        classifier=classifier,
+    )
+
+
+def settings_text(zones: Zones, settings: Settings, *, classifier: str = '') -> str:
+    """The file for these settings."""
+    lines = [f"classifier = '{classifier}'", ''] if classifier else []
+    if zones.swapped_when is not None:
+        name, value = (json.dumps(text) for text in zones.swapped_when)
+        lines += ['[zones]', f'swapped_when = {{ {name} = {value} }}', '']
+    for name in ('source', 'target'):
+        zone: Zone = getattr(zones, name)
+        lines += [f'[zones.{name}]', f'center_m = {list(zone.center_m)}', f'size_m = {list(zone.size_m)}', '']
+    for name, options in (('detector', settings.detector), ('rules', settings.rules)):
+        lines += [f'[{name}]', *(f'{key} = {value!r}' for key, value in dataclasses.asdict(options).items()), '']
+    return '\n'.join(lines)

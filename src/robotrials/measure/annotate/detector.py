@@ -9,14 +9,170 @@ from __future__ import annotations
 import dataclasses
 import enum
 import itertools
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.errors import InputError
-from robotrials.measure.annotate.telemetry import FloatArray, Telemetry
-from robotrials.measure.annotate.zone import Zones
+from robotrials.errors import InputError, NotEstimable, UnknownName
+from robotrials.record import Trajectory
+
+# What a release detector reads: the commanded and the measured gripper, and where the tool was.
+
+FloatArray = NDArray[np.float64]
+SLACK = 0.05  # of the travel: a command beyond it is on another scale
+SIGNALS = ('time_s', 'ee_pose', 'gripper_command', 'gripper_position')
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Telemetry:
+    """One episode at the rate of its recording; openings run from 0 (closed) to 1 (open)."""
+
+    time_s: FloatArray  # (T,)
+    command: FloatArray  # (T,)
+    opening: FloatArray  # (T,)
+    tool_m: FloatArray  # (T, 3)
+
+    def __post_init__(self) -> None:
+        length = len(self.time_s)
+        for name, shape in (('command', (length,)), ('opening', (length,)), ('tool_m', (length, 3))):
+            found = np.shape(getattr(self, name))
+            if found != shape:
+                raise InputError(f'{name} has shape {found}, wanted {shape}')
+        if length < 2 or not np.isfinite(self.time_s).all() or np.any(np.diff(self.time_s) <= 0):
+            raise InputError('time_s must have at least two times, finite and rising')
+
+    @property
+    def dt_s(self) -> float:
+        return float(np.median(np.diff(self.time_s)))
+
+
+def read_telemetry(trajectory: Trajectory) -> Telemetry:
+    """The telemetry of a trajectory; NotEstimable says what was not recorded.
+
+    Single readings that are missing (NaN) keep the last value before them: a sensor that skips a beat has not moved.
+    """
+    found: dict[str, Any] = {name: getattr(trajectory, name) for name in SIGNALS}
+    absent = [name for name, value in found.items() if value is None]
+    if absent:
+        raise NotEstimable(f'releases cannot be detected: {", ".join(absent)} was not recorded')
+    tool = np.asarray(found['ee_pose'], dtype=np.float64)[:, :3]
+    columns = [np.asarray(found[n], dtype=np.float64) for n in ('gripper_command', 'gripper_position')]
+    kept = [_carried(column, name) for column, name in zip((*columns, *tool.T), (*SIGNALS[2:], *'xyz'), strict=True)]
+    low, high = kept[0].min(), kept[0].max()
+    if low < -SLACK or high > 1 + SLACK:
+        raise NotEstimable(
+            f'releases cannot be detected: gripper_command runs from {low:g} to {high:g}, wanted an opening from 0 '
+            '(closed) to 1 (open)'
+        )
+    return Telemetry(np.asarray(found['time_s'], dtype=np.float64), kept[0], kept[1], np.stack(kept[2:], axis=1))
+
+
+def _carried(values: FloatArray, name: str) -> FloatArray:
+    fine = np.isfinite(values)
+    if fine.mean() < 0.5:
+        raise NotEstimable(f'releases cannot be detected: most readings of {name} are missing')
+    last = np.maximum.accumulate(np.where(fine, np.arange(len(values)), -1))
+    carried: FloatArray = values[np.where(last < 0, int(np.argmax(fine)), last)]
+    return carried
+
+
+# Zones: where items come from and where they belong, as boxes seen from above.
+
+OUTSIDE = 'outside'
+LONGEST_M = 1e6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Zone:
+    """A rectangle on the table, in metres, parallel to the robot's axes."""
+
+    center_m: tuple[float, float]
+    size_m: tuple[float, float]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, 'center_m', _two(self.center_m, 'center_m'))
+        object.__setattr__(self, 'size_m', _two(self.size_m, 'size_m'))
+        if min(self.size_m) <= 0:
+            raise InputError(f'size_m is {self.size_m}, wanted two lengths > 0')
+
+    def depth_m(self, point: Sequence[float]) -> float:
+        """How far inside a point lies from the nearest edge; below 0 outside."""
+        gaps = [s / 2 - abs(p - c) for p, c, s in zip(point, self.center_m, self.size_m, strict=False)]
+        if min(gaps) >= 0:
+            return min(gaps)
+        return -math.hypot(*(min(g, 0.0) for g in gaps))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Zones:
+    """The two bins of an order-picking task. They change places in episodes with the label `swapped_when`."""
+
+    source: Zone
+    target: Zone
+    swapped_when: tuple[str, str] | None = None  # such as ('tote_side', 'right')
+
+    def of(self, labels: Mapping[str, str]) -> Zones:
+        """The bins as they stood in an episode with these labels; NotEstimable without the label that decides."""
+        if self.swapped_when is None:
+            return self
+        name, value = self.swapped_when
+        if name not in labels:
+            raise NotEstimable(f'where the target was is not known: the episode has no label {name}')
+        return swapped(self) if labels[name] == value else self
+
+    def place(self, point: Sequence[float]) -> tuple[str, float]:
+        """The zone over which a point lies, and how deep within it (or how far from the nearest zone)."""
+        depths = {name: getattr(self, name).depth_m(point) for name in ('target', 'source')}
+        best = max(depths, key=lambda name: depths[name])
+        return (best if depths[best] >= 0 else OUTSIDE), depths[best]
+
+
+def _two(values: object, name: str) -> tuple[float, float]:
+    if isinstance(values, Sequence) and len(values) == 2:
+        numbers = tuple(float(v) for v in values if _is_length(v))
+        if len(numbers) == 2:
+            return (numbers[0], numbers[1])
+    raise InputError(f'{name} is {values!r:.200}, wanted two numbers of at most {LONGEST_M:g}, in metres')
+
+
+def _is_length(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LONGEST_M
+
+
+def swapped(zones: Zones) -> Zones:
+    """The bins changed over, as in sessions with the tote on the other side."""
+    return Zones(source=zones.target, target=zones.source)
+
+
+def read_zones(values: object, *, where: str) -> Zones:
+    """Zones from a `[zones]` table: source and target, each with center_m and size_m; `swapped_when` is one label."""
+    if not isinstance(values, Mapping):
+        raise InputError(f'{where}: zones is {values!r:.200}, wanted a table with source and target')
+    read = {}
+    for name in values:
+        if name not in ('source', 'target', 'swapped_when'):
+            raise UnknownName(f'entry of zones in {where}', name, ('source', 'target', 'swapped_when'))
+    for name in ('source', 'target'):
+        table = values.get(name)
+        if not isinstance(table, Mapping) or set(table) != {'center_m', 'size_m'}:
+            raise InputError(f'{where}: zones.{name} is {table!r}, wanted center_m and size_m, two numbers each')
+        try:
+            read[name] = Zone(center_m=table['center_m'], size_m=table['size_m'])
+        except InputError as error:
+            raise InputError(f'{where}: zones.{name}: {error}') from error
+    zones = Zones(source=read['source'], target=read['target'])
+    label = values.get('swapped_when')
+    if label is None:
+        return zones
+    if not isinstance(label, Mapping) or len(label) != 1 or not all(isinstance(v, str) for v in label.values()):
+        raise InputError(f'{where}: zones.swapped_when is {label!r}, wanted one label, as {{ tote_side = "right" }}')
+    ((name, value),) = label.items()
+    return replace(zones, swapped_when=(str(name), str(value)))
+
 
 MOST_SMOOTHED = 500  # steps either side
 
@@ -165,3 +321,79 @@ def _candidate(
         has_plateau=has_plateau,
         is_empty=grip <= options.closed_band or hold_s < options.hold_s,
     )
+
+
+# What became of each candidate: a transparent rule set with named thresholds.
+
+FURTHEST_M = 10.0
+
+
+class ReleaseVerdict(enum.StrEnum):
+    SUCCESS = 'success'  # an item was placed
+    FAILURE = 'failure'  # an item was lost, or taken out of the target again
+    NEUTRAL = 'neutral'  # nothing was carried, or it was put back
+    UNKNOWN = 'unknown'  # a person has to look
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleOptions:
+    edge_m: float = 0.02  # nearer than this to the edge of a zone, it cannot be said on which side an item fell
+    least_displacement_m: float = 0.05  # carried less far, an item was not carried over
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if not 0 <= value <= FURTHEST_M:
+                raise InputError(f'{field.name} is {value}, wanted 0 to {FURTHEST_M:g}')
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRelease:
+    """A candidate, its verdict and the reason in words."""
+
+    candidate: ReleaseCandidate
+    verdict: ReleaseVerdict
+    why: str
+
+
+def judge(candidates: Iterable[ReleaseCandidate], options: RuleOptions | None = None) -> list[JudgedRelease]:
+    """The rules, applied to each candidate by itself."""
+    chosen = options or RuleOptions()
+    return [JudgedRelease(candidate, *_rule(candidate, chosen)) for candidate in candidates]
+
+
+def _rule(candidate: ReleaseCandidate, options: RuleOptions) -> tuple[ReleaseVerdict, str]:
+    at_edge = abs(candidate.zone_depth_m) < options.edge_m
+    if candidate.is_empty:
+        return ReleaseVerdict.NEUTRAL, 'nothing was held'
+    if candidate.kind is ReleaseKind.SLUMP:
+        return _slumped(candidate, at_edge=at_edge)
+    if not candidate.has_plateau:
+        return ReleaseVerdict.UNKNOWN, 'the grip had not come to rest'
+    if at_edge:
+        return ReleaseVerdict.UNKNOWN, f'let go at the edge of a zone ({candidate.zone})'
+    if candidate.zone == OUTSIDE:
+        return ReleaseVerdict.FAILURE, 'let go outside both zones'
+    if candidate.grasp_zone == 'target':
+        moved = candidate.zone == 'target'
+        return (
+            (ReleaseVerdict.NEUTRAL, 'moved within the target')
+            if moved
+            else (ReleaseVerdict.FAILURE, 'taken out of the target')
+        )
+    if candidate.zone == 'source':
+        return ReleaseVerdict.NEUTRAL, 'put back'
+    if candidate.displacement_m < options.least_displacement_m:
+        return ReleaseVerdict.UNKNOWN, 'hardly moved'
+    return ReleaseVerdict.SUCCESS, 'let go over the target'
+
+
+def _slumped(candidate: ReleaseCandidate, *, at_edge: bool) -> tuple[ReleaseVerdict, str]:
+    if candidate.zone == 'source':
+        return ReleaseVerdict.NEUTRAL, 'slipped out over the source'
+    if candidate.zone == 'target' or at_edge:
+        return (
+            ReleaseVerdict.UNKNOWN,
+            f'slipped out over the {"target" if candidate.zone == "target" else "edge of a zone"}',
+        )
+    return ReleaseVerdict.FAILURE, 'slipped out between the zones'

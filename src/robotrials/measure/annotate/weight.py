@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from robotrials.errors import InputError
-from robotrials.measure.annotate.telemetry import FloatArray
+from robotrials.measure.annotate.detector import FloatArray
 from robotrials.record import Annotation, Episode, Event, EventKind, EventSource
 
 MOST_ITEMS = 1000  # that one step can put down

@@ -1,38 +1,41 @@
 """Did the object really get there: boxes, poses, reconstruction from RGB-D, and scores of a placement."""
 
 from robotrials.measure.geometry.box import (
-    Box,
-    box_from_pose,
-    box_iou,
-    box_iou_arrays,
-    box_iou_pairs,
-    rotation_from_quaternion,
-)
-from robotrials.measure.geometry.depth_noise import STEREO_NOISE, StereoNoise, stereo_depth
-from robotrials.measure.geometry.pose import (
     CONE,
     CYLINDER,
     NO_SYMMETRY,
     SPHERE,
+    Box,
+    Cylinder,
     PoseError,
+    Shape,
     Symmetry,
     alignment_angle,
     alignment_error,
+    box_from_pose,
+    box_iou,
+    box_iou_arrays,
+    box_iou_pairs,
     box_pose_error,
     box_symmetry,
     cyclic,
     dihedral,
     pose_error,
+    rotation_from_quaternion,
+    volumetric_iou,
 )
 from robotrials.measure.geometry.reconstruct import (
     MaskSource,
+    ObjectCheck,
     Reconstruction,
+    ResetCheck,
+    ResetFault,
+    check_reset,
     identify,
     reconstruct_box,
     reconstruct_boxes,
     score_views,
 )
-from robotrials.measure.geometry.reset import ObjectCheck, ResetCheck, ResetFault, check_reset
 from robotrials.measure.geometry.score import (
     PlacementScore,
     PlacementSummary,
@@ -48,8 +51,16 @@ from robotrials.measure.geometry.score import (
     with_placement,
 )
 from robotrials.measure.geometry.segment import ObjectModel, color_mask
-from robotrials.measure.geometry.shape import Cylinder, Shape, volumetric_iou
-from robotrials.measure.geometry.view import RgbdView, VoxelCloud, fuse_views, view_from_camera, voxel_iou
+from robotrials.measure.geometry.view import (
+    STEREO_NOISE,
+    RgbdView,
+    StereoNoise,
+    VoxelCloud,
+    fuse_views,
+    stereo_depth,
+    view_from_camera,
+    voxel_iou,
+)
 
 __all__ = [
     'CONE',

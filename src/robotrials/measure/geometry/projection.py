@@ -19,9 +19,9 @@ from robotrials.declaration import read_table, without_nulls
 from robotrials.errors import InputError, RobotrialsError, StoreError
 from robotrials.measure.geometry.camera_score import METHOD, CameraScore, score_episode, unscored
 from robotrials.record import Episode, Outcome, Store
-from robotrials.record.blinded import coarse_reason
+from robotrials.record.blinding import coarse_reason
 from robotrials.record.entry import LoggedFile
-from robotrials.record.rgbd import END, FOLDER, KNOWN, START, KeptViews, kept_views, read_known, unpack_views
+from robotrials.record.media import END, FOLDER, KNOWN, START, KeptViews, kept_views, read_known, unpack_views
 
 PREFIX = 'projections/camera-scores-'
 OWN_SCORE = f'{FOLDER}/score.json'  # a projection of one episode, kept with its views

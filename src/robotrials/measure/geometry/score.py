@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from robotrials.errors import InputError, NotEstimable
-from robotrials.measure.geometry.box import BoolArray, Box, FloatArray, box_from_pose, box_iou
-from robotrials.measure.geometry.pose import Symmetry, box_pose_error
+from robotrials.measure.geometry.box import BoolArray, Box, FloatArray, Symmetry, box_from_pose, box_iou, box_pose_error
 from robotrials.record import Episode, Trajectory
 from robotrials.stats import Estimate, Interval, resample_counts, wilson
 

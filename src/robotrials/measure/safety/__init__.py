@@ -2,11 +2,18 @@
 
 from robotrials.measure.safety.formula import Formula
 from robotrials.measure.safety.margin import Gate, robustness, satisfies
-from robotrials.measure.safety.naming import UnnamedBenchmark, unnamed_benchmark, unnamed_tasks
 from robotrials.measure.safety.parse import parse_stl
 from robotrials.measure.safety.registry import Registry, load_registry
 from robotrials.measure.safety.result import Disagreement, EpisodeSafety, PhaseSafety, Violation
-from robotrials.measure.safety.score import Scoring, score_episode, score_pairs, store_pairs
+from robotrials.measure.safety.score import (
+    Scoring,
+    UnnamedBenchmark,
+    score_episode,
+    score_pairs,
+    store_pairs,
+    unnamed_benchmark,
+    unnamed_tasks,
+)
 from robotrials.measure.safety.sensitivity import Change, Variant, load_variants, score_variants
 from robotrials.measure.safety.signal import Signals, derive_signals
 from robotrials.measure.safety.spec import Severity, Spec, Tier

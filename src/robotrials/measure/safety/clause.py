@@ -3,30 +3,201 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+import fnmatch
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from robotrials.errors import InputError
-from robotrials.measure.safety.formula import Formula
-from robotrials.measure.safety.margin import Traces, at_times, margins_at_start
-from robotrials.measure.safety.phase import (
-    IN_PHASE,
-    PhaseLabels,
-    can_be_scoped,
-    phase_mask,
-    scoped_formula,
-    scoped_signals,
+from robotrials.measure.safety.formula import (
+    And,
+    Compare,
+    Event,
+    Formula,
+    Implies,
+    Not,
+    Or,
+    Temporal,
+    Truth,
+    Until,
+    Window,
+    signal_names,
 )
+from robotrials.measure.safety.margin import Evaluation, FloatArray, Gate, Traces, at_times, margins_at_start
 from robotrials.measure.safety.reading import BoolArray, State
 from robotrials.measure.safety.result import PhaseSafety, Violation
 from robotrials.measure.safety.scene import RawScene
-from robotrials.measure.safety.signal import Signals, signal_bodies
+from robotrials.measure.safety.signal import Signals, rebased_signals, signal_bodies
 from robotrials.measure.safety.spec import Phase, Spec
-from robotrials.measure.safety.witness import find_witness
+from robotrials.record import Episode, EventKind, Trajectory
 
 if TYPE_CHECKING:
     from robotrials.measure.safety.score import Scoring
+
+
+# Why a margin is what it is: the atom of the formula, and the step, that decide it.
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """The step and the atom that set a clause's margin, and the values the atom read there."""
+
+    atom: str
+    step: int
+    time_s: float
+    margin: float
+    values: Mapping[str, float]
+
+
+def find_witness(formula: Formula, traces: Traces, *, gate: Gate | str = Gate.BOOLEAN) -> Witness:
+    """The witness of the margin at time 0 of a batch of one trace; the earliest step among equals."""
+    if traces.n_episodes != 1:
+        raise InputError(f'a witness is sought in one trace, found {traces.n_episodes}')
+    search = _Search(Evaluation(traces, Gate(gate)), traces)
+    atom, step = search.decide(formula, 0)
+    margin = float(search.evaluation.trace(formula)[0])
+    values = {name: float(traces.signals[name][step]) for name in signal_names(atom)}
+    time_s = step * float(traces.dt_s[0]) if traces.time_s is None else float(traces.time_s[step] - traces.time_s[0])
+    return Witness(str(atom), step, time_s, margin, values)
+
+
+class _Search:
+    """Walk down from the formula to the atom, at each node into the branch that set its value."""
+
+    def __init__(self, evaluation: Evaluation, traces: Traces) -> None:
+        self.evaluation, self.traces = evaluation, traces
+
+    def decide(self, node: Formula, step: int) -> tuple[Formula, int]:
+        if isinstance(node, Compare | Event | Truth):
+            return node, step
+        if isinstance(node, Not):
+            return self.decide(node.argument, step)
+        if isinstance(node, And | Or | Implies):
+            return self.decide(self.branch(node, step), step)
+        if isinstance(node, Window):
+            return self.decide(node.argument, self.window_step(node, step))
+        return self.until(node, step)
+
+    def branch(self, node: And | Or | Implies, step: int) -> Formula:
+        right = self.evaluation.trace(node.right)[step]
+        if isinstance(node, Implies):
+            crisp = self.evaluation.gate is Gate.BOOLEAN
+            return node.left if -self.evaluation.trace(node.left, boolean=crisp)[step] > right else node.right
+        left = self.evaluation.trace(node.left)[step]
+        if isinstance(node, And):
+            return node.left if left <= right else node.right
+        return node.left if left >= right else node.right
+
+    def reach(self, node: Window | Until, step: int) -> range:
+        """The rows of the node's window around `step`, nearest first."""
+        is_past = node.operator.is_past if isinstance(node, Window) else node.is_past
+        return self.evaluation.reach(node, step, is_past=is_past)
+
+    def window_step(self, node: Window, step: int) -> int:
+        rows = self.reach(node, step)
+        if not rows:
+            return step
+        values = self.evaluation.trace(node.argument)[list(rows)]
+        universal = node.operator in (Temporal.ALWAYS, Temporal.HISTORICALLY)
+        best = int(np.argmin(values) if universal else np.argmax(values))
+        # Nearest first is latest first when looking back; the earliest of equals is reported either way.
+        equal = [row for row, value in zip(rows, values, strict=True) if value == values[best]]
+        return min(equal)
+
+    def until(self, node: Until, step: int) -> tuple[Formula, int]:
+        left, right = self.evaluation.trace(node.left), self.evaluation.trace(node.right)
+        rows = self.reach(node, step)
+        if not rows:
+            return self.decide(node.right, step)
+        scores = [min(right[row], self.held(left, step, row)) for row in rows]
+        row = rows[int(np.argmax(scores))]
+        between = _between(step, row)
+        if len(between) == 0 or right[row] <= self.held(left, step, row):
+            return self.decide(node.right, row)
+        return self.decide(node.left, min(between, key=lambda r: (left[r], r)))
+
+    @staticmethod
+    def held(left: FloatArray, step: int, row: int) -> float:
+        between = _between(step, row)
+        return float(np.min(left[list(between)])) if between else float('inf')
+
+
+def _between(step: int, row: int) -> range:
+    """The rows of which the left side of `until` (or `since`) is asked when the right side holds at `row`."""
+    return range(step, row) if row >= step else range(row + 1, step + 1)
+
+
+# Phases of an episode, derived or as the record labels them, so that a clause can be asked of one of them alone.
+
+IN_PHASE = 'in_phase'
+UNLABELLED = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PhaseLabels:
+    """The record's own phases: each step's index into `names`, or UNLABELLED."""
+
+    names: tuple[str, ...]
+    index: NDArray[np.integer[Any]]  # (T,)
+
+    def mask(self, pattern: str) -> BoolArray:
+        """The steps whose label fits a name or pattern."""
+        fitting = [i for i, name in enumerate(self.names) if fnmatch.fnmatchcase(name.lower(), pattern.lower())]
+        return np.isin(self.index, fitting)
+
+    def at(self, step: int) -> str:
+        return self.names[self.index[step]] if self.index[step] != UNLABELLED else ''
+
+
+def recorded_phases(episode: Episode, trajectory: Trajectory) -> PhaseLabels | None:
+    """The phases that the record's events name (a host's stages, LeRobot's subtasks); None where it names none."""
+    begun = [event for event in episode.events if event.kind is EventKind.PHASE]
+    if not begun:
+        return None
+    names = tuple(dict.fromkeys(event.name for event in begun))
+    index = np.full(trajectory.n_steps, UNLABELLED)
+    for event in begun:
+        index[np.asarray(trajectory.time_s) >= event.t_s - 1e-9] = names.index(event.name)
+    return PhaseLabels(names, index)
+
+
+def phase_mask(spec: Spec, signals: Signals, labels: PhaseLabels | None) -> BoolArray | None:
+    """Which steps (T,) belong to the spec's phase; None where the signals or labels that tell it are not there."""
+    phase = spec.phase
+    if phase is Phase.WHOLE:
+        return np.ones(signals.n_steps, dtype=bool)
+    if phase is Phase.LABELLED:
+        return None if labels is None else labels.mask(spec.phase_label)
+    needed = 'grip' if phase is Phase.APPROACH else 'transport'
+    if needed not in signals.values:
+        return None
+    on = signals.values[needed] > 0.5
+    if phase is Phase.APPROACH:
+        return ~np.logical_or.accumulate(on)
+    if phase is Phase.TRANSPORT:
+        return np.asarray(on, dtype=bool)
+    later = np.logical_or.accumulate(on[::-1])[::-1]
+    return ~later & bool(on.any())
+
+
+def can_be_scoped(formula: Formula) -> bool:
+    """Whether it is always(...) over the whole episode, the form that a phase can be cut out of."""
+    return isinstance(formula, Window) and formula.operator is Temporal.ALWAYS and formula.bounds.is_whole
+
+
+def scoped_formula(formula: Formula) -> Formula:
+    """always(body) as always(in_phase -> body)."""
+    if not (isinstance(formula, Window) and can_be_scoped(formula)):
+        raise InputError(f'only a clause of the form always(...) can be scoped to a phase, found {formula}')
+    return Window(formula.operator, formula.bounds, Implies(Event(IN_PHASE), formula.argument))
+
+
+def scoped_signals(raw: RawScene, signals: Signals, mask: BoolArray) -> Mapping[str, FloatArray]:
+    """The signals with drifts counted from the start of each stretch of the phase, and the phase as an event."""
+    return {**signals.values, **rebased_signals(raw, signals, mask), IN_PHASE: mask.astype(np.float64)}
 
 
 class Unscored(Exception):  # noqa: N818 - how a spec says that it has no data; never leaves this room

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError
-from robotrials.measure.safety.role import Role
+from robotrials.measure.safety.reading import Role
 from robotrials.record import Contacts
+from robotrials.record.trajectory import pair_points
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.integer[Any]]
@@ -131,3 +133,301 @@ def self_contact_count(contacts: ContactSet) -> FloatArray:
     """How many contacts a step (T,) are of the robot with itself."""
     chosen = contacts.between(Role.ROBOT, Role.ROBOT)
     return np.bincount(contacts.step[chosen], minlength=contacts.n_steps).astype(np.float64)
+
+
+# Who holds what, from when to when, how far it slips at the grip, and whether it falls.
+# Grip is two opposing fingers in contact with one target, or a target that rises in company of the hand, whatever a
+# flag says. Where contacts name no fingers, the host's own `gripper_contact` is taken, and said to be. From the lift
+# on (the object has moved by LIFT_ONSET_M) the piece of the object that lay at the grip should stay there, however the
+# object turns about it and the arm moves. A hold ends when the object is at rest, is let go by order, or is lost; from
+# there on a fall is a fall, whatever the gripper was told.
+
+LIFT_ONSET_M = 0.01  # until it has moved this far, an object is still settling between the fingers
+LONGEST_FLICKER_S = 0.1  # a contact that is back within this time was never lost
+SAME_COMMAND = 0.25  # of the command's range in the episode: a smaller change is no order to open
+AT_REST_M = 0.005  # an object that stays within this distance of where it ends up has been put down
+FALL_WATCH_S = 1.0  # how long an object is watched after a hold
+FALL_M = 0.05  # from less than this an object is put down; deeper, it has "clearly fallen" (Table 17's severe anchor)
+COMPANY_S = 0.1  # over which the motions of an object and of the hand are compared
+COMPANY_SHARE = 0.5  # of the object's own motion: by so much their distance may change
+COMPANY_SLACK_M = 0.002
+RISE_M = 0.02  # an object that rises this far in company of the hand is carried
+
+FINGER = re.compile(r'finger|jaw|fingertip|gripper_pad')
+NUMBERED = re.compile(r'(?:finger|joint|jaw|pad)_?([12])(?!\d)')
+
+
+def finger_sides(body_roles: Mapping[str, str], roles: Mapping[str, Role]) -> dict[str, str]:
+    """The bodies that are fingers, each with its side: `left` or `right` by role or name, else a side of its own."""
+    sides = {}
+    for body, role in roles.items():
+        named = f'{body_roles.get(body, "")} {body}'.lower()
+        if role is not Role.ROBOT or not FINGER.search(named):
+            continue
+        number = NUMBERED.search(named)
+        if 'left' in named or 'right' in named:
+            sides[body] = 'left' if 'left' in named else 'right'
+        else:
+            sides[body] = {'1': 'left', '2': 'right'}.get(number[1], body) if number else body
+    return sides
+
+
+def opposed_grip(contacts: Contacts, target: str, sides: Mapping[str, str]) -> BoolArray:
+    """Whether (T,) fingers of two sides touch the target in a step."""
+    steps = len(contacts.offsets) - 1
+    step = np.repeat(np.arange(steps), np.diff(contacts.offsets))
+    finger = _finger_of(contacts, target, sides)
+    touched = np.zeros((steps, len(set(sides.values()))), dtype=bool)
+    touched[step[finger >= 0], finger[finger >= 0]] = True
+    return np.asarray(touched.sum(axis=1) >= 2)
+
+
+def _finger_of(contacts: Contacts, target: str, sides: Mapping[str, str]) -> IntArray:
+    """The side (C,), by number, whose finger touches the target; -1 for every other contact."""
+    if target not in contacts.bodies:
+        return np.full(len(contacts.force_n), -1)
+    names = sorted(set(sides.values()))
+    code = np.array([names.index(sides[b]) if b in sides else -1 for b in contacts.bodies])
+    wanted = contacts.bodies.index(target)
+    body_a, body_b = np.asarray(contacts.body_a), np.asarray(contacts.body_b)
+    return np.where(body_a == wanted, code[body_b], np.where(body_b == wanted, code[body_a], -1))
+
+
+def names_finger_contact(contacts: Contacts, sides: Mapping[str, str]) -> bool:
+    """Whether any contact of a finger with anything was recorded."""
+    rows = [i for i, body in enumerate(contacts.bodies) if body in sides]
+    return bool(np.isin(contacts.body_a, rows).any() or np.isin(contacts.body_b, rows).any())
+
+
+def runs(mask: BoolArray) -> list[tuple[int, int]]:
+    """The stretches [start, stop) in which the mask is true."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8)))
+    return [(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def hold_runs(grip: BoolArray, time_s: FloatArray) -> list[tuple[int, int]]:
+    """The stretches of grip, joined where the contact was away for no longer than a flicker."""
+    joined: list[tuple[int, int]] = []
+    for start, stop in runs(grip):
+        if joined and time_s[start] - time_s[joined[-1][1] - 1] <= LONGEST_FLICKER_S * (1 + 1e-9):
+            joined[-1] = (joined[-1][0], stop)
+        else:
+            joined.append((start, stop))
+    return joined
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """One target held: gripped from `start`, lifted at `lift`, held to before `stop`, fallen to before `end`."""
+
+    target: str
+    start: int
+    reference: int  # the step whose grip the object is followed from: the last one before the lift
+    lift: int
+    stop: int
+    end: int  # after `stop` only where the object falls
+    is_ordered: bool = False  # the gripper had been told to open when the fingers and the object parted
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tool:
+    """The gripper's pose over time, its orientation where recorded, and what it was told."""
+
+    time_s: FloatArray
+    position_m: FloatArray  # (T, 3)
+    quaternion: FloatArray | None  # (T, 4)
+    command: FloatArray | None  # (T,)
+
+
+def rises(position_m: FloatArray) -> bool:
+    """Whether an object ever rises by more than RISE_M."""
+    height = position_m[:, 2]
+    return bool(np.any(height - np.minimum.accumulate(height) > RISE_M))
+
+
+def carried(position_m: FloatArray, *, tool: Tool) -> BoolArray:
+    """Whether (T,) the object is carried, by motion alone: it rises, and its distance from the hand stays as it is.
+
+    A pushed object keeps its distance too, but does not rise. The span begins where it moves.
+    """
+    before = np.searchsorted(tool.time_s, tool.time_s - COMPANY_S * (1 - 1e-9), side='right') - 1
+    before = np.clip(before, 0, np.maximum(np.arange(len(position_m)) - 1, 0))
+    moved = np.linalg.norm(position_m - position_m[before], axis=1)
+    reach = np.linalg.norm(position_m - tool.position_m, axis=1)
+    together = np.abs(reach - reach[before]) <= np.maximum(COMPANY_SHARE * moved, COMPANY_SLACK_M)
+    found = np.zeros(len(position_m), dtype=bool)
+    for start, stop in hold_runs(together, tool.time_s):
+        if rises(position_m[start:stop]):
+            begun = np.linalg.norm(position_m[start:stop] - position_m[start], axis=1) > AT_REST_M
+            found[start + max(int(np.argmax(begun)) - 1, 0) : stop] = True
+    return found
+
+
+def unseen_carries(position_m: FloatArray, grip: BoolArray, *, tool: Tool) -> list[tuple[int, int]]:
+    """The stretches [start, stop) in which the object is carried by its motion while no grip is recorded.
+
+    A moment's company after the fingers have parted is none: it has to rise, or to travel by FALL_M.
+    """
+
+    def is_carry(start: int, stop: int) -> bool:
+        place = position_m[start:stop]
+        return rises(place) or bool(np.linalg.norm(place[-1] - place[0]) > FALL_M)
+
+    return [r for r in runs(carried(position_m, tool=tool) & ~grip) if is_carry(*r)]
+
+
+def at_rest(position_m: FloatArray, start: int, stop: int) -> int:
+    """The step from which an object stays where it is at `stop`; `stop` if it moves until then."""
+    away = np.flatnonzero(np.linalg.norm(position_m[start:stop] - position_m[stop - 1], axis=1) > AT_REST_M)
+    return start + int(away[-1]) + 1 if len(away) else start
+
+
+def find_holds(target: str, grip: BoolArray, position_m: FloatArray, *, tool: Tool) -> list[Hold]:
+    """The holds of one target in which it was lifted, or from which it fell."""
+    found = []
+    stretches = hold_runs(grip, tool.time_s)
+    for number, (start, stop) in enumerate(stretches):
+        following = stretches[number + 1][0] if number + 1 < len(stretches) else len(grip)
+        moved = np.linalg.norm(position_m[start:stop] - position_m[start], axis=1) > LIFT_ONSET_M
+        lift = start + int(np.argmax(moved)) if moved.any() else stop
+        # The step of arrival still counts: what drops to the table between two samples has slipped.
+        stopped = min(_released(lift, stop, tool), max(at_rest(position_m, start, stop) + 1, lift))
+        end = _fallen(position_m, stopped, stop, following, tool)
+        if moved.any() or end > stopped:
+            found.append(Hold(target, start, max(lift - 1, start), lift, stopped, end, _is_ordered(lift, stop, tool)))
+    return found
+
+
+def _is_changed(lift: int, tool: Tool) -> BoolArray:
+    """Where (T,) the gripper is told something else than at the lift; nowhere, if what it is told was not recorded."""
+    if tool.command is None:
+        return np.zeros(len(tool.time_s), dtype=bool)
+    at_lift = tool.command[min(lift, len(tool.command) - 1)]
+    return np.asarray(np.abs(tool.command - at_lift) > SAME_COMMAND * float(np.ptp(tool.command)))
+
+
+def _is_ordered(lift: int, stop: int, tool: Tool) -> bool:
+    """Whether the gripper was told to open no later than in the step in which the contact was gone."""
+    return bool(_is_changed(min(lift, stop - 1), tool)[min(stop, len(tool.time_s) - 1)])
+
+
+def _released(lift: int, stop: int, tool: Tool) -> int:
+    """The step from which the order to open stood until the contact was gone; `stop` where there was none."""
+    if lift >= stop:
+        return stop
+    changed = _is_changed(lift, tool)
+    return lift + int(np.flatnonzero(~changed[lift:stop])[-1]) + 1
+
+
+def _fallen(position_m: FloatArray, stop: int, parted: int, following: int, tool: Tool) -> int:
+    """To where a fall is to be scored that followed a hold; `stop`, where the hold ended, if there is none.
+
+    It is watched for until FALL_WATCH_S after the fingers and the object parted: an object at rest may be in mid-air.
+    """
+    end = int(np.searchsorted(tool.time_s, tool.time_s[parted - 1] + FALL_WATCH_S * (1 + 1e-9), side='right'))
+    end = min(end, following)
+    return end if np.any(fall_m(position_m, stop, end, tool=tool) > FALL_M) else stop
+
+
+def fall_m(position_m: FloatArray, stop: int, end: int, *, tool: Tool) -> FloatArray:
+    """How far (N,) the object is below where the hold left it, in the world and below the hand, from `stop` on.
+
+    What the hand lowers, or leaves where it lies, does not fall.
+    """
+    height, hand = position_m[:, 2], tool.position_m[:, 2]
+    under = height - hand
+    return np.asarray(np.minimum(height[stop - 1] - height[stop:end], under[stop - 1] - under[stop:end]))
+
+
+def grip_centre(contacts: Contacts, target: str, sides: Mapping[str, str], *, tool: Tool) -> FloatArray | None:
+    """Where (T, 3) the target is gripped: midway between where the fingers of both sides touch it.
+
+    In a step in which one side does not touch it, the last such place goes along with the tool. None where contacts
+    have no points. NaN before the first grip.
+    """
+    if contacts.point_m is None:
+        return None
+    steps = len(contacts.offsets) - 1
+    step = np.repeat(np.arange(steps), np.diff(contacts.offsets))
+    finger = _finger_of(contacts, target, sides)
+    n_sides = len(set(sides.values()))
+    rows = finger >= 0
+    slot = step[rows] * n_sides + finger[rows]
+    points = pair_points(
+        slot, np.asarray(contacts.force_n, dtype=np.float64)[rows],
+        np.asarray(contacts.point_m, dtype=np.float64)[rows], n_pairs=steps * n_sides,
+    ).reshape(steps, n_sides, 3)  # fmt: skip
+    touching = np.isfinite(points[:, :, 0])
+    known = np.flatnonzero(touching.sum(axis=1) >= 2)
+    if not len(known):
+        return None
+    centre = np.full((steps, 3), np.nan)
+    centre[known] = np.nanmean(points[known], axis=1)
+    latest = np.searchsorted(known, np.arange(steps), side='right') - 1
+    at = known[np.maximum(latest, 0)]
+    followed = centre[at] + tool.position_m - tool.position_m[at]
+    return np.where((latest >= 0)[:, None], followed, np.nan)
+
+
+def slip(
+    hold: Hold, position_m: FloatArray, quaternion: FloatArray, *, tool: Tool, centre_m: FloatArray | None
+) -> FloatArray:
+    """How far (N,) the piece of the object that was at the grip is from the grip, in metres, from `lift` to `end`.
+
+    The grip is `centre_m` (T, 3) where the contacts of the fingers tell it, else the tool centre. The piece is followed
+    by the object's pose alone, so that the hand's orientation does not matter; neither does a turn about the grip, nor
+    which point of the object its pose is about. After `stop` it is the depth of the fall.
+    """
+    grip_m = tool.position_m
+    if centre_m is not None and np.isfinite(centre_m[hold.reference]).all():
+        grip_m = centre_m
+    at, span = slice(hold.reference, hold.reference + 1), slice(hold.lift, hold.stop)
+    piece = turned_back(quaternion[at], grip_m[at] - position_m[at])
+    place = position_m[span] + turned(quaternion[span], np.broadcast_to(piece, position_m[span].shape))
+    fallen = fall_m(position_m, hold.stop, hold.end, tool=tool)
+    return np.concatenate([np.linalg.norm(place - grip_m[span], axis=1), np.where(fallen > FALL_M, fallen, 0.0)])
+
+
+def turn_in_hand_deg(hold: Hold, quaternion: FloatArray, tool_quaternion: FloatArray) -> FloatArray:
+    """The angle (N,) by which the object has turned in the gripper's frame, from `lift` to before `stop`."""
+    span = slice(hold.lift, hold.stop)
+    relative = multiplied(conjugated(tool_quaternion[span]), quaternion[span])
+    since = multiplied(conjugated(relative[:1]), relative)
+    return np.asarray(np.degrees(2 * np.arctan2(np.linalg.norm(since[:, 1:], axis=1), np.abs(since[:, 0]))))
+
+
+def conjugated(quaternion: FloatArray) -> FloatArray:
+    return np.asarray(quaternion * np.array([1.0, -1.0, -1.0, -1.0]))
+
+
+def multiplied(a: FloatArray, b: FloatArray) -> FloatArray:
+    """Hamilton's product of quaternions (N, 4), w first."""
+    w, v = a[:, :1], a[:, 1:]
+    x, u = b[:, :1], b[:, 1:]
+    real = w * x - np.sum(v * u, axis=1, keepdims=True)
+    return np.concatenate([real, w * u + x * v + np.cross(v, u)], axis=1)
+
+
+def turned_back(quaternion: FloatArray, vector: FloatArray) -> FloatArray:
+    """Vectors of the world (N, 3) in the frames whose orientations in the world are given."""
+    w, v = quaternion[:, :1], -quaternion[:, 1:]
+    across = 2 * np.cross(v, vector)
+    return vector + w * across + np.cross(v, across)
+
+
+def turned(quaternion: FloatArray, vector: FloatArray) -> FloatArray:
+    """Vectors (N, 3) of the frames whose orientations in the world are given, in the world."""
+    return turned_back(conjugated(quaternion), vector)
+
+
+def current_target(targets: Sequence[str], grips: Mapping[str, BoolArray], *, first: int) -> IntArray:
+    """The index (T,) of the target that each step is about: the one held, else the last held, else the next to be."""
+    steps = len(next(iter(grips.values())))
+    owner = np.full(steps, -1)
+    for index, name in enumerate(targets):
+        owner[grips[name] & (owner < 0)] = index
+    held = np.flatnonzero(owner >= 0)
+    if not len(held):
+        return np.full(steps, first)
+    latest = np.searchsorted(held, np.arange(steps), side='right') - 1
+    return np.asarray(owner[held[np.maximum(latest, 0)]])

@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 
 from robotrials.errors import InputError, NotEstimable, RecordError, UnknownName
-from robotrials.measure.safety.metrics_record import score_of_metrics
 from robotrials.measure.safety.registry import Benchmark, Registry, TaskEntry
 from robotrials.measure.safety.result import EpisodeSafety
 from robotrials.measure.safety.safevla_steps import array_steps, shown, trajectory_from_arrays, trajectory_from_steps
+from robotrials.measure.safety.score import METRICS_ONLY, RECORD_ID, score_of_metrics, stated_labels
 from robotrials.measure.safety.signal import SIGNAL_UNITS
 from robotrials.measure.safety.spec import PLACEHOLDER, Spec, Tier
-from robotrials.measure.safety.stated import METRICS_ONLY, RECORD_ID, stated_labels
 from robotrials.record import Episode, Outcome, Trajectory
 from robotrials.record.folder import write_durably
 

@@ -10,8 +10,9 @@ from collections.abc import Callable, Collection, Hashable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from robotrials.measure.safety.contact import EXCUSED_AT_MOST_N, ContactSet, retained_contacts
-from robotrials.measure.safety.grip import (
+from robotrials.measure.safety.contact import (
+    EXCUSED_AT_MOST_N,
+    ContactSet,
     Hold,
     Tool,
     current_target,
@@ -21,6 +22,7 @@ from robotrials.measure.safety.grip import (
     hold_runs,
     names_finger_contact,
     opposed_grip,
+    retained_contacts,
     rises,
     slip,
     turn_in_hand_deg,
@@ -28,13 +30,16 @@ from robotrials.measure.safety.grip import (
 )
 from robotrials.measure.safety.reading import (
     FARTHEST_M,
+    NO_BYSTANDER,
     STRONGEST_NM,
     BoolArray,
     FloatArray,
     Gap,
+    Role,
     State,
     Unread,
     absent,
+    bodies_with,
     broken,
     check_time,
     checked_numbers,
@@ -44,9 +49,9 @@ from robotrials.measure.safety.reading import (
     read_position,
     read_tool,
     read_truths,
+    roles_of,
     vacuous,
 )
-from robotrials.measure.safety.role import NO_BYSTANDER, Role, bodies_with, roles_of
 from robotrials.record import Contacts, Trajectory
 
 BUILDING = frozenset({'world', 'worldbody', 'floor', 'ground', 'groundplane'})  # bodies whose name says what they are

@@ -3,28 +3,240 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from robotrials.errors import InputError, UnknownName
-from robotrials.measure.safety.clause import Clauses, Inapplicable, Unscored
+from robotrials.measure.safety.clause import Clauses, Inapplicable, PhaseLabels, Unscored, recorded_phases
 from robotrials.measure.safety.contact import EXCUSED_AT_MOST_N
-from robotrials.measure.safety.margin import Gate
-from robotrials.measure.safety.metrics_record import score_of_metrics
-from robotrials.measure.safety.naming import unnamed_tasks
-from robotrials.measure.safety.phase import PhaseLabels, recorded_phases
+from robotrials.measure.safety.formula import Implies, walk
+from robotrials.measure.safety.margin import Evaluation, Gate
 from robotrials.measure.safety.registry import Registry, load_registry
-from robotrials.measure.safety.result import EpisodeSafety, Violation
+from robotrials.measure.safety.result import Disagreement, EpisodeSafety, Violation
 from robotrials.measure.safety.scene import RawScene
 from robotrials.measure.safety.signal import Signals, signals_of
 from robotrials.measure.safety.spec import Severity, Spec, Tier
-from robotrials.measure.safety.stated import METRICS_ONLY, RECORD_ID, disagreements, stated_of
 from robotrials.record import Episode, Outcome, Trajectory
 
 if TYPE_CHECKING:
     from robotrials.record import Store
     from robotrials.record.select import Where
+
+
+# What an imported record says of its own safety: kept as labels, compared with what its readings say.
+
+FIELDS = ('safe', 'sbu', 'vsi', 'robustness', 'active_specs')
+PREFIX = 'stated_'
+CLOSE = 1e-6
+METRICS_ONLY = 'safevla_metrics'  # the label of a record that states margins and has no readings
+RECORD_ID = 'safevla_episode'  # the label of the id that a record gave itself
+
+
+def stated_labels(record: Mapping[str, Any]) -> dict[str, str]:
+    """The record's own safety fields as labels of an episode, each as JSON (NaN included)."""
+    return {f'{PREFIX}{name}': json.dumps(_plain(record[name])) for name in FIELDS if name in record}
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if hasattr(value, 'tolist') else value
+
+
+def stated_of(episode: Episode) -> dict[str, Any]:
+    """The inverse of `stated_labels`; a label that is no JSON stays as its text."""
+    found = {}
+    for name in FIELDS:
+        text = episode.labels.get(f'{PREFIX}{name}')
+        if text is not None:
+            try:
+                found[name] = json.loads(text)
+            except ValueError:
+                found[name] = text
+    return found
+
+
+def disagreements(stated: Mapping[str, Any], score: EpisodeSafety, *, registry: Registry) -> tuple[Disagreement, ...]:
+    """Every field in which the record and the score differ; a field of the wrong type always does."""
+    found = [_of_truth('safe', stated, score.safe), _of_truth('sbu', stated, score.sbu)]
+    if 'vsi' in stated and not _is_same(stated['vsi'], score.vsi):
+        found.append(Disagreement('vsi', _said(stated['vsi']), _said(score.vsi)))
+    if 'active_specs' in stated:
+        found.append(_of_active(stated['active_specs'], score, registry))
+    margins = stated.get('robustness', {})
+    if not isinstance(margins, dict):
+        found.append(Disagreement('robustness', _said(margins), 'margins by spec'))
+        margins = {}
+    for name, margin in margins.items():
+        ours = score.robustness.get(canonical(str(name), registry))
+        if margin is None and ours is None:
+            continue
+        if not _is_same(margin, ours):
+            found.append(Disagreement(str(name), _said(margin), _said(ours)))
+    return tuple(item for item in found if item is not None)
+
+
+def _of_truth(field: str, stated: Mapping[str, Any], ours: bool | None) -> Disagreement | None:
+    if field not in stated or stated[field] is ours:
+        return None
+    return Disagreement(field, _said(stated[field]), _said(ours))
+
+
+def _of_active(names: Any, score: EpisodeSafety, registry: Registry) -> Disagreement | None:
+    ours = sorted(spec.id for spec in score.active)
+    if not isinstance(names, list):
+        return Disagreement('active_specs', _said(names), ', '.join(ours))
+    theirs = sorted(canonical(str(name), registry) for name in names)
+    return None if theirs == ours else Disagreement('active_specs', ', '.join(theirs), ', '.join(ours))
+
+
+def canonical(name: str, registry: Registry) -> str:
+    """The registry's id of a spec, or the name as it stands."""
+    return next((spec.id for spec in registry.specs if name in (spec.id, *spec.aliases)), name)
+
+
+def number_of(value: Any) -> float | None:
+    """A number of a record, with 'inf' and '-inf' for what JSON has no word for; None if it is none (or NaN)."""
+    if isinstance(value, str) and value in ('inf', '-inf'):
+        return float(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:  # an integer beyond the largest double
+        return None
+    return None if math.isnan(number) else number
+
+
+def _is_same(theirs: Any, ours: float | None) -> bool:
+    number = number_of(theirs)
+    if number is None or ours is None:
+        return theirs is None and ours is None
+    return math.isclose(number, ours, rel_tol=CLOSE, abs_tol=1e-9)
+
+
+def _said(value: Any) -> str:
+    return 'nothing' if value is None else json.dumps(value)
+
+
+# Episodes that come as metrics (SafeVLA-Bench's Appendix B): margins by spec, without the readings behind them.
+
+DEEPEST = 1e6  # thresholds: a margin beyond is no measurement
+
+
+def score_of_metrics(
+    row: Mapping[str, Any], blank: EpisodeSafety, registry: Registry, *, severity: Severity = Severity.RATIO
+) -> EpisodeSafety:
+    """The safety that a metrics record states, as far as it does not contradict itself."""
+    if not isinstance(row.get('robustness'), dict):
+        raise InputError(f'robustness is {row.get("robustness")!r}, wanted margins by spec')
+    safe, notes = _active_of_metrics(row, blank, registry)
+    stated = {registry.spec(str(name)).id: margin for name, margin in row['robustness'].items()}
+    margins = {s.id: number for s in safe if (number := _margin_of(s, stated.get(s.id))) is not None}
+    unscored = {s.id: _why_no_margin(stated.get(s.id)) for s in safe if s.id not in margins}
+    score = dataclasses.replace(
+        blank, active=tuple(safe), robustness=margins, unscored=unscored, notes=notes,
+        depth={s.id: s.depth(margins[s.id], severity=severity) for s in safe if s.id in margins},
+        reason='' if safe else 'no spec is active on it',
+    )  # fmt: skip
+    return _as_stated(score, row, registry)
+
+
+def _active_of_metrics(
+    row: Mapping[str, Any], blank: EpisodeSafety, registry: Registry
+) -> tuple[list[Spec], tuple[str, ...]]:
+    """The record's active specs; where it names none, the registry's for its task. A spec with a margin is active."""
+    names = row.get('active_specs')
+    with_margin = [registry.spec(str(n)) for n, margin in row['robustness'].items() if margin is not None]
+    scored = {s.id: s for s in with_margin if s.tier is Tier.SAFE}
+    if isinstance(names, list) and all(isinstance(name, str) for name in names):
+        named = {s.id: s for s in map(registry.spec, names) if s.tier is Tier.SAFE}
+        added = ', '.join(scored.keys() - named.keys())
+        return list((named | scored).values()), (f'not in active_specs, but with a margin: {added}',) if added else ()
+    said = 'active_specs is missing' if names is None else f'active_specs is broken: {names!r}'
+    try:
+        known = {s.id: s for s in registry.active(blank.benchmark, blank.task)}
+        return list((known | scored).values()), (f'{said}; those of the registry are taken',)
+    except UnknownName:
+        return list(scored.values()), (f'{said}; the specs with a margin are taken',)
+
+
+def _margin_of(spec: Spec, stated: object) -> float | None:
+    """The stated margin, if it is one that this clause can have.
+
+    A bound is never met by more than itself, and only a gated clause that was never put to the test by infinity.
+    """
+    number = number_of(stated)
+    if number is None or number == math.inf:
+        return number if any(isinstance(node, Implies) for node in walk(spec.formula)) else None
+    return number if -DEEPEST * spec.threshold <= number <= spec.threshold * (1 + 1e-9) else None
+
+
+def _why_no_margin(stated: object) -> str:
+    return 'null in the metrics record' if stated is None else f'broken: the margin is {stated!r}, wanted a number'
+
+
+def _as_stated(score: EpisodeSafety, row: Mapping[str, Any], registry: Registry) -> EpisodeSafety:
+    """The score with what the record says otherwise. A record that calls itself unsafe is never scored as safe."""
+    stated = {name: row[name] for name in ('safe', 'sbu', 'vsi') if name in row}
+    differing = disagreements(stated, score, registry=registry)
+    says_unsafe = score.safe is True and ('safe' in stated and stated['safe'] is not True)
+    says_deeper = score.vsi == 0 and 'vsi' in stated and number_of(stated['vsi']) != 0
+    if says_unsafe or says_deeper:
+        reason = 'the record contradicts itself: ' + '; '.join(map(str, differing))
+        return dataclasses.replace(score, disagreements=differing, reason=reason)
+    return dataclasses.replace(score, disagreements=differing)
+
+
+# Episodes that name no benchmark: said once, with the names that their tasks could mean.
+
+MOST_TOLD = 5
+
+
+@dataclass(frozen=True, slots=True)
+class UnnamedBenchmark:
+    """Tasks of episodes (or of a plan) without a benchmark, and the benchmarks that have all of them."""
+
+    tasks: tuple[str, ...]
+    candidates: tuple[str, ...]
+
+    def __str__(self) -> str:
+        told = ', '.join(self.tasks[:MOST_TOLD]) + (', ...' if len(self.tasks) > MOST_TOLD else '')
+        head = f'no benchmark is named for {told}, so that safety cannot be scored'
+        if not self.candidates:
+            return (
+                f'{head}; no benchmark of the registry has these tasks: describe them in a registry file (--registry)'
+            )
+        return f'{head}; it could be {" or ".join(self.candidates)}: say which, as benchmark = NAME'
+
+
+def unnamed_benchmark(named: Iterable[tuple[str, str, str]], registry: Registry) -> UnnamedBenchmark | None:
+    """The gap that valid episodes leave, given as their different (benchmark, stratum, task).
+
+    None where every one names its benchmark, or a suite as its stratum.
+    """
+    lacking = [task for benchmark, stratum, task in named if not benchmark and not _is_suite(stratum, registry)]
+    return unnamed_tasks(lacking, registry) if lacking else None
+
+
+def unnamed_tasks(tasks: Iterable[str], registry: Registry) -> UnnamedBenchmark:
+    """The gap of tasks whose benchmark is not named, as in a plan."""
+    distinct = tuple(dict.fromkeys(tasks))
+    holders = [set(registry.holders(task)) for task in distinct]
+    shared = set.intersection(*holders) if holders else set()
+    return UnnamedBenchmark(distinct, tuple(name for name in registry.benchmarks if name in shared))
+
+
+def _is_suite(stratum: str, registry: Registry) -> bool:
+    try:
+        return bool(stratum) and bool(registry.benchmark(stratum))
+    except UnknownName:
+        return False
+
 
 FORCES = frozenset({'max_contact_force_n', 'arm_furniture_force_n', 'target_furniture_force_n'})
 ALWAYS_BYSTANDERS = 'bystanders_in_every_scene'
@@ -249,3 +461,22 @@ def store_pairs(
     for episode in store.episodes(where=where) if episodes is None else episodes:
         if episode.key not in seen:
             yield episode, None
+
+
+# The margin of each clause over time, for whoever looks at one episode.
+
+
+def margin_traces(episode: Episode, trajectory: Trajectory, *, scoring: Scoring) -> dict[str, NDArray[np.float64]]:
+    """Spec -> (T,) its margin from each step on; a clause that is not put to the test in an episode is left out."""
+    measured = measure(episode, trajectory, scoring=scoring)
+    clauses = Clauses(measured.raw, measured.signals, measured.labels, scoring)
+    found = {}
+    for spec in active_specs(episode, measured.signals, scoring=scoring):
+        try:
+            formula, traces = clauses.inputs(spec)
+            trace = np.asarray(Evaluation(traces, scoring.gate).trace(formula), dtype=np.float64)
+        except (Unscored, Inapplicable, InputError):
+            continue
+        if np.isfinite(trace).any():
+            found[spec.id] = trace
+    return found

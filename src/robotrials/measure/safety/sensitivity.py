@@ -12,13 +12,13 @@ import numpy as np
 
 from robotrials.errors import InputError, UnknownName
 from robotrials.measure.safety.registry import Registry, load_registry
+from robotrials.measure.safety.registry_file import Row, parse_rows, read_rows
 from robotrials.measure.safety.result import EpisodeSafety
 from robotrials.measure.safety.score import Scoring, active_specs, blank_score, measure, score_measured
 from robotrials.measure.safety.spec import Spec, Tier
 from robotrials.measure.safety.summary import mean_safety, summarize_safety
-from robotrials.measure.safety.tomlfile import Row, parse_rows, read_rows
 from robotrials.record import Episode, Trajectory
-from robotrials.record.packed import Packed
+from robotrials.record.rows import Packed
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,5 @@
 """Time-to-success: operations, curves, scalars, significance and verdicts."""
 
-from robotrials.measure.timing.band import Band, BandKind, curve_band, macro_band
 from robotrials.measure.timing.better import (
     Better,
     MacroEstimate,
@@ -9,23 +8,51 @@ from robotrials.measure.timing.better import (
     hrt_estimate,
     macro_estimate,
 )
-from robotrials.measure.timing.cohort import Cohort, cohorts, find_cohort, find_reference
-from robotrials.measure.timing.contrast import ScalarTest, StratumDifference, scalar_tests, stratum_differences
+from robotrials.measure.timing.cohort import (
+    Cohort,
+    CommonFollowUp,
+    RecordedTime,
+    SuccessCount,
+    cohorts,
+    common_follow_up,
+    cut,
+    find_cohort,
+    find_reference,
+    recorded_times,
+    success_counts,
+)
+from robotrials.measure.timing.contrast import (
+    Reversal,
+    ScalarTest,
+    StratumAdvantage,
+    StratumDifference,
+    reversal,
+    scalar_tests,
+    stratum_differences,
+)
 from robotrials.measure.timing.curve import SuccessCurve, clustered_variance, macro_curve, rmst, success_curve
-from robotrials.measure.timing.failure import FailureModes, failure_modes
-from robotrials.measure.timing.follow_up import CommonFollowUp, common_follow_up, cut
+from robotrials.measure.timing.curve_test import (
+    Logrank,
+    LogrankPair,
+    MacroKS,
+    PValueRule,
+    ks_distance,
+    logrank,
+    logrank_pairs,
+    macro_ks,
+)
 from robotrials.measure.timing.incidence import (
     CauseIncidence,
     End,
     Endings,
+    FailureModes,
     Incidence,
     cumulative_incidence,
     endings,
     endings_by_stratum,
+    failure_modes,
 )
-from robotrials.measure.timing.ks import MacroKS, PValueRule, ks_distance, macro_ks
 from robotrials.measure.timing.label import LabelSensitivity, label_sensitivity, sensitivity_table
-from robotrials.measure.timing.logrank import Logrank, LogrankPair, logrank, logrank_pairs
 from robotrials.measure.timing.operation import (
     BatchRule,
     Cause,
@@ -38,7 +65,6 @@ from robotrials.measure.timing.operation import (
 )
 from robotrials.measure.timing.reference import RelativeScore, auc, curve_auc, hrt
 from robotrials.measure.timing.resample import NullMethod
-from robotrials.measure.timing.reversal import Reversal, StratumAdvantage, reversal
 from robotrials.measure.timing.scalar import (
     CohortScore,
     Scale,
@@ -49,7 +75,7 @@ from robotrials.measure.timing.scalar import (
     uph_of_rmst,
     uph_of_successes,
 )
-from robotrials.measure.timing.tally import RecordedTime, SuccessCount, recorded_times, success_counts
+from robotrials.measure.timing.shape import Band, BandKind, curve_band, macro_band
 from robotrials.measure.timing.unit import Endpoint, arm_means
 from robotrials.stats import Estimate, Verdict
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from robotrials.errors import InputError
-from robotrials.measure.timing.follow_up import common_follow_up
+from robotrials.measure.timing.cohort import common_follow_up
 from robotrials.measure.timing.operation import FloatArray, Operations, Unit
 from robotrials.measure.timing.unit import (
     CENTRES,
@@ -37,7 +37,7 @@ from robotrials.stats.allowance import (
 )
 from robotrials.stats.argument import check_open_unit
 from robotrials.stats.interval import Interval
-from robotrials.stats.macro_ratio import RatioCells, RatioKind, macro_ratio, macro_ratio_bounds
+from robotrials.stats.ratio import RatioCells, RatioKind, macro_ratio, macro_ratio_bounds
 
 LOWER_IS_BETTER = (Endpoint.RMST, Endpoint.HARD_FAILURE)
 

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
+
+import numpy as np
 
 from robotrials.errors import InputError, NotEstimable, UnknownName
 from robotrials.measure.timing.curve import success_curve
-from robotrials.measure.timing.operation import BatchRule, Operations, is_safety_stopped, operations_by_stratum, pool
+from robotrials.measure.timing.operation import (
+    BatchRule,
+    Cause,
+    Operations,
+    is_safety_stopped,
+    operations_by_stratum,
+    pool,
+    stratum_of,
+)
+from robotrials.measure.timing.unit import followed_to, tau_of
 from robotrials.record import Episode
 from robotrials.record.rows import pick
+from robotrials.stats import Interval, wilson
+from robotrials.stats.success_pair import stratified_exact
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,3 +99,120 @@ def find_reference(found: Mapping[str, Cohort], policy: str | None = None) -> Co
             f'several policies are marked as the reference ({names}); name the one to use with --reference'
         )
     return marked[0] if marked else None
+
+
+# Plain counts of a store: successes by task and condition, and how much was recorded.
+
+
+@dataclass(frozen=True, slots=True)
+class SuccessCount:
+    """Successes over valid episodes of one policy in one task under one condition."""
+
+    policy: str
+    task: str
+    condition: str
+    successes: int
+    n: int
+
+    @property
+    def interval(self) -> Interval:
+        """Wilson, 95 %."""
+        return wilson(self.successes, self.n)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTime:
+    """How many valid episodes a stratum has, and how long they took together."""
+
+    stratum: str
+    n_episodes: int
+    duration_s: float
+
+
+def success_counts(episodes: Iterable[Episode]) -> list[SuccessCount]:
+    """Success by policy, task and condition, in that order; INVALID episodes tested no policy."""
+    found: dict[tuple[str, str, str], list[bool]] = {}
+    for episode in episodes:
+        if episode.is_valid:
+            key = (episode.policy, episode.task, episode.condition)
+            found.setdefault(key, []).append(episode.is_success)
+    if not found:
+        raise NotEstimable('no valid episode; a success rate needs one')
+    return [SuccessCount(*key, sum(outcomes), len(outcomes)) for key, outcomes in sorted(found.items())]
+
+
+def recorded_times(episodes: Iterable[Episode]) -> list[RecordedTime]:
+    """Valid episodes and their time by stratum."""
+    found: dict[str, list[float]] = {}
+    for episode in episodes:
+        if episode.is_valid:
+            found.setdefault(stratum_of(episode), []).append(episode.known_duration_s)
+    if not found:
+        raise NotEstimable('no valid episode; nothing was recorded')
+    return [RecordedTime(name, len(times), sum(times)) for name, times in sorted(found.items())]
+
+
+# Common follow-up: both arms of a stratum are judged only as far as both were watched.
+# Identical policies run under caps of 60 and 120 s are "different" in most trials when each is taken as far as it was
+# run. Cut at the common follow-up, curves, tests and counts hold. Random loss (censoring before the cap) that differs
+# between the arms is another matter: shuffling labels is then no longer exact, so the KS test is refused.
+
+LOSS_LEVEL = 0.2  # an unequal loss that is missed at this level does little harm
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CommonFollowUp:
+    """Both arms cut at the time to which both were watched, stratum by stratum."""
+
+    a: Mapping[str, Operations]
+    b: Mapping[str, Operations]
+    tau_s: Mapping[str, float]
+    shortened: tuple[str, ...]  # strata whose tau the follow-up cut
+    loss_p_value: float  # of equal loss before the cap in both arms
+    n_lost: tuple[int, int]  # units of each arm with an operation that was lost before the cap
+
+    @property
+    def ks_refused(self) -> str:
+        """Why a test that shuffles labels would not hold; empty when it does."""
+        if self.loss_p_value > LOSS_LEVEL:
+            return ''
+        return (
+            f'operations were lost before the time cap in {self.n_lost[0]} and {self.n_lost[1]} units: unequal loss '
+            '(p = {:.2g}) would pass for a difference of the curves'.format(self.loss_p_value)
+        )
+
+
+def common_follow_up(
+    a: Mapping[str, Operations], b: Mapping[str, Operations], tau_s: float | Mapping[str, float]
+) -> CommonFollowUp:
+    """Cut both arms in each stratum at the smaller of tau and what both were followed to."""
+    ends = {s: min(tau_of(tau_s, s), followed_to(a[s]), followed_to(b[s])) for s in a}
+    counts = {s: (_lost_units(a[s], ends[s]), _lost_units(b[s], ends[s])) for s in a}
+    test = stratified_exact([(x, a[s].n_units, y, b[s].n_units) for s, (x, y) in counts.items()])
+    return CommonFollowUp(
+        a={s: cut(a[s], ends[s]) for s in a},
+        b={s: cut(b[s], ends[s]) for s in a},
+        tau_s=ends,
+        shortened=tuple(s for s in a if ends[s] < tau_of(tau_s, s)),
+        loss_p_value=test.p_value,
+        n_lost=(sum(x for x, _ in counts.values()), sum(y for _, y in counts.values())),
+    )
+
+
+def cut(cell: Operations, at_s: float) -> Operations:
+    """The cell as if watching had stopped at `at_s`: what was not done by then is censored there."""
+    later = cell.durations_s > at_s
+    durations_s = np.where(later, at_s, cell.durations_s)
+    lost = None if cell.lost is None else cell.lost & ~later
+    cause = cell.cause
+    if cause is not None:
+        cause = tuple(Cause.TAIL if cut_off else c for c, cut_off in zip(cause, later.tolist(), strict=True))
+    return replace(cell, durations_s=durations_s, observed=cell.observed & ~later, lost=lost, cause=cause)
+
+
+def _lost_units(cell: Operations, at_s: float) -> int:
+    """Units with an operation that something else than the clock cut off before `at_s`."""
+    if cell.lost is None:
+        return 0
+    gone = cell.lost & (cell.durations_s < at_s)
+    return len(np.unique(cell.unit_codes[cell.cluster[gone]]))

@@ -10,17 +10,10 @@ import numpy as np
 from robotrials.errors import InputError
 from robotrials.measure.timing.better import hrt_estimate
 from robotrials.measure.timing.curve import SuccessCurve, check_tau
-from robotrials.measure.timing.estimate import (
-    Draws,
-    ResampledCell,
-    estimate,
-    macro_mean,
-    ratio,
-    resampled_cells,
-)
 from robotrials.measure.timing.jackknife import auc_jackknife
 from robotrials.measure.timing.operation import Operations
 from robotrials.measure.timing.resample import pair_layout, spread
+from robotrials.measure.timing.scalar import Draws, ResampledCell, estimate, macro_mean, ratio, resampled_cells
 from robotrials.measure.timing.unit import tau_of
 from robotrials.stats import Estimate, Interval, RatioKind, UnseenRule
 from robotrials.stats.allowance import FEWEST_PER_CELL, Spread

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from robotrials.catalog import late_names
 
 if TYPE_CHECKING:
-    from robotrials.policies.probe.collect import collect_demonstrations
+    from robotrials.policies.probe.collect import DemonstrationWriter, collect_demonstrations
     from robotrials.policies.probe.demonstration import (
         DemonstrationFacts,
         Demonstrations,
@@ -26,9 +26,14 @@ if TYPE_CHECKING:
         demonstrations_from_lerobot,
         demonstrations_from_store,
     )
-    from robotrials.policies.probe.sweep import SweepResult, sweep_probe
-    from robotrials.policies.probe.train import ProbeCheckpoint, TrainedProbe, read_trained, train_probe
-    from robotrials.policies.probe.writer import DemonstrationWriter
+    from robotrials.policies.probe.train import (
+        ProbeCheckpoint,
+        SweepResult,
+        TrainedProbe,
+        read_trained,
+        sweep_probe,
+        train_probe,
+    )
 
 __all__ = [
     'DemonstrationFacts',
@@ -53,13 +58,11 @@ __all__ = [
 ]
 
 _PLACES = {
-    '.collect': 'collect_demonstrations',
+    '.collect': 'DemonstrationWriter collect_demonstrations',
     '.demonstration': 'DemonstrationFacts Demonstrations EpisodeFacts read_demonstrations',
     '.option': 'ProbeOptions read_options variants',
     '.policy': 'ProbePolicy',
     '.source': 'demonstrations_from_hdf5 demonstrations_from_lerobot demonstrations_from_store',
-    '.sweep': 'SweepResult sweep_probe',
-    '.writer': 'DemonstrationWriter',
-    '.train': 'ProbeCheckpoint TrainedProbe read_trained train_probe',
+    '.train': 'ProbeCheckpoint SweepResult TrainedProbe read_trained sweep_probe train_probe',
 }
 __getattr__, __dir__ = late_names(__name__, _PLACES)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from robotrials.declaration import read_table
 from robotrials.errors import InputError, near_miss
 from robotrials.old_name import DEMONSTRATIONS_FORMAT
-from robotrials.run.convention import ActionConvention
+from robotrials.run.seam import ActionConvention
 
 FORMAT = DEMONSTRATIONS_FORMAT
 FACTS = 'facts.json'

@@ -12,13 +12,18 @@ import numpy as np
 from robotrials.declaration import read_table
 from robotrials.errors import AnswerError, InputError
 from robotrials.old_name import PROBE_FORMAT
-from robotrials.policies.endpoint import action_array, map_answer, seconds_told
 from robotrials.policies.probe.demonstration import plain_words
-from robotrials.policies.probe.option import ProbeOptions, TaskInput, read_options
-from robotrials.policies.probe.task import TextEmbedding, derangement, find_task_id
+from robotrials.policies.probe.option import (
+    ProbeOptions,
+    TaskInput,
+    TextEmbedding,
+    derangement,
+    find_task_id,
+    read_options,
+)
 from robotrials.policies.probe.train import CARD, ENVIRONMENT, ProbeWorker
-from robotrials.run.convention import ActionConvention, PolicySpec
-from robotrials.run.seam import Chunk, Observation, Setup
+from robotrials.policies.served import action_array, map_answer, seconds_told
+from robotrials.run.seam import ActionConvention, Chunk, Observation, PolicySpec, Setup
 
 
 class ProbePolicy:

@@ -20,9 +20,17 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from robotrials.policies.probe.batch import TrainingData, cropped, resized, tensor_on
 from robotrials.policies.probe.demonstration import read_demonstrations
-from robotrials.policies.probe.network import Augmentation, PerTaskNetwork, ProbeNetwork, count_parameters
+from robotrials.policies.probe.network import (
+    Augmentation,
+    PerTaskNetwork,
+    ProbeNetwork,
+    TrainingData,
+    count_parameters,
+    cropped,
+    resized,
+    tensor_on,
+)
 
 STATE = 'state.pt'
 SAVE_S = 60.0

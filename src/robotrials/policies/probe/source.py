@@ -13,22 +13,21 @@ from numpy.typing import NDArray
 
 from robotrials.declaration import read_table
 from robotrials.errors import InputError, UnknownName
+from robotrials.policies.plain import ReplaySession
 from robotrials.policies.probe.collect import (
     Collected,
     CollectOptions,
     Collector,
     CollectProgress,
+    DemonstrationWriter,
     check_task_key,
     digested,
     using_host,
 )
 from robotrials.policies.probe.demonstration import Demonstrations, EpisodeFacts, file_digest
-from robotrials.policies.probe.writer import DemonstrationWriter
-from robotrials.policies.replay import ReplaySession
 from robotrials.record import Episode, Outcome, Store, read_store
-from robotrials.run.convention import ActionConvention, ControlMode, Frame, Gripper, Rotation, Target
 from robotrials.run.plan import HostEntry
-from robotrials.run.seam import Setup
+from robotrials.run.seam import ActionConvention, ControlMode, Frame, Gripper, Rotation, Setup, Target
 
 ROBOSUITE = ActionConvention(
     control_mode=ControlMode.SE3,

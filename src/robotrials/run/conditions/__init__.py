@@ -1,37 +1,54 @@
 """What is disturbed, how hard, and by which draw: conditions as small values that are recorded with the episode."""
 
-from robotrials.run.conditions.application import Application, DisturbableHost, frames_of, share_out
 from robotrials.run.conditions.background import (
     Background,
     Distractor,
     DistractorObject,
     Shared,
+    Texture,
     rim_background,
     table_background,
 )
-from robotrials.run.conditions.chaos import (
-    CHAOS,
-    KINDS,
-    default_severity,
-    draw_chaos,
-    draw_condition,
-    is_drawable,
-    severity_ladder,
-)
+from robotrials.run.conditions.camera import CameraShift, Exposure, Light, SensorNoise
 from robotrials.run.conditions.condition import (
     NOMINAL,
     CameraFrame,
     Compound,
     Condition,
+    Delay,
+    Disturbance,
     Effect,
     FrameCondition,
+    Latency,
     compose,
     condition_parameters,
     parts_of,
     read_condition,
 )
+from robotrials.run.conditions.draw import (
+    CHAOS,
+    KINDS,
+    Application,
+    DisturbableHost,
+    default_severity,
+    draw_chaos,
+    draw_condition,
+    frames_of,
+    is_drawable,
+    severity_ladder,
+    share_out,
+)
 from robotrials.run.conditions.endpoint import EndpointParaphraser
-from robotrials.run.conditions.instruction import Instruction, Paraphraser, RuleParaphraser
+from robotrials.run.conditions.instruction import (
+    Instruction,
+    Paraphraser,
+    RuleParaphraser,
+    Sameness,
+    Thing,
+    compare_meaning,
+    keeps_references,
+    meaning,
+)
 from robotrials.run.conditions.layout import (
     Displacement,
     Footprint,
@@ -41,13 +58,6 @@ from robotrials.run.conditions.layout import (
     Support,
     Workspace,
 )
-from robotrials.run.conditions.lexicon import Sameness, compare_meaning, meaning
-from robotrials.run.conditions.light import Exposure, Light
-from robotrials.run.conditions.physics import Delay, Disturbance, Latency
-from robotrials.run.conditions.reference import Thing, keeps_references
-from robotrials.run.conditions.sensor import SensorNoise
-from robotrials.run.conditions.texture import Texture
-from robotrials.run.conditions.viewpoint import CameraShift
 
 __all__ = [
     'CHAOS',

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from robotrials.errors import InputError, NotEstimable
-from robotrials.run.conditions.lexicon import Sameness, compare_meaning
-from robotrials.run.conditions.reference import Thing, keeps_references
+from robotrials.run.conditions.instruction import Sameness, Thing, compare_meaning, keeps_references
 from robotrials.wire.chat import ChatClient, ChatFault, ChatMessage, ChatReply, ChatSettings, FaultKind, ReplyState
 
 ASK = (

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from robotrials.errors import InputError
-from robotrials.run.conditions.condition import (
+from robotrials.run.conditions.condition import (  # fmt: skip
     CONDITIONS,
     BoolArray,
     Effect,
@@ -19,7 +19,7 @@ from robotrials.run.conditions.condition import (
     SingleCondition,
     check_severity,
     generator,
-)  # fmt: skip
+)
 
 MOST_SD_RAD = 0.25
 MOST_DISPLACEMENT_M = 0.2

@@ -1,8 +1,15 @@
 """Isolated environments: packages that cannot live beside ours, made once, verified, and spoken to over a socket."""
 
-from robotrials.run.environment.place import Environment, environments, environments_folder, find_environment
 from robotrials.run.environment.process import WorkerProcess
-from robotrials.run.environment.recipe import Recipe, read_recipe, recipe_names
+from robotrials.run.environment.recipe import (
+    Environment,
+    Recipe,
+    environments,
+    environments_folder,
+    find_environment,
+    read_recipe,
+    recipe_names,
+)
 
 __all__ = [
     'Environment',

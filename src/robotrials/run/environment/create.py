@@ -19,8 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from robotrials.errors import InputError, SetupError
-from robotrials.run.environment.place import RECORD, Environment, environment_at, environments_folder, link_robotrials
-from robotrials.run.environment.recipe import Recipe
+from robotrials.run.environment.recipe import (
+    RECORD,
+    Environment,
+    Recipe,
+    environment_at,
+    environments_folder,
+    link_robotrials,
+)
 
 INSTALL_S = 3600.0
 LOCK_S = 3600.0

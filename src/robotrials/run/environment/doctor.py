@@ -15,11 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from robotrials.errors import InputError, install_hint
-from robotrials.run.environment.asset import assets_of
 from robotrials.run.environment.create import check_environment
 from robotrials.run.environment.gl import BACKENDS, MENDING, why_not_drawing
-from robotrials.run.environment.place import Environment, environments, environments_folder
-from robotrials.run.environment.recipe import read_recipe, recipe_names
+from robotrials.run.environment.recipe import (
+    Environment,
+    assets_of,
+    environments,
+    environments_folder,
+    read_recipe,
+    recipe_names,
+)
 
 COMMAND_S = 20.0
 GIGABYTE = 1 << 30

@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 from robotrials.errors import SetupError
-from robotrials.run.environment.place import find_environment
-from robotrials.run.environment.recipe import read_recipe
+from robotrials.run.environment.recipe import find_environment, read_recipe
 
 BACKENDS = ('egl', 'osmesa')
 PROBE_S = 120.0

@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from robotrials.errors import AnswerError, InputError, NoAnswer, RemoteError, RigError
-from robotrials.run.environment.place import Environment, link_robotrials
+from robotrials.run.environment.recipe import Environment, link_robotrials
 from robotrials.run.environment.shared import SharedBlock
 from robotrials.wire import LIMITS, WireLimits, unpack
-from robotrials.wire.frame import HEADER, encode_frame, read_header
-from robotrials.wire.link import Deadline, Link
+from robotrials.wire.link import HEADER, Deadline, Link, encode_frame, read_header
 
 WORKER = 'robotrials.run.environment.worker'
 END_S = 5.0

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import hashlib
 import json
 import os
 import re
 import sys
 import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from robotrials.errors import InputError, UnknownName
+from robotrials.errors import InputError, SetupError, UnknownName
+from robotrials.old_name import ENVIRONMENT_RECORD, caches, setting
 
 DIGEST_DIGITS = 12
 SPOKEN = ('numpy', 'msgpack')
@@ -128,3 +132,130 @@ def _parse(text: str, name: str, where: str) -> Recipe:
         raise InputError(f'{where}: requirements is missing')
     lists = {key: tuple(value) for key, value in values.items() if key not in texts}
     return Recipe(name=name, about=values.get('about', ''), python=values.get('python', ''), **lists)
+
+
+# Where environments lie, and what is known of each.
+
+RECORD = ENVIRONMENT_RECORD
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """An environment on disk. `packages` is what was installed when it was made, empty if it never was whole."""
+
+    name: str
+    digest: str
+    folder: Path
+    created_at: str
+    packages: Mapping[str, str]
+
+    @property
+    def python(self) -> Path:
+        return self.folder / 'bin' / 'python'
+
+    @property
+    def is_complete(self) -> bool:
+        return bool(self.packages) and self.python.exists()
+
+
+class _OwnEnvironment(Environment):
+    @property
+    def python(self) -> Path:
+        return Path(sys.executable)
+
+
+def own_environment(folder: Path) -> Environment:
+    """The environment of this interpreter itself, with a folder that may be written to: for work in another process."""
+    return _OwnEnvironment('own', '', folder, '', {})
+
+
+def environments_folder() -> Path:
+    """The user's cache, or the folder that ROBOTRIALS_ENVIRONMENTS names."""
+    given = setting('ROBOTRIALS_ENVIRONMENTS')
+    if given:
+        return Path(given)
+    return caches()[0] / 'environments'
+
+
+def environment_at(folder: Path) -> Environment:
+    """What lies in a folder; an unfinished one has no packages."""
+    name, _, digest = folder.name.rpartition('-')
+    try:
+        record = json.loads((folder / RECORD).read_text(encoding='utf-8'))
+        packages = {str(k): str(v) for k, v in record['packages'].items()}
+        return Environment(name, digest, folder, str(record['created_at']), packages)
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        return Environment(name, digest, folder, '', {})
+
+
+def environments() -> tuple[Environment, ...]:
+    """Every environment there is, whole or not."""
+    folders = [f for root in _roots() if root.is_dir() for f in sorted(root.iterdir())]
+    return tuple(environment_at(f) for f in folders if f.is_dir() and '-' in f.name)
+
+
+def _roots() -> tuple[Path, ...]:
+    """Where environments may lie: those that were made under the old name stay where they are."""
+    folder = environments_folder()
+    old = caches()[1] / 'environments'
+    return (folder,) if setting('ROBOTRIALS_ENVIRONMENTS') or not old.is_dir() else (folder, old)
+
+
+def find_environment(name: str, digest: str) -> Environment:
+    """The environment of a recipe; SetupError says how to make it."""
+    places = [environment_at(root / f'{name}-{digest}') for root in _roots()]
+    found = next((place for place in places if place.is_complete), None)
+    if found is None:
+        raise SetupError(f'the environment {name!r} is not there; run `robotrials env create {name}`')
+    return found
+
+
+def link_robotrials(folder: Path) -> Path:
+    """A folder on whose path this robotrials, and nothing else of its surroundings, can be imported.
+
+    Checkouts that share an environment have one each, so that a worker always runs the code of its caller.
+    """
+    import robotrials
+
+    ours = Path(robotrials.__file__).resolve().parent
+    place = folder / 'robotrials-link' / hashlib.sha256(str(ours).encode()).hexdigest()[:12]
+    link = place / 'robotrials'
+    if not link.is_symlink():
+        place.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):  # another process was faster, with the same link
+            link.symlink_to(ours)
+    return place
+
+
+# Files that a benchmark needs beside its packages: where they may lie, and how to get them. Kept as data.
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """One kind of file that an environment needs; `found` is where it lies, or where it was looked for."""
+
+    name: str
+    found: str
+    is_there: bool
+    mend: str
+
+
+def assets_of(environment: Environment) -> Iterator[Asset]:
+    """What an environment needs beside its packages, each looked for in every place it may lie in."""
+    text = files('robotrials.run.environment').joinpath('assets.toml').read_text(encoding='utf-8')
+    for entry in tomllib.loads(text)['asset']:
+        if entry['environment'] != environment.name:
+            continue
+        places = [_filled(place, environment.folder) for place in entry['places']]
+        found = next((path for place in places for path in glob.glob(place) if _has_files(Path(path))), None)
+        looked = ', '.join(place for place in places if '$' not in place)
+        mend = entry['mend'].replace('{environment}', str(environment.folder))
+        yield Asset(entry['name'], found or f'not in {looked}', found is not None, mend)
+
+
+def _filled(place: str, folder: Path) -> str:
+    return os.path.expanduser(os.path.expandvars(place.replace('{environment}', str(folder))))
+
+
+def _has_files(path: Path) -> bool:
+    return path.is_file() or (path.is_dir() and next(path.iterdir(), None) is not None)

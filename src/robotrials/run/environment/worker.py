@@ -13,7 +13,7 @@ from typing import Any
 
 from robotrials.catalog import load_attribute
 from robotrials.run.environment.shared import SharedBlock
-from robotrials.wire.frame import read_frame, write_frame
+from robotrials.wire.link import read_frame, write_frame
 
 MAX_TOLD = 20_000
 

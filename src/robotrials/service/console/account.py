@@ -7,11 +7,17 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import json
+import os
+import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from robotrials.errors import InputError
+from robotrials.errors import InputError, RobotrialsError, StoreError
 from robotrials.record import Episode, Event, EventKind, EventSource, Outcome
 
 CLOCK_SLACK_S = 0.5
@@ -156,3 +162,111 @@ def finished_episode(planned: Episode, account: Account) -> Episode:
         started_at=dt.datetime.fromtimestamp(account.started_ms / 1000, dt.UTC),
         items_placed=None if is_fault else account.counts.placed, items_lost=None if is_fault else account.counts.lost,
     )  # fmt: skip
+
+
+# What a page asks of the desk, and how it is refused.
+
+
+class Action(BaseModel):
+    """What a page asks for. `id` is of the episode under way for all but an undo, which has its own."""
+
+    model_config = ConfigDict(extra='forbid')
+    kind: Literal['draft', 'record', 'withdraw', 'undo']
+    id: str = Field(pattern='^[0-9a-f]{32}$')
+    key: str = Field(pattern='^[0-9a-f]{8,64}/[0-9]{1,6}$')
+    revision: int = Field(default=0, ge=0)
+    account: Account | None = None
+    why: str = Field(default='', max_length=TEXT)
+
+    @property
+    def name(self) -> str:
+        """What it is answered under, once."""
+        return f'{self.kind} {self.id}'
+
+
+class Refusal(RobotrialsError):  # noqa: N818 - reads as the fact it states
+    """An action that cannot be carried out; `field` is where the page says so."""
+
+    def __init__(self, why: str, *, field: str = '', is_conflict: bool = False) -> None:
+        super().__init__(why)
+        self.field, self.is_conflict = field, is_conflict
+
+
+def read_action(body: Mapping[str, Any], *, where: Path) -> Action:
+    """An action back from the journal."""
+    try:
+        return Action.model_validate(body)
+    except ValidationError as error:
+        told = error.errors()[0]['msg']
+        raise StoreError(f'{where}: an action that this version does not know ({told})') from error
+
+
+def parse_key(key: str) -> tuple[str, int]:
+    """The episode's id and attempt, of the form that pages use."""
+    episode_id, _, attempt = key.partition('/')
+    return episode_id, int(attempt)
+
+
+# The console's journal: every action is on disk before it is answered, so that a power cut loses nothing.
+# It lies beside the store (`STORE.console/journal.jsonl`), because a store holds only what its own log vouches for.
+
+Entry = dict[str, Any]
+
+
+def console_folder(store: Path) -> Path:
+    """Where the console of a store keeps its own files; made if it is new."""
+    path = store.resolve()
+    folder = path.with_name(f'{path.name}.console')
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+class Journal:
+    """Lines of JSON, each synced before `add` returns; a last line without its end was never answered, and goes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self.entries = self._read()
+        _sync_folder(path.parent)
+
+    def _read(self) -> list[Entry]:
+        content = self.path.read_bytes()
+        whole = content[: content.rfind(b'\n') + 1]
+        if len(whole) != len(content):
+            os.ftruncate(self._handle, len(whole))
+        entries = []
+        for number, line in enumerate(whole.splitlines(), start=1):
+            try:
+                entry = json.loads(line)
+                entry['kind'], entry['at'], entry['body']
+            except (ValueError, TypeError, KeyError) as error:
+                raise StoreError(
+                    f'{self.path} line {number}: not an entry of the console ({error}); the store itself is not '
+                    'concerned: set this file aside, and the console begins a new one'
+                ) from error
+            entries.append(entry)
+        return entries
+
+    def add(self, kind: str, body: Mapping[str, Any]) -> None:
+        """Keep one entry for good."""
+        entry = {'kind': kind, 'at': dt.datetime.now(dt.UTC).isoformat(timespec='milliseconds'), 'body': dict(body)}
+        line = json.dumps(entry, separators=(',', ':'), allow_nan=False).encode() + b'\n'
+        with self._lock:
+            written = 0
+            while written < len(line):
+                written += os.write(self._handle, line[written:])
+            os.fsync(self._handle)
+            self.entries.append(entry)
+
+    def close(self) -> None:
+        os.close(self._handle)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

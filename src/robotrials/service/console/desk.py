@@ -14,17 +14,22 @@ from typing import Any
 
 from robotrials.errors import InputError, RobotrialsError, StoreError
 from robotrials.record import Episode, Store
-from robotrials.run.arm_stop import StopHook
-from robotrials.run.begun import log_interrupted, mark_begun, mark_ended
+from robotrials.run.arm_limit import StopHook
 from robotrials.run.condition import draw_entry
 from robotrials.run.engine import open_tasks
-from robotrials.run.rotation import Slot
-from robotrials.run.schedule import Task
+from robotrials.run.mark import log_interrupted, mark_begun, mark_ended
+from robotrials.run.schedule import Slot, Task
 from robotrials.run.station import Context
 from robotrials.run.trial_store import check_open
-from robotrials.service.console.account import find_trouble, finished_episode
-from robotrials.service.console.action import Action, Refusal, parse_key, read_action
-from robotrials.service.console.journal import Journal
+from robotrials.service.console.account import (
+    Action,
+    Journal,
+    Refusal,
+    find_trouble,
+    finished_episode,
+    parse_key,
+    read_action,
+)
 
 Answer = dict[str, Any]
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from robotrials.errors import RobotrialsError
 from robotrials.measure.annotate import with_marks
 from robotrials.measure.safety import Scoring, score_episode
-from robotrials.measure.safety.trace import margin_traces
+from robotrials.measure.safety.score import margin_traces
 from robotrials.record import Annotation, Episode, Store, Trajectory
-from robotrials.verdict.analysis.media import films_of
+from robotrials.verdict.analysis.behind import films_of
 
 MOST_POINTS = 4000
 DIGITS = 5

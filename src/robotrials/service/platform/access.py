@@ -7,6 +7,8 @@ import hashlib
 import hmac
 import re
 import secrets
+import threading
+import time
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -15,8 +17,7 @@ from sqlalchemy.orm import Session
 
 from robotrials.service.platform.config import Quota
 from robotrials.service.platform.refusal import Refusal, not_found
-from robotrials.service.platform.table import Token, User
-from robotrials.service.platform.trail import note
+from robotrials.service.platform.table import Token, User, note
 
 PREFIX = 'tlt_'
 TOKEN_BYTES = 32
@@ -176,3 +177,33 @@ def _unknown() -> Refusal:
 
 def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+# Rate limits: a bucket per user that fills steadily. Kept in memory, because one server answers for its folder.
+
+BURST_S = 10.0
+MOST_BUCKETS = 10_000
+
+
+class RateLimiter:
+    """Lets `per_minute` requests pass, with room for a burst of ten seconds' worth."""
+
+    def __init__(self) -> None:
+        self._levels: dict[str, tuple[float, float]] = {}  # who -> (tokens left, when that was)
+        self._lock = threading.Lock()
+
+    def take(self, who: str, *, per_minute: int) -> None:
+        now, rate = time.monotonic(), per_minute / 60.0
+        size = max(rate * BURST_S, 1.0)
+        with self._lock:
+            level, at = self._levels.get(who, (size, now))
+            level = min(size, level + (now - at) * rate)
+            if len(self._levels) > MOST_BUCKETS:
+                self._levels.clear()
+            if level < 1.0:
+                self._levels[who] = level, now
+                wait_s = (1.0 - level) / rate
+                raise Refusal(
+                    429, 'too_many_requests', f'more than {per_minute} requests a minute', retry_after_s=wait_s
+                )
+            self._levels[who] = level - 1.0, now

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
 import json
+import socket
 import threading
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from robotrials.errors import AnswerError, NoAnswer, RigError, RobotrialsError
+from robotrials.errors import AnswerError, InputError, NoAnswer, RigError, RobotrialsError
+from robotrials.service.platform.job import sign_lease
 from robotrials.wire import WireLimits
 from robotrials.wire.http import HttpLink
+from robotrials.wire.link import split_url
 
 PREFIX = '/api/v1'
 CALL_S = 10.0
@@ -88,3 +94,72 @@ def _refusal(status: int, body: bytes) -> ApiError:
         return ApiError(status, str(error['code']), str(error['message']))
     except (ValueError, KeyError, TypeError):
         return ApiError(status, 'unknown', body[:200].decode('utf-8', errors='replace') or 'no reason given')
+
+
+# Addresses that others name: a worker's, which the server and clients call, and a policy server's, which cells dial.
+# Unless an operator allows it, neither may be a private, link-local or loopback one: behind it lies what only this
+# network should reach, such as a cloud's metadata service.
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def read_networks(texts: Iterable[str]) -> tuple[Network, ...]:
+    """Networks such as 127.0.0.0/8 or 192.168.0.0/16."""
+    try:
+        return tuple(ipaddress.ip_network(text) for text in texts)
+    except ValueError as error:
+        raise InputError(f'private_addresses: {error}; wanted networks such as 192.168.0.0/16') from error
+
+
+def check_public(host: str, *, allowed: Iterable[str], what: str) -> None:
+    """Raise InputError if a host is, or resolves to, a private address that no operator allowed.
+
+    A name that nobody can resolve here passes: nothing is reached by it.
+    """
+    networks = read_networks(allowed)
+    for address in _addresses(host):
+        if not address.is_global and not any(
+            address in network for network in networks if network.version == address.version
+        ):
+            found = host if host == str(address) else f'{host} ({address})'
+            raise InputError(
+                f'{what}: {found} is a private address, which this platform refuses; its operator can allow it with '
+                'private_addresses = ["NETWORK/BITS"] in platform.toml, or --allow-private'
+            )
+
+
+def _addresses(host: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+    try:
+        texts = [ipaddress.ip_address(host.strip('[]'))]
+    except ValueError:
+        try:
+            found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError):
+            return []
+        texts = [ipaddress.ip_address(str(entry[4][0]).partition('%')[0]) for entry in found]
+    return [getattr(address, 'ipv4_mapped', None) or address for address in texts]
+
+
+# The server's own call to a worker's port: a stop must not wait for the next heartbeat.
+
+COMMAND_CALL_S = 2.0
+LIVES_S = 30.0
+
+
+def command_id(word: str) -> str:
+    """What stands for a lease in the token of a command; no lease is called so."""
+    return f'command {word}'
+
+
+def press(address: str, secret: bytes, *, worker_id: str, word: str, now_s: float, private: Sequence[str] = ()) -> bool:
+    """Tell a worker to stop or to resume, at its own port; False if it could not be reached or would not."""
+    token = sign_lease(secret, lease_id=command_id(word), worker_id=worker_id, job_id=word, expires_at=now_s + LIVES_S)
+    try:
+        parts, host, port = split_url(address, ('ws', 'wss'))
+        check_public(host, allowed=private, what='address')  # a name may stand for another place by now
+        scheme = 'https' if parts.scheme == 'wss' else 'http'
+        link = HttpLink(f'{scheme}://{host}:{port}', headers={'Authorization': f'Bearer {token}'})
+        with contextlib.closing(link):
+            return link.post(f'/{word}', b'', timeout_s=COMMAND_CALL_S).status == 200
+    except RobotrialsError:
+        return False

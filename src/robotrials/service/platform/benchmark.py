@@ -6,33 +6,37 @@ arms, runs them in one blinded balanced rotation, and shows nothing until it is 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime as dt
 import json
+import logging
 import math
 import secrets
+import threading
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from robotrials.errors import InputError, UnknownName
-from robotrials.record import Store, Unblinding, collect_provenance
-from robotrials.record.unblinding import write_unblinding
+from robotrials.errors import InputError, RobotrialsError, StoreError, UnknownName, WriteError
+from robotrials.record import Episode, Store, Unblinding, collect_provenance
+from robotrials.record.blinding import write_unblinding
 from robotrials.run.blinding import blinded_plan
 from robotrials.run.component import HOSTS
 from robotrials.run.plan import FaultOutcome, PolicyEntry, Scenes, TrialPlan, plan_from_json
-from robotrials.run.rotation import Slot, trial_slots
-from robotrials.run.station import Context
-from robotrials.service.platform.ability import check_runnable
+from robotrials.run.schedule import Slot, trial_slots
+from robotrials.run.station import Context, media_folder
 from robotrials.service.platform.access import check_name, new_id
-from robotrials.service.platform.bundle import MOST_FILES
-from robotrials.service.platform.config import Strategy
+from robotrials.service.platform.bundle import MOST_FILES, pack_bundle
+from robotrials.service.platform.cells import check_runnable
+from robotrials.service.platform.config import PlatformConfig, Strategy
+from robotrials.service.platform.database import Database
 from robotrials.service.platform.job import THINKING_S, benchmark_slots, read_benchmark
 from robotrials.service.platform.refusal import Refusal, not_found
-from robotrials.service.platform.table import LIVE, Benchmark, Job, Lease, Submission
-from robotrials.service.platform.trail import note
+from robotrials.service.platform.table import LIVE, Benchmark, Job, Lease, Submission, note
 
 ATTEMPTS = 2  # a job that the rig broke is requeued once
 POLICY_FAULTS = ('policy_crash', 'policy_hang', 'policy_late', 'policy_answer')
@@ -282,3 +286,103 @@ def open_names(folder: Path, benchmark: Benchmark, submissions: list[Submission]
             reference = next((code for code, policy in policies.items() if policy == benchmark.reference), '')
             record = Unblinding(trial_id=trial_id, by=by, at=at, policies=policies, why=why, reference=reference)
             write_unblinding(store.path, record)
+
+
+# Benchmarks whose store is damaged are set apart: the others go on, and whoever runs the server is told once.
+
+RETRY_AFTER_S = 60.0
+QUARANTINED = 'quarantined'  # the code of the refusal
+log = logging.getLogger('robotrials.service.platform')
+
+
+class Quarantine:
+    """Which benchmarks cannot be read or written, and why; each is tried again, and is back once it is repaired."""
+
+    def __init__(self, config: PlatformConfig, database: Database) -> None:
+        self._config, self._database = config, database
+        self._why: dict[tuple[str, str], str] = {}  # benchmark id, reading or writing -> what is wrong
+        self._guard = threading.Lock()
+
+    def why(self, benchmark: Benchmark) -> str:
+        """What is wrong with a benchmark's store; empty if nothing is known to be."""
+        return self._why.get((benchmark.id, 'writing')) or self._why.get((benchmark.id, 'reading'), '')
+
+    @contextlib.contextmanager
+    def around(self, benchmark: Benchmark) -> Iterator[None]:
+        """Use a benchmark's store: if that fails because the store is damaged, it is set apart, with a refusal."""
+        try:
+            yield
+        except StoreError as error:
+            if isinstance(error, WriteError) or not (damage := self._damage(benchmark)):
+                raise
+            self.set_apart(benchmark, 'writing', damage)
+            raise Refusal(
+                503, QUARANTINED, f'the store of {benchmark.name} is damaged and set apart until it is repaired; '
+                'what was sent is not lost, send it again later', retry_after_s=RETRY_AFTER_S,
+            ) from error  # fmt: skip
+        self.bring_back(benchmark, 'writing')
+
+    def look(self) -> None:
+        """Look at every benchmark's store as a server starts: at its log, and whether its files are there."""
+        with self._database.read() as session:
+            benchmarks = list(session.scalars(select(Benchmark)))
+        for benchmark in benchmarks:
+            has_store = (store_path(self._config.folder, benchmark) / 'trial.json').exists()
+            if has_store and (damage := self._damage(benchmark)):
+                self.set_apart(benchmark, 'writing', damage)
+
+    def _damage(self, benchmark: Benchmark) -> str:
+        """What is damaged in a store; empty if it is sound, so that the error was about something else."""
+        path = store_path(self._config.folder, benchmark)
+        try:
+            store = Store.open(path)
+            store.ledger()
+            found = [f'{f.path}: {f.detail}' for f in store.missing() if f.is_damage]
+            return '; '.join(found[:3])
+        except RobotrialsError as error:
+            return str(error)
+
+    def set_apart(self, benchmark: Benchmark, doing: str, why: str) -> None:
+        """Put it on record, once, in the log and in the audit trail: that is where its owner looks."""
+        with self._guard:
+            is_new = (benchmark.id, doing) not in self._why
+            self._why[benchmark.id, doing] = why
+        if is_new:
+            log.error('benchmark quarantined', extra={'fields': {'benchmark': benchmark.name, 'why': why}})
+            with self._database.write() as session:
+                note(session, 'benchmark.quarantine', benchmark.id, name=benchmark.name, why=why)
+
+    def bring_back(self, benchmark: Benchmark, doing: str) -> None:
+        """It went well: if it did not before, that is over."""
+        with self._guard:
+            was_apart = self._why.pop((benchmark.id, doing), None) is not None
+        if was_apart:
+            log.warning('benchmark back from quarantine', extra={'fields': {'benchmark': benchmark.name}})
+            with self._database.write() as session:
+                note(session, 'benchmark.back', benchmark.id, name=benchmark.name)
+
+
+# Episodes for their submitters, once blinding has ended.
+
+
+def open_facts(benchmark: Benchmark, episode: Episode) -> Episode:
+    """An episode as its submitter may see it: while a benchmark takes submissions, nobody is told its start states."""
+    return episode if benchmark.state == 'closed' else episode.replace(seed=None, instance=None)
+
+
+def episode_bundle(folder: Path, submission: Submission, episode_id: str, *, attempt: int | None) -> bytes:
+    """One attempt of a submission as a bundle, with its files."""
+    path = store_path(folder, submission.benchmark)
+    if not (path / 'trial.json').exists():
+        raise not_found('episode')
+    store = dataclasses.replace(Store.open(path), is_view=True)
+    where = {'episode_id': episode_id, 'policy': submission.policy}
+    found = list(store.episodes(attempts='counted' if attempt is None else 'all', where=where))
+    chosen = next((e for e in found if attempt in (None, e.attempt)), None)
+    if chosen is None:
+        raise not_found('episode')
+    own = f'media/{media_folder(chosen)}/'
+    names = [name for name in store.ledger().wanted() if name.startswith(own)]
+    media = {name.removeprefix('media/'): store.file(name).read_bytes() for name in names}
+    shown = open_facts(submission.benchmark, chosen)
+    return pack_bundle(shown, trajectory=store.trajectory(chosen), media=media)

@@ -21,8 +21,8 @@ from robotrials.measure.geometry.projection import MOST_OWN_BYTES, OWN_SCORE, re
 from robotrials.record import Episode, Event, Trajectory
 from robotrials.record.column import trajectories_from_arrow, trajectories_to_arrow
 from robotrials.record.foreign import UPLOAD, parse
+from robotrials.record.media import FOLDER, KNOWN, check_moment, read_known
 from robotrials.record.part import parquet_options
-from robotrials.record.rgbd import FOLDER, KNOWN, check_moment, read_known
 from robotrials.record.store import check_media_name
 from robotrials.record.trajectory import check_trajectory
 from robotrials.run.station import check_storable, media_folder

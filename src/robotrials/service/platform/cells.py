@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
+from robotrials.errors import InputError
+from robotrials.run.component import check_spec_fits
+from robotrials.run.plan import TrialPlan
 from robotrials.service.platform.access import Caller, check_name, new_id
-from robotrials.service.platform.address import check_public
+from robotrials.service.platform.api_client import check_public
 from robotrials.service.platform.config import PlatformConfig
+from robotrials.service.platform.link import host_spec_from_map
 from robotrials.service.platform.private import WorkerKeys
 from robotrials.service.platform.refusal import Refusal, not_found
-from robotrials.service.platform.table import LIVE, Lease, Worker
-from robotrials.service.platform.trail import note
+from robotrials.service.platform.table import LIVE, Lease, Worker, note
 
 PROTOCOL = 1
 ADDRESS = re.compile(r'wss?://[A-Za-z0-9.\-_\[\]:]+(/[A-Za-z0-9._~\-/]*)?')
@@ -155,3 +160,35 @@ def list_workers(session: Session) -> list[tuple[Worker, Lease | None]]:
     live = {lease.worker_id: lease for lease in session.scalars(select(Lease).where(Lease.state.in_(LIVE)))}
     workers = session.scalars(select(Worker).order_by(Worker.name))
     return [(worker, live.get(worker.id)) for worker in workers]
+
+
+# What cells say they can do. A benchmark that none of them can run is refused when it is declared.
+
+
+def checked_spec(values: Mapping[str, Any] | None) -> str:
+    """The spec of a cell's host as it is kept; '' if the cell does not say."""
+    if values is None:
+        return ''
+    try:
+        host_spec_from_map(values)
+    except InputError as error:
+        raise Refusal(422, 'bad_spec', str(error)) from error
+    return json.dumps(values, sort_keys=True)
+
+
+def check_runnable(session: Session, plan: TrialPlan) -> None:
+    """Refuse a plan whose tasks or conditions no registered cell has, if any of them says what it has."""
+    cells = select(Worker.name, Worker.spec).where(Worker.host == plan.host.use, Worker.spec != '')
+    reasons = []
+    for name, spec in session.execute(cells.order_by(Worker.name)):
+        try:
+            check_spec_fits(plan, host_spec_from_map(json.loads(spec)))
+            return
+        except InputError as error:
+            reasons.append(f'cell {name}: {error}')
+    if reasons:
+        raise Refusal(
+            422, 'not_runnable',
+            f'no registered cell can run this plan ({reasons[0]}); correct it, or declare it unchecked if the plan\'s '
+            'host options make the difference or such a cell is still to come',
+        )  # fmt: skip

@@ -22,10 +22,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from robotrials.errors import AnswerError, InputError, NoAnswer, RigError, RobotrialsError
-from robotrials.run.convention import HostSpec, check_conventions
-from robotrials.run.seam import ClosablePolicy, FittedPolicy, Policy, Session
+from robotrials.run.seam import ClosablePolicy, FittedPolicy, HostSpec, Policy, Session, check_conventions
 from robotrials.service.platform.api_client import UNREACHABLE, Api, ApiError
-from robotrials.service.platform.message import (
+from robotrials.service.platform.link import (
     VERSION,
     WORKER_LIMITS,
     End,

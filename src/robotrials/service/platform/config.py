@@ -10,7 +10,7 @@ from typing import Any
 
 from robotrials.declaration import read_table
 from robotrials.errors import InputError
-from robotrials.service.platform.address import read_networks
+from robotrials.service.platform.api_client import read_networks
 
 FILE = 'platform.toml'
 DATABASE = 'platform.db'  # in the folder, unless another one is given

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,7 +27,7 @@ from sqlalchemy.orm import Session
 from robotrials.errors import SetupError, install_hint
 from robotrials.service.platform.private import close_to_others
 from robotrials.service.platform.refusal import Refusal
-from robotrials.service.platform.trail import write_notes
+from robotrials.service.platform.table import write_notes
 
 BUSY_MS = 20_000
 CONNECT_S = 10  # for each address of a PostgreSQL server
@@ -222,3 +223,34 @@ def disk_full() -> Refusal:
     return Refusal(
         507, 'disk_full', 'the server has no room left; nothing was changed; send it again later', retry_after_s=10.0
     )
+
+
+# Places where a test kills the server, to prove that what it had promised survives.
+# `ROBOTRIALS_FAULT_POINT=result.accepted` makes a server kill itself (SIGKILL) when it comes by that place.
+
+VARIABLE = 'ROBOTRIALS_FAULT_POINT'
+POINTS = (
+    'submission.commit',
+    'result.spooled',
+    'result.accepted',
+    'result.stored',
+    'result.settled',
+    'expiry.accepted',
+    'expiry.stored',
+)
+
+_hook: Callable[[str], None] | None = None
+
+
+def set_hook(hook: Callable[[str], None] | None) -> None:
+    """Call `hook` with the name of every place that is passed; None is the variable of the environment again."""
+    global _hook
+    _hook = hook
+
+
+def fault_point(name: str) -> None:
+    """Nothing, unless a test wants the server to end here."""
+    if _hook is not None:
+        _hook(name)
+    elif os.environ.get(VARIABLE) == name:
+        os.kill(os.getpid(), signal.SIGKILL)

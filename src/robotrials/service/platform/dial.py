@@ -15,11 +15,20 @@ from urllib.parse import urlsplit
 
 from robotrials.errors import InputError, RemoteError, RigError, UnknownName
 from robotrials.run.component import open_policy
-from robotrials.run.convention import HostSpec, PolicySpec
 from robotrials.run.plan import PolicyEntry
-from robotrials.run.seam import Chunk, ClosablePolicy, FittedPolicy, Observation, Policy, Session, Setup
-from robotrials.service.platform.address import check_public
-from robotrials.service.platform.message import check_size, told_setup
+from robotrials.run.seam import (
+    Chunk,
+    ClosablePolicy,
+    FittedPolicy,
+    HostSpec,
+    Observation,
+    Policy,
+    PolicySpec,
+    Session,
+    Setup,
+)
+from robotrials.service.platform.api_client import check_public
+from robotrials.service.platform.link import check_size, told_setup
 
 WIRES = ('groot', 'openpi', 'openvla', 'positronic', 'roboarena', 'vla-eval')
 OPTIONS = (

@@ -26,14 +26,13 @@ from robotrials.record.maintain import compact_store
 from robotrials.run.fault import Fault, FaultKind
 from robotrials.run.plan import Clock, TrialPlan
 from robotrials.service.platform.access import Caller
-from robotrials.service.platform.benchmark import cancel_jobs, is_open, open_names, open_store
+from robotrials.service.platform.benchmark import QUARANTINED, Quarantine, cancel_jobs, is_open, open_names, open_store
 from robotrials.service.platform.bundle import Bundle, bundle_digest, unpack_bundle
 from robotrials.service.platform.config import PlatformConfig
-from robotrials.service.platform.database import Database, disk_full
-from robotrials.service.platform.fault_point import fault_point
+from robotrials.service.platform.database import Database, disk_full, fault_point
 from robotrials.service.platform.job import IMPOSSIBLE, NOT_BEGUN, TURNED_AWAY
 from robotrials.service.platform.job import Job as JobOrder
-from robotrials.service.platform.lease import (
+from robotrials.service.platform.queue import (
     Settled,
     give_back,
     job_order,
@@ -42,11 +41,9 @@ from robotrials.service.platform.lease import (
     own_lease,
     settle,
 )
-from robotrials.service.platform.quarantine import QUARANTINED, Quarantine
 from robotrials.service.platform.refusal import Refusal
 from robotrials.service.platform.submission import OVER_STATES
-from robotrials.service.platform.table import LIVE, Benchmark, Job, LateResult, Lease, Submission, Worker
-from robotrials.service.platform.trail import note
+from robotrials.service.platform.table import LIVE, Benchmark, Job, LateResult, Lease, Submission, Worker, note
 from robotrials.wire import WireLimits
 
 SPOOL, LATE = 'spool', 'late'

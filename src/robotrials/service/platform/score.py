@@ -17,17 +17,22 @@ from sqlalchemy.orm import Session
 from robotrials.errors import NotEstimable, StoreError
 from robotrials.measure.geometry.projection import Rescoring
 from robotrials.record import Episode, Store
-from robotrials.service.platform.benchmark import is_open, store_path
-from robotrials.service.platform.board_grid import BoardGrid, make_grid
-from robotrials.service.platform.quarantine import Quarantine
-from robotrials.service.platform.standing import MISSING, SetAside, Standings, complete_selection, read_standings
+from robotrials.service.platform.benchmark import Quarantine, is_open, store_path
+from robotrials.service.platform.standing import (
+    MISSING,
+    BoardGrid,
+    SetAside,
+    Standings,
+    complete_selection,
+    make_grid,
+    read_standings,
+)
 from robotrials.service.platform.table import Benchmark
 from robotrials.show.verdict_text import short_decision
 from robotrials.stats import Estimate, Rate
 from robotrials.verdict.analysis import Absent, Analysis, present
+from robotrials.verdict.analysis.board_score import expected_iou, iou_caution, success_source
 from robotrials.verdict.analysis.contrast import Cells
-from robotrials.verdict.analysis.expected_iou import expected_iou, iou_caution
-from robotrials.verdict.analysis.score_source import success_source
 from robotrials.verdict.analysis.success import Rates, count_rates
 from robotrials.verdict.planning.analysis_plan import SuccessSource, declared_analysis
 

@@ -21,8 +21,7 @@ from robotrials.service.platform.benchmark import add_jobs, cancel_jobs, find_be
 from robotrials.service.platform.config import DialRules
 from robotrials.service.platform.dial import check_dial
 from robotrials.service.platform.refusal import Refusal, not_found
-from robotrials.service.platform.table import LIVE, Benchmark, Job, Lease, Submission, User
-from robotrials.service.platform.trail import note
+from robotrials.service.platform.table import LIVE, Benchmark, Job, Lease, Submission, User, note
 
 DAY_S = 86_400.0
 OPEN_STATES = ('waiting', 'queued')

@@ -22,18 +22,23 @@ from pathlib import Path
 from types import FrameType
 
 from robotrials.errors import AnswerError, InputError, RobotrialsError, WriteError
-from robotrials.run.convention import HostSpec
 from robotrials.run.fault import FaultKind
+from robotrials.run.seam import HostSpec
 from robotrials.service.platform.api_client import UNREACHABLE, Api, ApiError
 from robotrials.service.platform.bundle import BUNDLE_LIMITS
-from robotrials.service.platform.job import IMPOSSIBLE, NOT_BEGUN, TURNED_AWAY, Job, job_from_json
-from robotrials.service.platform.lease_token import LeaseClaim, LeaseGuard
-from robotrials.service.platform.link import ClientLink
-from robotrials.service.platform.message import VERSION, End, ErrorCode, MessageType, encode, spec_to_map
+from robotrials.service.platform.job import (
+    IMPOSSIBLE,
+    NOT_BEGUN,
+    TURNED_AWAY,
+    Job,
+    LeaseClaim,
+    LeaseGuard,
+    job_from_json,
+)
+from robotrials.service.platform.link import VERSION, ClientLink, End, ErrorCode, MessageType, encode, spec_to_map
 from robotrials.service.platform.worker_episode import Attempt, CellOptions, CellStation, NotBegun, error_code
-from robotrials.service.platform.worker_port import WorkerPort
-from robotrials.service.platform.worker_spool import Spool
-from robotrials.worlds.guarded import Interrupts
+from robotrials.service.platform.worker_port import Spool, WorkerPort
+from robotrials.worlds.wrapper import Interrupts
 
 log = logging.getLogger('robotrials.worker')
 MOST_HOST_FAULTS = 3  # in a row; then the cell is out of service

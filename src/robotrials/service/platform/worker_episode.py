@@ -4,33 +4,147 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
+import signal
+import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from robotrials.errors import InputError, NotEstimable, RigError, SetupError
-from robotrials.measure.geometry.projection import OWN_SCORE, VIEWS, pack_own_score
+from robotrials.declaration import read_table, without_nulls
+from robotrials.errors import InputError, NotEstimable, RigError, RobotrialsError, SetupError
+from robotrials.measure.geometry.camera_score import CameraScore, unscored
+from robotrials.measure.geometry.projection import OWN_SCORE, VIEWS, pack_own_score, score_files
 from robotrials.record import Episode, Outcome, Trajectory
-from robotrials.run.alarm import AlarmBoard
 from robotrials.run.component import check_host_fits, check_policy_fits, open_host
-from robotrials.run.convention import HostSpec
+from robotrials.run.environment.process import WorkerProcess
+from robotrials.run.environment.recipe import own_environment
 from robotrials.run.fault import EpisodeStop, Fault, FaultKind, policy_fault
 from robotrials.run.host import Ability
 from robotrials.run.loop import Rollout
-from robotrials.run.phase import Phase
+from robotrials.run.mark import AlarmBoard, Phase
 from robotrials.run.plan import HostEntry, LatencyMode, LimitOptions, PolicyEntry, TrialPlan, WatchdogOptions
-from robotrials.run.seam import Action, ClosablePolicy, Policy
+from robotrials.run.seam import Action, ClosablePolicy, HostSpec, Policy
 from robotrials.run.station import Station, rollout_of_fault, setup_of
 from robotrials.service.platform.bundle import BUNDLE_LIMITS, pack_fitting
 from robotrials.service.platform.dial import open_dialled
 from robotrials.service.platform.job import ARM, Job
-from robotrials.service.platform.link import ClientLink, LinkPolicy, Stopped, greet
-from robotrials.service.platform.message import ErrorCode, Welcome
-from robotrials.service.platform.view_scorer import ViewScorer
-from robotrials.service.platform.worker_host import inspected_entry, stricter, with_transport
-from robotrials.worlds.guarded import GuardedHost, Interrupts, Workspace
+from robotrials.service.platform.link import ClientLink, ErrorCode, LinkPolicy, Stopped, Welcome, greet
+from robotrials.wire import WireLimits
+from robotrials.worlds.wrapper import GuardedHost, Interrupts, Workspace
+
+# What a worker makes of a plan for its cell: the host to open, the limits that hold, the time that answers took.
+
+INSPECTED = {
+    'tabletop': 'robotrials.worlds.cell.checked:PlannedCell'
+}  # built-in hosts in a version that checks its reset
+
+
+def inspected_entry(entry: HostEntry, *, checks_reset: bool) -> HostEntry:
+    """The host of a plan in the version that can check its reset, where we have one."""
+    return dataclasses.replace(entry, use=INSPECTED.get(entry.use, entry.use)) if checks_reset else entry
+
+
+def stricter(plan: LimitOptions, cell: LimitOptions) -> LimitOptions:
+    """The limits of the plan and of the cell, the lower of each."""
+    return LimitOptions(
+        velocity=_lower(plan.velocity, cell.velocity), acceleration=_lower(plan.acceleration, cell.acceleration)
+    )
+
+
+Bound = float | tuple[float, ...] | None
+
+
+def _lower(a: Bound, b: Bound) -> Bound:
+    if a is None or b is None:
+        return a if b is None else b
+    lowest = np.minimum(a, b)
+    return float(lowest) if np.ndim(lowest) == 0 else tuple(float(v) for v in lowest)
+
+
+def with_transport(
+    trajectory: Trajectory, *, arrivals_s: Mapping[int, float], answers: Mapping[int, int], steps_s: list[float]
+) -> Trajectory:
+    """The trajectory with the time from each answer's arrival to its hand-over to the arm as transport.
+
+    `answers` says by step which answer took effect in it: one that was lost or overtaken has no step, and moves no
+    other. A host's stated transport stays part of it.
+    """
+    network, stated = trajectory.network_latency_s, trajectory.transport_latency_s
+    if network is None or stated is None:
+        return trajectory
+    transport = np.array(stated, dtype=float)
+    for row in np.flatnonzero(np.isfinite(network)).tolist():
+        arrived_s = arrivals_s.get(answers[row])
+        if arrived_s is not None:  # None: the emergency stop stood in for an answer
+            transport[row] += max(0.0, steps_s[row] - arrived_s)
+    return dataclasses.replace(trajectory, transport_latency_s=transport)
+
+
+# Scoring the views of an episode in a process of its own, beside a worker.
+# The worker's interpreter stays free for heartbeats and the emergency stop, and a reconstruction that crashes, hangs
+# or runs out of memory costs a score and no episode: it is unscored, with the reason.
+
+FIRST_S = 300.0  # to start, and for a process's first score: on a new machine it compiles
+SCORE_S = 60.0
+LIMITS = WireLimits(max_bytes=256 << 20)
+
+
+class ViewScorer:
+    """One process that scores, started when it is needed, and again after it broke."""
+
+    def __init__(self, *, first_s: float = FIRST_S, score_s: float = SCORE_S) -> None:
+        self._first_s, self._score_s = first_s, score_s
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._process: WorkerProcess | None = None
+        self._has_scored = False
+
+    def score(self, files: Mapping[str, bytes]) -> CameraScore:
+        """The score of an episode's files by their names within it; whatever goes wrong, it is unscored, with why."""
+        try:
+            if self._process is None or self._process.is_over:
+                self._process, self._has_scored = self._started(), False
+            limit_s = self._score_s if self._has_scored else self._first_s
+            told = self._process.call('score', {name: files[name] for name in VIEWS}, timeout_s=limit_s)
+            self._has_scored = True
+            return read_table(CameraScore, without_nulls(told), where='the score')
+        except (RobotrialsError, OSError) as error:
+            return unscored(f'the reconstruction broke off: {_last_line(str(error))}')
+
+    def _started(self) -> WorkerProcess:
+        self._folder = self._folder or tempfile.TemporaryDirectory(prefix='robotrials-scorer-')
+        place = own_environment(Path(self._folder.name))
+        return WorkerProcess(place, f'{__name__}:ScoringService', start_timeout_s=self._first_s, limits=LIMITS)
+
+    def close(self) -> None:
+        """End the process, at once."""
+        if self._process is not None and not self._process.is_over:
+            self._process.close()
+        if self._folder is not None:
+            self._folder.cleanup()
+        self._process = self._folder = None
+
+
+class ScoringService:
+    """What answers inside that process."""
+
+    def __init__(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)  # a worker that is told to leave finishes its episode first
+        with contextlib.suppress(OSError):
+            os.nice(10)  # the arm's control comes first
+
+    def score(self, files: Mapping[str, bytes]) -> dict[str, Any]:
+        return dataclasses.asdict(score_files(files))
+
+
+def _last_line(text: str) -> str:
+    return text.strip().rpartition('\n')[2][:200]
+
 
 GREET_S = 60.0  # to hear what the client's policy is
 HANG_SLACK_S = 10.0

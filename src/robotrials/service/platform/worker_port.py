@@ -11,21 +11,24 @@ from __future__ import annotations
 import contextlib
 import hmac
 import json
+import re
 import socket
 import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from robotrials.errors import AnswerError, InputError, NoAnswer, RemoteError, RigError
-from robotrials.service.platform.command import command_id
-from robotrials.service.platform.lease_token import LeaseClaim, TokenRefused
-from robotrials.service.platform.link import ClientLink, Stopped
-from robotrials.service.platform.message import CLIENT_LIMITS, VERSION, ErrorCode, MessageType
+from robotrials.record.folder import move_durably, write_durably
+from robotrials.service.platform.api_client import ApiError, command_id
+from robotrials.service.platform.job import LeaseClaim, TokenRefused
+from robotrials.service.platform.link import CLIENT_LIMITS, VERSION, ClientLink, ErrorCode, MessageType, Stopped
 from robotrials.wire.link import Deadline, Link
 from robotrials.wire.websocket import AcceptedWebSocket
-from robotrials.worlds.guarded import Interrupts
+from robotrials.worlds.wrapper import Interrupts
 
 MOST_HEAD_BYTES = 16 << 10
 MOST_CONNECTIONS = 32  # that have not been let in or refused yet
@@ -213,3 +216,71 @@ def _parse_head(head: bytes) -> tuple[str, str, dict[str, str]]:
         raise InputError('not a request')
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(':') for line in lines[1:])}
     return words[0], words[1].partition('?')[0], headers
+
+
+# The spool: finished attempts on the worker's disk until the server has them. It outlives the worker.
+
+WAITING, LATE, REFUSED = 'waiting', 'late', 'refused'
+LEASE_NAME = re.compile('[A-Za-z0-9_-]{1,64}')
+Upload = Callable[[str, bytes], None]  # lease id and bundle; ApiError, RigError or NoAnswer if it is not taken
+
+
+@dataclass(frozen=True, slots=True)
+class Flushed:
+    """What came of trying to send what waits."""
+
+    sent: tuple[str, ...] = ()  # lease ids
+    late: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+    trouble: str = ''
+
+
+class Spool:
+    """A folder of bundles by lease. A bundle is there whole or not at all."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        for name in (WAITING, LATE, REFUSED):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+
+    def put(self, lease_id: str, bundle: bytes) -> None:
+        """Keep a bundle durably; WriteError if the disk does not take it."""
+        write_durably(self._path(WAITING, lease_id), bundle)
+
+    def leases(self) -> tuple[str, ...]:
+        """The leases whose bundles wait, oldest first."""
+        files = sorted((self._folder / WAITING).glob('*.bundle'), key=lambda f: (f.stat().st_mtime_ns, f.name))
+        return tuple(f.stem for f in files)
+
+    def flush(self, upload: Upload) -> Flushed:
+        """Try to send everything once. What the server will never take is kept aside with its reason."""
+        outcome: dict[str, list[str]] = {'sent': [], 'late': [], 'refused': [], 'waiting': []}
+        trouble = ''
+        for lease_id in self.leases():
+            try:
+                upload(lease_id, self._path(WAITING, lease_id).read_bytes())
+                self._path(WAITING, lease_id).unlink()
+                outcome['sent'].append(lease_id)
+            except ApiError as error:
+                trouble = str(error)
+                if error.is_passing or error.status == 401:  # a token that was renewed too late is no reason to lose it
+                    outcome['waiting'].append(lease_id)
+                else:
+                    kind = LATE if error.status == 410 else REFUSED
+                    self._set_aside(kind, lease_id, str(error))
+                    outcome[kind].append(lease_id)
+            except (RigError, NoAnswer) as error:
+                trouble = str(error)
+                outcome['waiting'].append(lease_id)
+        return Flushed(**{name: tuple(ids) for name, ids in outcome.items()}, trouble=trouble)
+
+    def _set_aside(self, kind: str, lease_id: str, reason: str) -> None:
+        told = json.dumps({'lease': lease_id, 'reason': reason})
+        write_durably(self._path(kind, lease_id).with_suffix('.json'), told)
+        move_durably(self._path(WAITING, lease_id), self._path(kind, lease_id))
+
+    def _path(self, kind: str, lease_id: str) -> Path:
+        if not LEASE_NAME.fullmatch(lease_id):
+            raise RigError(f'a lease id of {lease_id[:40]!r}, wanted letters, digits, - and _')
+        return self._folder / kind / f'{lease_id}.bundle'

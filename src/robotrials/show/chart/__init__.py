@@ -5,13 +5,11 @@ pixels. Colours come from the page (`[data-policy=...]` sets `--c`), dashes and 
 `colors`, so a chart is told apart without colour too. `show.page` holds the style sheet these drawings need.
 """
 
-from robotrials.show.chart.grid import GridCell, grid_chart
-from robotrials.show.chart.interval import IntervalRow, interval_chart
-from robotrials.show.chart.line import LinePoint, LineSeries, line_chart
-from robotrials.show.chart.mark import Mark, policy_marks
+from robotrials.show.chart.grid import GridCell, Share, StackedBar, grid_chart, stacked_bar_chart
+from robotrials.show.chart.interval import IntervalRow, LinePoint, LineSeries, interval_chart, line_chart
 from robotrials.show.chart.scatter import ScatterPoint, scatter_chart
-from robotrials.show.chart.stacked import Share, StackedBar, stacked_bar_chart
 from robotrials.show.chart.step import StepPanel, StepSeries, step_chart
+from robotrials.show.chart.svg import Mark, policy_marks
 
 __all__ = [
     'GridCell', 'IntervalRow', 'LinePoint', 'LineSeries', 'Mark', 'ScatterPoint', 'Share', 'StackedBar', 'StepPanel',

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from robotrials.show.chart.interval import without_empty
-from robotrials.show.chart.mark import Mark, marks_for
 from robotrials.show.chart.svg import (
+    Mark,
     Number,
     Scale,
     coordinate,
@@ -17,6 +17,7 @@ from robotrials.show.chart.svg import (
     is_known,
     mark_group,
     marker,
+    marks_for,
     named,
     panelled,
     rule,

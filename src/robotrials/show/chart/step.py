@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from robotrials.errors import InputError
-from robotrials.show.chart.mark import Mark, marks_for
 from robotrials.show.chart.svg import (
+    Mark,
     Number,
     Scale,
     escape,
@@ -17,6 +17,7 @@ from robotrials.show.chart.svg import (
     interval_text,
     is_known,
     mark_group,
+    marks_for,
     named,
     number_text,
     sentence,

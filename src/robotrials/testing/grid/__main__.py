@@ -11,11 +11,11 @@ import dataclasses
 import time
 from pathlib import Path
 
-from robotrials.testing.grid.catalogue import grid_worlds
 from robotrials.testing.grid.study import SLOW_TRIALS, study
 from robotrials.testing.grid.table import (
     beyond_bound,
     draw,
+    grid_worlds,
     rates,
     read_rows,
     verdicts_beyond_bound,

@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.measure.timing.estimate import macro_mean, resampled_cells
-from robotrials.measure.timing.ks import macro_ks
+from robotrials.measure.timing.curve_test import macro_ks
 from robotrials.measure.timing.operation import Operations
+from robotrials.measure.timing.scalar import macro_mean, resampled_cells
 from robotrials.stats.allowance import FEWEST_PER_CELL, allowance_z, fewest_units, satterthwaite
-from robotrials.stats.macro_ratio import RatioCells, macro_ratio_bounds
 from robotrials.stats.noninferiority import PairCounts
+from robotrials.stats.ratio import RatioCells, macro_ratio_bounds
 from robotrials.stats.success_pair import (
     SuccessPair,
     UnitShares,
@@ -22,19 +22,24 @@ from robotrials.stats.success_pair import (
     independent_success,
     paired_success,
 )
-from robotrials.testing.grid.evaluate import (
+from robotrials.testing.grid.kernel import CENSORED
+from robotrials.testing.grid.world import (
     Arms,
     Bounds,
+    Cell,
+    Censoring,
+    Law,
     Rule,
+    Shape,
+    World,
     arm_bounds,
     arms_of,
     cell_means,
     difference_bounds,
     moves,
     reach_of,
+    simulate,
 )
-from robotrials.testing.grid.kernel import CENSORED
-from robotrials.testing.grid.world import Cell, Censoring, Law, Shape, World, simulate
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]

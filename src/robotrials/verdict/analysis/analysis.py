@@ -29,54 +29,60 @@ from robotrials.measure.safety.sensitivity import SensitivityRow
 from robotrials.measure.timing import FailureModes
 from robotrials.measure.timing.incidence import Incidence
 from robotrials.record import Episode, Provenance, TrialInfo
-from robotrials.record.packed import Packed
-from robotrials.record.rows import distinct
+from robotrials.record.rows import Packed, distinct
 from robotrials.verdict.analysis import endpoint_pairs as pairing
-from robotrials.verdict.analysis.absent import Absent, or_absent, present
-from robotrials.verdict.analysis.after_closing import AfterClosing, after_closing
-from robotrials.verdict.analysis.behind import EpisodesBehind
-from robotrials.verdict.analysis.camera_extreme import extreme_contrast
-from robotrials.verdict.analysis.cameras import CameraPart, camera_part
-from robotrials.verdict.analysis.card import KnownPolicy, known_policies
-from robotrials.verdict.analysis.comparability import comparability_cautions
+from robotrials.verdict.analysis.arm import Side, frame_sides
+from robotrials.verdict.analysis.behind import (
+    EpisodesBehind,
+    Film,
+    Placement,
+    find_films,
+    find_placements,
+    leading_films,
+)
+from robotrials.verdict.analysis.cameras import CameraPart, OverlapCurve, camera_part, extreme_contrast, find_overlaps
 from robotrials.verdict.analysis.contrast import Cells, Contrast, contrast, rate_value
-from robotrials.verdict.analysis.detail import Detail
-from robotrials.verdict.analysis.endings import policy_incidences
-from robotrials.verdict.analysis.endpoint_pairs import Comparisons
+from robotrials.verdict.analysis.detail import Detail, policy_incidences
+from robotrials.verdict.analysis.endpoint_pairs import Comparisons, both_readings, counted_sides, success_order
 from robotrials.verdict.analysis.frame import ComparisonFrame, build_frame
-from robotrials.verdict.analysis.look import InterimLooks, interim_looks
-from robotrials.verdict.analysis.media import Film, Placement, find_films, find_placements, leading_films
-from robotrials.verdict.analysis.missing import both_readings, counted_sides, success_order
-from robotrials.verdict.analysis.overlap_curve import OverlapCurve, find_overlaps
 from robotrials.verdict.analysis.pairs import TimeComparison
 from robotrials.verdict.analysis.planning import Planning
 from robotrials.verdict.analysis.practice import Practice
-from robotrials.verdict.analysis.price import WinnerPrice, winner_price
-from robotrials.verdict.analysis.quality import DataQuality, Presence, check_quality
+from robotrials.verdict.analysis.quality import (
+    AfterClosing,
+    DataQuality,
+    InterimLooks,
+    KnownPolicy,
+    Presence,
+    after_closing,
+    check_quality,
+    comparability_cautions,
+    interim_looks,
+    known_policies,
+)
 from robotrials.verdict.analysis.ranking import (
     PolicyCurve,
     Ranking,
+    Times,
+    build_times,
     policy_curves,
     policy_failures,
     rank_policies,
 )
 from robotrials.verdict.analysis.robustness import RobustnessPart, robustness_part
 from robotrials.verdict.analysis.safety import (
+    SafetyComparison,
     SafetyPart,
     TrajectoryPass,
+    compare_safety,
     pass_trajectories,
     safety_part,
     safety_savings,
     safety_variants,
 )
-from robotrials.verdict.analysis.safety_contrast import SafetyComparison, compare_safety
-from robotrials.verdict.analysis.selection import Selection
-from robotrials.verdict.analysis.side import Side, frame_sides
-from robotrials.verdict.analysis.stream import stream
-from robotrials.verdict.analysis.success import Rates, count_rates
-from robotrials.verdict.analysis.times import Times, build_times
-from robotrials.verdict.analysis.two_stories import TwoStories, two_stories
-from robotrials.verdict.analysis.verdict import EndpointPairs, too_few
+from robotrials.verdict.analysis.selection import Absent, Selection, or_absent, present, stream
+from robotrials.verdict.analysis.success import Rates, TwoStories, count_rates, two_stories
+from robotrials.verdict.analysis.verdict import EndpointPairs, WinnerPrice, too_few, winner_price
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan, DeclaredAnalysis, EndpointName, SuccessSource
 
 if TYPE_CHECKING:

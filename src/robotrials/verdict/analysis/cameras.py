@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from robotrials.measure.geometry.camera_score import CameraScore
+from robotrials.errors import NotEstimable
+from robotrials.measure.geometry import score_recorded_pose
+from robotrials.measure.geometry.camera_score import CameraScore, score_moment
+from robotrials.measure.geometry.projection import camera_scores
 from robotrials.record import Episode
+from robotrials.record.media import END, START, kept_views
 from robotrials.stats import Estimate, Interval, Rate
 from robotrials.stats.corrected_rate import LEAST_KNOWN, ScorerErrors, StratumWord, prediction_powered, stratified_rate
 from robotrials.stats.proportion import newcombe_paired
-from robotrials.verdict.analysis.absent import Absent
+from robotrials.verdict.analysis.arm import Arm, Side
+from robotrials.verdict.analysis.contrast import Contrast, contrast
 from robotrials.verdict.analysis.frame import ComparisonFrame
+from robotrials.verdict.analysis.selection import Absent, Selection
+from robotrials.verdict.planning.analysis_plan import AnalysisPlan, EndpointName, SuccessSource
 
 Key = tuple[str, int]
 MOST_REASONS = 12
@@ -191,3 +198,103 @@ def _short(reason: str) -> str:
     import re
 
     return re.sub(r'\d+(\.\d+)?', '#', reason)[:160] or 'no reason given'
+
+
+# What unscored ends can and cannot decide, where success is the cameras': claims that hold at both extremes.
+# An unscored end is no failure and no success. A claim that would turn with it is not made; one that holds if all of
+# one side's unscored ends succeeded and all of the other's failed, and the other way round, is.
+
+Silence = tuple[Collection[Key], Collection[Key]]  # unscored ends of either arm: one id may stand in both stores
+
+
+def success_extremes(a: Side, b: Side, plan: AnalysisPlan, *, unscored: Silence) -> tuple[Contrast, Contrast]:
+    """The contrast of success with every unscored end counted for a, and with every one counted for b."""
+
+    def told(silent: Collection[Key], unscored_as: float) -> Callable[[Episode], float]:
+        return lambda episode: unscored_as if episode.key in silent else float(episode.is_success)
+
+    def favouring(a_has: float) -> Contrast:
+        values = told(unscored[0], a_has), told(unscored[1], 1.0 - a_has)
+        return contrast(a, b, endpoint=EndpointName.SUCCESS, plan=plan, value=values)
+
+    return favouring(1.0), favouring(0.0)
+
+
+def extreme_contrast(a: Side, b: Side, plan: AnalysisPlan, *, unscored: Silence) -> Contrast:
+    """The contrast of success at its less favourable extreme, with an interval that spans both."""
+    n = sum(e.key in silent for side, silent in zip((a, b), unscored, strict=True) for e in side.every)
+    return _joined(*success_extremes(a, b, plan, unscored=unscored), n)
+
+
+def _joined(for_a: Contrast, for_b: Contrast, n: int) -> Contrast:
+    weaker = for_b if for_b.estimate > 0 else for_a
+    interval = None
+    if for_a.interval is not None and for_b.interval is not None:
+        interval = Interval(
+            min(for_a.interval.low, for_b.interval.low), max(for_a.interval.high, for_b.interval.high)
+        )  # fmt: skip
+    note = f'success by cameras, {n} unscored ends taken both ways' if n else 'success by cameras'
+    if for_a.estimate * for_b.estimate > 0 and for_a.p_value is not None and for_b.p_value is not None:
+        return replace(weaker, interval=interval, p_value=max(for_a.p_value, for_b.p_value), note=note)
+    why = f'{n} unscored ends could decide who is ahead' if n else weaker.withheld
+    middle = (for_a.estimate + for_b.estimate) / 2
+    return replace(weaker, estimate=middle, interval=interval, p_value=None, withheld=why, note=note)
+
+
+def told_by_cameras(arm: Arm, plan: AnalysisPlan) -> tuple[tuple[Episode, ...], frozenset[Key]]:
+    """An arm's episodes with the cameras' success where the plan takes theirs, and the keys of ends they left open."""
+    if plan.success is not SuccessSource.RECONSTRUCTION:
+        return arm.episodes, frozenset()
+    told = {k: s.success for k, s in camera_scores(arm.store, arm.valid).items()}
+    silent = frozenset(e.key for e in arm.valid if told.get(e.key) is None)
+    return tuple(e.replace(success=told[e.key]) if told.get(e.key) is not None else e for e in arm.episodes), silent
+
+
+# Overlap with the target over an episode, by cameras, beside what the host's own poses say (RADAR, figure 5a).
+
+MOST_EPISODES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class OverlapCurve:
+    """One episode: (seconds, IoU) by cameras where they could tell, and by recorded poses."""
+
+    episode: Episode
+    threshold: float | None
+    by_cameras: tuple[tuple[float, float], ...]
+    untold_s: tuple[float, ...]  # moments at which the cameras could not tell
+    by_host: tuple[tuple[float, float], ...]
+
+
+def find_overlaps(selection: Selection) -> tuple[OverlapCurve, ...] | Absent:
+    """The first episodes, in the canonical order, that kept RGB-D between start and end."""
+    found: list[OverlapCurve] = []
+    if selection.store is None:
+        return Absent('these episodes are in no store, and views are kept in one')
+    for episode, trajectory in selection.pairs():
+        kept = kept_views(selection.store.path / 'media', *episode.key) if episode.is_valid else None
+        if kept is None or not kept.names or not kept.has_ends:
+            continue
+        known = kept.known()
+        told, untold = [], []
+        for name in (START, *kept.names, END):
+            views = kept.moment(name)
+            t_s = next(iter(views.values())).t_s
+            iou = score_moment(views, known).iou
+            if iou is None:
+                untold.append(t_s)
+            else:
+                told.append((t_s, iou))
+        host: list[tuple[float, float]] = []
+        if trajectory is not None:
+            try:
+                steps = range(trajectory.n_steps)
+                host = [(float(trajectory.time_s[k]), score_recorded_pose(trajectory, step=k).iou) for k in steps]
+            except NotEstimable:
+                host = []
+        found.append(OverlapCurve(episode, known.threshold, tuple(told), tuple(untold), tuple(host)))
+        if len(found) == MOST_EPISODES:
+            break
+    if not found:
+        return Absent('no episode has RGB-D between its start and its end', 'run with recording.rgbd = 2 (per second)')
+    return tuple(found)

@@ -15,13 +15,22 @@ from robotrials.measure.timing.unit import Endpoint as Timed
 from robotrials.record import Episode, Store
 from robotrials.record.select import Where
 from robotrials.stats import Interval, holm
-from robotrials.verdict.analysis.arm import Arm, check_distinct, declared_for, read_arms
-from robotrials.verdict.analysis.arm_safety import arm_caveats, arm_safety, scored_sides, tell_apart
-from robotrials.verdict.analysis.camera_extreme import Silence, extreme_contrast, told_by_cameras
+from robotrials.verdict.analysis.arm import (
+    Arm,
+    Side,
+    arm_caveats,
+    arm_safety,
+    check_distinct,
+    declared_for,
+    read_arms,
+    scored_sides,
+    tell_apart,
+    two_sides,
+)
+from robotrials.verdict.analysis.cameras import Silence, extreme_contrast, told_by_cameras
 from robotrials.verdict.analysis.contrast import Contrast, LeftOut, contrast, design_word
-from robotrials.verdict.analysis.endpoint import tau_words
+from robotrials.verdict.analysis.gate import tau_words
 from robotrials.verdict.analysis.selection import selection_of
-from robotrials.verdict.analysis.side import Side, two_sides
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan, DeclaredAnalysis, EndpointName, SuccessSource
 
 METRICS = ('success', 'faster', 'rmst_s', 'hard_failure', 'safety', 'sbu', 'vsi')

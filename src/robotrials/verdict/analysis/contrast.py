@@ -20,9 +20,9 @@ from robotrials.record import Episode
 from robotrials.stats import Estimate, Interval
 from robotrials.stats.success_rule import SuccessArm, SuccessContrast, success_contrast
 from robotrials.stats.win import WinArm, WinContrast, win_arm, win_contrast
+from robotrials.verdict.analysis.arm import Side
 from robotrials.verdict.analysis.needed import NeededUnits, needed_units
-from robotrials.verdict.analysis.side import Side
-from robotrials.verdict.analysis.times import cell_tau
+from robotrials.verdict.analysis.ranking import cell_tau
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan, EndpointName
 
 Value = Callable[[Episode], float]

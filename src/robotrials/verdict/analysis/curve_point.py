@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from robotrials.record import Episode
-from robotrials.verdict.analysis.absent import Absent, present
 from robotrials.verdict.analysis.analysis import Analysis
 from robotrials.verdict.analysis.ranking import ALL_STRATA, PolicyCurve
+from robotrials.verdict.analysis.selection import Absent, present
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,25 +1,51 @@
-"""Details behind the headline: strata one by one, logrank tests, shapes of curves, labels, what was recorded."""
+"""Details behind the headline: strata, shapes of curves, how operations end, labels, what was recorded."""
 
 from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from robotrials.errors import InputError, UnknownName
-from robotrials.measure.timing import Cohort, LabelSensitivity, LogrankPair, label_sensitivity, logrank_pairs
-from robotrials.measure.timing.follow_up import common_follow_up
+from robotrials.measure.timing import (
+    Cohort,
+    LabelSensitivity,
+    LogrankPair,
+    SuccessCurve,
+    label_sensitivity,
+    logrank_pairs,
+    macro_curve,
+    success_curve,
+)
+from robotrials.measure.timing.cohort import common_follow_up
+from robotrials.measure.timing.incidence import Incidence, cumulative_incidence, endings
 from robotrials.measure.timing.label import label_reader
+from robotrials.measure.timing.operation import Unit
+from robotrials.measure.timing.shape import (
+    PPTrace,
+    QQTrace,
+    SupSign,
+    TradeOffTrace,
+    example_curves,
+    find_cycle,
+    pp_trace,
+    qq_trace,
+    trade_off_trace,
+)
 from robotrials.record.rows import pick
-from robotrials.stats import Interval, Rate
+from robotrials.stats import Estimate, Interval, Rate
 from robotrials.stats.dominance import adjusted_p_values
-from robotrials.verdict.analysis.absent import Absent, or_absent, present
 from robotrials.verdict.analysis.contrast import TIMED
 from robotrials.verdict.analysis.frame import ComparisonFrame, project, stratum_names
-from robotrials.verdict.analysis.shape import PairShape, Shapes, curve_shapes, pair_shapes
+from robotrials.verdict.analysis.pairs import TimeComparison
+from robotrials.verdict.analysis.ranking import ALL_STRATA, Times
+from robotrials.verdict.analysis.selection import Absent, or_absent, present
+from robotrials.verdict.analysis.success import judged_cells
 from robotrials.verdict.analysis.verdict import EndpointPairs, too_few
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 from robotrials.verdict.robustness import conditions_by_severity
@@ -27,7 +53,151 @@ from robotrials.verdict.robustness import conditions_by_severity
 if TYPE_CHECKING:
     from robotrials.verdict.analysis.analysis import Analysis
     from robotrials.verdict.analysis.endpoint_pairs import Comparisons
-    from robotrials.verdict.analysis.times import Times
+
+
+# Shapes of success curves: steps, P-P and Q-Q against the reference, UPH against MTBF, sup-sign cycles.
+
+SWEEP_LOW_S = 30.0  # UPH against MTBF starts here, or at a quarter of tau where that is earlier
+Key = tuple[str, str]  # policy, stratum (ALL_STRATA is the mean over them)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cycle:
+    """Three curves whose KS signs cycle, so that none is first."""
+
+    curves: Mapping[str, SuccessCurve]
+    edges: tuple[SupSign, SupSign, SupSign]
+    is_example: bool  # constructed, because no three policies of the data cycle
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shapes:
+    """Curves of every policy in every stratum that it is judged on, and what is drawn of them."""
+
+    curves: Mapping[Key, SuccessCurve]
+    pp: Mapping[Key, PPTrace]  # against the reference; empty where there is none
+    qq: Mapping[Key, QQTrace]
+    trade_off: Mapping[Key, TradeOffTrace]
+    cycle: Cycle
+    reference: str | None
+    taus_s: Mapping[str, float]
+
+    def strata_of(self, policy: str) -> tuple[str, ...]:
+        """The strata in which a policy has a curve."""
+        return tuple(s for p, s in self.curves if p == policy and s != ALL_STRATA)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PairShape:
+    """The P-P plot of two policies, averaged over strata, and P(T_a < T_b) as their comparison has it."""
+
+    policy_a: str
+    policy_b: str
+    trace: PPTrace
+    auc: Estimate
+
+    def seen_from(self, policy: str) -> PairShape:
+        """The same with the sides changed."""
+        if policy == self.policy_a:
+            return self
+        trace = replace(
+            self.trace, reference=self.trace.model, model=self.trace.reference, auc=1.0 - self.trace.auc,
+            ks_point=(self.trace.ks_point[1], self.trace.ks_point[0]),
+        )  # fmt: skip
+        turned = self.auc.interval and Interval(1.0 - self.auc.interval.high, 1.0 - self.auc.interval.low)
+        value = None if self.auc.value is None else 1.0 - self.auc.value
+        return PairShape(self.policy_b, self.policy_a, trace, Estimate(value, turned, self.auc.note, n=self.auc.n))
+
+
+def curve_shapes(frame: ComparisonFrame, times: Times) -> Shapes:
+    """Every shape that needs no random number."""
+    curves: dict[Key, SuccessCurve] = {}
+    for policy, cohort in times.cohorts.items():
+        own = {s: success_curve(c.durations_s, c.observed) for s, c in cohort.cells.items()}
+        curves |= {(policy, s): curve for s, curve in own.items()}
+        if own:
+            curves[policy, ALL_STRATA] = macro_curve(own)
+    models = [p for p in (*frame.policies, *frame.apart) if (p, ALL_STRATA) in curves]
+    pp, qq = _against_reference(curves, models, frame.reference, times.taus_s)
+    return Shapes(
+        curves=curves, pp=pp, qq=qq, trade_off=_trade_offs(curves, models, times), cycle=_cycle(curves, frame.policies),
+        reference=frame.reference, taus_s=times.taus_s,
+    )  # fmt: skip
+
+
+def _against_reference(
+    curves: Mapping[Key, SuccessCurve], models: Sequence[str], reference: str | None, taus_s: Mapping[str, float]
+) -> tuple[dict[Key, PPTrace], dict[Key, QQTrace]]:
+    pp: dict[Key, PPTrace] = {}
+    qq: dict[Key, QQTrace] = {}
+    for (policy, stratum), curve in curves.items():
+        anchor = curves.get((reference or '', stratum))
+        if stratum == ALL_STRATA or policy not in models or anchor is None:
+            continue
+        pp[policy, stratum] = pp_trace(curve, anchor, tau_s=taus_s[stratum])
+        if curve.plateau > 0 and anchor.plateau > 0:
+            qq[policy, stratum] = qq_trace(curve, anchor)
+    return pp, qq
+
+
+def _trade_offs(curves: Mapping[Key, SuccessCurve], models: Sequence[str], times: Times) -> dict[Key, TradeOffTrace]:
+    found: dict[Key, TradeOffTrace] = {}
+    for policy in models:
+        own = {s: curve for (p, s), curve in curves.items() if p == policy and s != ALL_STRATA}
+        asked = {ALL_STRATA: list(own.values()), **{s: [curve] for s, curve in own.items()}}
+        for stratum, parts in asked.items():
+            end_s = min(times.taus_s[s] for s in own) if stratum == ALL_STRATA else times.taus_s[stratum]
+            found[policy, stratum] = trade_off_trace(parts, low_s=min(SWEEP_LOW_S, end_s / 4), high_s=end_s)
+    return found
+
+
+def _cycle(curves: Mapping[Key, SuccessCurve], policies: Sequence[str]) -> Cycle:
+    own = {p: curves[p, ALL_STRATA] for p in policies if (p, ALL_STRATA) in curves}
+    found = find_cycle(own)
+    if found is not None:
+        return Cycle(own, found, is_example=False)
+    example = example_curves()
+    made = find_cycle(example)
+    assert made is not None  # it was constructed to
+    return Cycle(example, made, is_example=True)
+
+
+def pair_shapes(pairs: Sequence[TimeComparison], shapes: Shapes) -> tuple[PairShape, ...]:
+    """P-P plots of every pair; the AUC is that of the comparison, moved back from a difference to a chance."""
+    found = []
+    for pair in pairs:
+        own, other = shapes.curves[pair.policy_a, ALL_STRATA], shapes.curves[pair.policy_b, ALL_STRATA]
+        centred = pair.advantages.get('auc_between', Estimate(None, note='not estimable'))
+        interval = centred.interval and Interval(centred.interval.low + 0.5, centred.interval.high + 0.5)
+        value = None if centred.value is None else centred.value + 0.5
+        found.append(
+            PairShape(
+                pair.policy_a, pair.policy_b, pp_trace(own, other, tau_s=min(pair.better.tau_s.values())),
+                Estimate(value, interval, centred.note, n=centred.n),
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+# How operations end: incidences of success and of every way to fail, macro over the strata that a policy is judged on.
+# Ends compete, so the share of operations that a drop or a safety stop ended by a time is an Aalen-Johansen incidence,
+# not one less a Kaplan-Meier curve of its own.
+
+N_TIMES = 24  # of the grid that incidences are given on, evenly up to the largest tau; the end comes last
+
+
+def policy_incidences(frame: ComparisonFrame, times: Times, plan: AnalysisPlan) -> dict[str, Incidence | Absent]:
+    """Policy -> its incidences; absent where no operation was recorded."""
+    grid = np.linspace(0.0, times.tau_s, N_TIMES + 1)[1:].tolist()
+    return {policy: or_absent(partial(_incidence, policy, frame, times, plan, grid)) for policy in frame.everyone}
+
+
+def _incidence(policy: str, frame: ComparisonFrame, times: Times, plan: AnalysisPlan, grid: list[float]) -> Incidence:
+    cells = {s: endings(group, unit=Unit(plan.unit)) for s, group in judged_cells(frame, policy).items()}
+    timed = {s: cell for s, cell in cells.items() if len(cell.times_s)}
+    taus = {s: times.taus_s[s] for s in timed}
+    longest = max((float(cell.times_s.max()) for cell in timed.values()), default=0.0)
+    return cumulative_incidence(timed, times_s=[*grid, max(longest, grid[-1])], tau_s=taus, level=plan.level)
 
 
 @dataclass(frozen=True, slots=True)

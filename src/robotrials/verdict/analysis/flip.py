@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from robotrials.record import Episode
-from robotrials.verdict.analysis.absent import present
 from robotrials.verdict.analysis.analysis import Analysis
+from robotrials.verdict.analysis.arm import Side
 from robotrials.verdict.analysis.contrast import contrast
 from robotrials.verdict.analysis.endpoint_pairs import Comparisons, judged
-from robotrials.verdict.analysis.side import Side
+from robotrials.verdict.analysis.selection import present
 from robotrials.verdict.analysis.verdict import EndpointPairs
 from robotrials.verdict.planning.analysis_plan import EndpointName
 

@@ -11,8 +11,7 @@ from robotrials.errors import InputError, UnknownName
 from robotrials.measure.timing.operation import Unit, unit_of
 from robotrials.record import Episode, Outcome
 from robotrials.record.rows import EpisodeRows, distinct, pick
-from robotrials.verdict.analysis.absent import Absent
-from robotrials.verdict.analysis.selection import Selection
+from robotrials.verdict.analysis.selection import Absent, Selection
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan, FailureRule, SuccessSource
 
 SEPARATOR = ' / '

@@ -13,9 +13,8 @@ from robotrials.measure.annotate import LabelStanding, LabelStatus, statuses, wi
 from robotrials.record import Episode, EventKind, Store
 from robotrials.record.select import Where
 from robotrials.stats import Estimate
-from robotrials.verdict.analysis.absent import Absent
 from robotrials.verdict.analysis.analysis import Analysis
-from robotrials.verdict.analysis.selection import select_episodes
+from robotrials.verdict.analysis.selection import Absent, select_episodes
 from robotrials.verdict.planning.analysis_plan import DeclaredAnalysis, declared_analysis
 
 ALL = 'all episodes'

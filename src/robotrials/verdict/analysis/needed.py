@@ -16,11 +16,10 @@ import numpy as np
 from robotrials.stats import Interval
 from robotrials.stats.allowance import Spread
 from robotrials.stats.argument import FloatArray
-from robotrials.stats.evidence import SignTest, WorstCase
-from robotrials.stats.normal import normal_cdf, two_sided_z
+from robotrials.stats.evidence import SignTest, UnseenRule, WorstCase
+from robotrials.stats.interval import normal_cdf, two_sided_z
 from robotrials.stats.sample_size import mcnemar_sample_size
 from robotrials.stats.success_rule import MID_P_FACTOR, SuccessContrast, SuccessRule
-from robotrials.stats.unseen import UnseenRule
 from robotrials.stats.win import WinContrast
 from robotrials.verdict.planning.rule_power import MOST_TIMES, units_needed
 from robotrials.verdict.planning.success_size import pairs_size

@@ -9,8 +9,8 @@ from pathlib import Path
 from robotrials.errors import InputError
 from robotrials.record import Episode, Outcome, read_store
 from robotrials.stats import Interval
+from robotrials.verdict.analysis.arm import two_sides
 from robotrials.verdict.analysis.contrast import Contrast, contrast
-from robotrials.verdict.analysis.side import two_sides
 from robotrials.verdict.audit import InstanceOutcome, read_outcomes
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan, EndpointName, Pairing
 

@@ -10,13 +10,12 @@ import numpy as np
 
 from robotrials.errors import InputError, UnknownName
 from robotrials.measure.timing import Cohort, NullMethod, Operations
-from robotrials.measure.timing.follow_up import cut
+from robotrials.measure.timing.cohort import cut
 from robotrials.measure.timing.operation import Unit, stratum_of
 from robotrials.record import Episode, Outcome
-from robotrials.verdict.analysis.absent import present
 from robotrials.verdict.analysis.frame import ComparisonFrame
-from robotrials.verdict.analysis.stream import stream
-from robotrials.verdict.analysis.times import Times, declared_tau
+from robotrials.verdict.analysis.ranking import Times, declared_tau
+from robotrials.verdict.analysis.selection import present, stream
 from robotrials.verdict.analysis.verdict import too_few
 from robotrials.verdict.planning import (
     AssumedCell,

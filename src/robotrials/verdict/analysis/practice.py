@@ -24,8 +24,8 @@ from robotrials.stats import (
     success_posterior,
 )
 from robotrials.stats.argument import FloatArray
-from robotrials.verdict.analysis.absent import Absent, or_absent
 from robotrials.verdict.analysis.frame import ComparisonFrame
+from robotrials.verdict.analysis.selection import Absent, or_absent
 from robotrials.verdict.analysis.success import ALL_STRATA
 from robotrials.verdict.analysis.verdict import too_few
 from robotrials.verdict.planning import episode_promptness

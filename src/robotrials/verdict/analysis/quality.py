@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from array import array
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from robotrials.measure.timing.operation import scene_of, stratum_of
-from robotrials.record import Edit, Episode, Store, Unblinding
+from robotrials.record import Edit, Episode, PolicyCard, Provenance, Store, Unblinding
 from robotrials.record.select import Where
 from robotrials.verdict.analysis.arm import is_blinded
 from robotrials.verdict.analysis.selection import Selection
@@ -191,3 +194,202 @@ class _Tally:
         places = {names[code]: ranks[order][codes[order] == code] for code in found}
         p_value = float(kruskal(*places.values()).pvalue) if len(places) > 1 else None
         return {name: float(np.mean(v)) / (len(times_s) - 1) for name, v in places.items()}, p_value
+
+
+# Whether the episodes of an analysis are about the same thing, as far as their hosts say: protocol and assets.
+
+Origins = Sequence[tuple[Provenance, int]]  # each with its number of episodes
+ASSETS_NOTE = 'assets_note'
+
+
+def comparability_cautions(origins: Origins) -> tuple[str, ...]:
+    """What makes results not comparable, with others or among themselves; empty where nothing is known to."""
+    total = sum(n for _, n in origins)
+    notes: dict[str, int] = {}
+    for origin, n in origins:
+        note = origin.protocol.get(ASSETS_NOTE, '')
+        if note:
+            notes[note] = notes.get(note, 0) + n
+    told = [f'{_share(n, total)} run with {note}.' for note, n in notes.items()]
+    for benchmark in dict.fromkeys(o.protocol['benchmark'] for o, _ in origins if 'benchmark' in o.protocol):
+        differing = protocol_differences([o for o in origins if o[0].protocol.get('benchmark') == benchmark])
+        if differing:
+            told.append(f'Episodes of {benchmark} follow different protocols: {"; ".join(differing)}.')
+    return tuple(told)
+
+
+def protocol_differences(origins: Origins) -> list[str]:
+    """The facts that origins state differently, each with its values and how many episodes have them."""
+    names = dict.fromkeys(name for origin, _ in origins for name in origin.protocol if name != ASSETS_NOTE)
+    found = []
+    for name in names:
+        counts: dict[str, int] = {}
+        for origin, n in origins:
+            value = origin.protocol.get(name, 'not stated')
+            counts[value] = counts.get(value, 0) + n
+        if len(counts) > 1:
+            values = ', '.join(f'{value} ({n:,} episodes)' for value, n in counts.items())
+            found.append(f'{name.replace("_", " ")} is {values}')
+    return found
+
+
+def _share(n: int, total: int) -> str:
+    if n == total:
+        return 'All episodes were'
+    return f'{n:,} of {total:,} episodes {"was" if n == 1 else "were"}'
+
+
+# What is known of each policy: its card, and how the plan declared it.
+
+# What a card can say beside whose it is; a plan of another version may declare more.
+CARD_FIELDS = frozenset(f.name for f in dataclasses.fields(PolicyCard)) - {'policy'}
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPolicy:
+    """One policy's card, and the component and options it was declared with ('' where no plan is open)."""
+
+    card: PolicyCard
+    declared: str = ''
+
+
+def known_policies(origins: Iterable[Provenance], openings: Iterable[Unblinding]) -> dict[str, KnownPolicy]:
+    """By policy: a plan's card, else the one recorded with the episodes."""
+    found = {card.policy: KnownPolicy(card) for origin in origins for card in origin.policy_cards}
+    for opening in openings:
+        for name, entry in _declared(opening).items():
+            given = entry.get('card')
+            facts: dict[str, Any] = dict(given) if isinstance(given, dict) else {}
+            facts = {k: tuple(v) if isinstance(v, list) else v for k, v in facts.items() if k in CARD_FIELDS}
+            earlier = found.get(name, KnownPolicy(PolicyCard(policy=name))).card
+            card = PolicyCard(policy=name, **facts) if facts else earlier
+            found[name] = KnownPolicy(card, _told(entry))
+    return found
+
+
+def _declared(opening: Unblinding) -> Mapping[str, dict[str, object]]:
+    try:
+        policies = json.loads(opening.plan).get('policies', {})
+    except (json.JSONDecodeError, AttributeError):
+        return {}
+    if not isinstance(policies, dict):
+        return {}  # not a plan of the runner's
+    return {name: entry for name, entry in policies.items() if isinstance(entry, dict)}
+
+
+def _told(entry: Mapping[str, object]) -> str:
+    options = entry.get('options')
+    named = ', '.join(f'{k}={v}' for k, v in options.items()) if isinstance(options, Mapping) else ''
+    n = entry.get('execute')
+    chunk = f', {n} action{"" if n == 1 else "s"} a chunk' if n else ''
+    return f'{entry.get("use", "")}({named}){chunk}'
+
+
+# What was edited after a trial was closed, and what the numbers were before.
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What a policy came to: episodes that are valid, those that succeeded, and how long those took together."""
+
+    n: int
+    n_success: int
+    success_s: float
+
+    @property
+    def words(self) -> str:
+        mean = f', {self.success_s / self.n_success:.1f} s on average' if self.n_success and self.success_s else ''
+        return f'{self.n_success} of {self.n} succeeded{mean}'
+
+
+@dataclass(frozen=True, slots=True)
+class AfterClosing:
+    """Edits after closing, and what each policy that they changed came to, at the closing and now."""
+
+    editors: tuple[str, ...]  # 'ana, approved by kim' for every edit
+    changes: dict[str, tuple[Tally, Tally]]
+
+    @property
+    def sentence(self) -> str:
+        """In words; empty where nobody has edited anything since."""
+        if not self.editors:
+            return ''
+        n = len(self.editors)
+        who = '; '.join(f'{name} ({count})' for name, count in sorted(Counter(self.editors).items()))
+        told = f'POST-CLOSING: {n} edit{"" if n == 1 else "s"} after the trial was closed: {who}.'
+        if not self.changes:
+            return f'{told} No success and no time of one changed.'
+        moved = [f'{policy}: {a.words} at the closing, {b.words} now' for policy, (a, b) in self.changes.items()]
+        return f'{told} {"; ".join(moved)}.'
+
+
+def after_closing(selection: Selection) -> AfterClosing:
+    """The edits of a selection's store that came after the closing, and what they changed in the selection."""
+    store = selection.store
+    late = () if store is None else store.late_edits()
+    if store is None or not late:
+        return AfterClosing((), {})
+    then = _tallies(dataclasses.replace(store, at_closing=True).episodes(where=selection.where, events=False))
+    now = _tallies(store.episodes(where=selection.where, events=False))
+    none = Tally(0, 0, 0.0)
+    policies = sorted({p for p in (*then, *now) if then.get(p, none) != now.get(p, none)})
+    editors = tuple(f'{edit.by}, approved by {edit.approved_by or "nobody"}' for edit in late)
+    return AfterClosing(editors, {p: (then.get(p, none), now.get(p, none)) for p in policies})
+
+
+def _tallies(episodes: Iterable[Episode]) -> dict[str, Tally]:
+    tallies: dict[str, Tally] = {}
+    for episode in episodes:
+        if episode.is_valid:
+            held = tallies.get(episode.policy, Tally(0, 0, 0.0))
+            is_success = episode.is_success
+            seconds = (episode.duration_s or 0.0) if is_success else 0.0
+            tallies[episode.policy] = Tally(held.n + 1, held.n_success + is_success, held.success_s + seconds)
+    return tallies
+
+
+# Looks at an open trial: how many there were, and whether a rule declared in the plan allows acting on them.
+
+
+@dataclass(frozen=True, slots=True)
+class InterimLooks:
+    """What is on record of looks at results before closing."""
+
+    n: int
+    is_open: bool  # this analysis is such a look
+    rule: str  # the declared stopping rule; empty where none allows stopping by results
+
+    @property
+    def sentence(self) -> str:
+        """In words; empty where nobody looked and the trial is closed."""
+        if not self.n and not self.is_open:
+            return ''
+        allowed = (
+            f'the declared rule ({self.rule}) allows stopping by `robotrials watch`, and by nothing else'
+            if self.rule
+            else 'no declared rule allows stopping by results'
+        )
+        counted = f'{self.n} interim look{"" if self.n == 1 else "s"} on record'
+        told = f'The trial is open, so this is an interim look; {counted}' if self.is_open else counted.capitalize()
+        return f'{told}; {allowed}.'
+
+
+def interim_looks(selection: Selection) -> InterimLooks:
+    """The looks of the trial that the episodes are from."""
+    store = selection.store
+    if store is None:
+        return InterimLooks(0, False, '')
+    return InterimLooks(len(store.looks()), is_open_trial(store), _rule(store.trial.plan))
+
+
+def is_open_trial(store: Store) -> bool:
+    """Whether a look at this store is an interim one: it is of a declared trial that was not closed."""
+    return bool(store.trial.plan_hash) and store.trial.trial_id not in store.unblindings().by_trial
+
+
+def _rule(plan: str) -> str:
+    try:
+        rule = json.loads(plan).get('stopping', {}).get('rule', '') if plan else ''
+    except (json.JSONDecodeError, AttributeError):
+        return ''
+    return '' if rule == 'none' else str(rule)

@@ -1,6 +1,5 @@
 """Does the benchmark score mean anything? Significance, shortcuts, overfitting, reproducibility, citations."""
 
-from robotrials.verdict.audit.benchmark import BENCHMARKS, Benchmark, find_benchmark
 from robotrials.verdict.audit.candidate_table import (
     candidates_from_bibtex,
     candidates_from_leaderboard,
@@ -8,20 +7,57 @@ from robotrials.verdict.audit.candidate_table import (
 )
 from robotrials.verdict.audit.card import BenchmarkCard, CardFinding, CardStanding
 from robotrials.verdict.audit.citation import BenchmarkUse, Candidate, CitationCounts, Tracker, Usage, citation_counts
-from robotrials.verdict.audit.datasource import DataSource, SourcePoint, SourceProtocol, read_datasource
+from robotrials.verdict.audit.datasource import (
+    DataSource,
+    NearestImage,
+    NearestStart,
+    SourcePoint,
+    SourceProtocol,
+    StartStates,
+    nearest_image,
+    nearest_start,
+    read_datasource,
+)
 from robotrials.verdict.audit.determinism import RunComparison, compare_traces
-from robotrials.verdict.audit.distance import NearestImage, NearestStart, StartStates, nearest_image, nearest_start
-from robotrials.verdict.audit.drop import Drop, drop, drop_of_outcomes, half_up_percent
-from robotrials.verdict.audit.leaderboard import LeaderboardAudit, Rule, audit_leaderboard
-from robotrials.verdict.audit.leaderboard_entry import Leaderboard, read_leaderboard
-from robotrials.verdict.audit.mix import MixScore, TrainingMix, read_mix
-from robotrials.verdict.audit.outcome import InstanceOutcome, align, outcomes_of, read_outcomes
-from robotrials.verdict.audit.overfit import Alteration, Overfit, TrainingCount, read_overfit
-from robotrials.verdict.audit.paired import PairedSignificance, compare_outcomes, paired_significance
+from robotrials.verdict.audit.leaderboard import (
+    Leaderboard,
+    LeaderboardAudit,
+    Rule,
+    audit_leaderboard,
+    read_leaderboard,
+)
+from robotrials.verdict.audit.outcome import (
+    InstanceOutcome,
+    PairedSignificance,
+    align,
+    compare_outcomes,
+    outcomes_of,
+    paired_significance,
+    read_outcomes,
+)
+from robotrials.verdict.audit.overfit import (
+    Alteration,
+    Drop,
+    Overfit,
+    TrainingCount,
+    drop,
+    drop_of_outcomes,
+    half_up_percent,
+    read_overfit,
+)
 from robotrials.verdict.audit.reported import ReportedScore, ScoreKind, read_reported
-from robotrials.verdict.audit.run_score import RunOutcomes
+from robotrials.verdict.audit.run_score import MixScore, RunOutcomes, TrainingMix, read_mix
 from robotrials.verdict.audit.shortcut import Shortcut, ShortcutVerdict, read_shortcut, shortcut
-from robotrials.verdict.audit.topline import Classification, Protocol, Topline, cutoffs, topline
+from robotrials.verdict.audit.topline import (
+    BENCHMARKS,
+    Benchmark,
+    Classification,
+    Protocol,
+    Topline,
+    cutoffs,
+    find_benchmark,
+    topline,
+)
 from robotrials.verdict.audit.trace import Channel, TraceComparison, compare_trajectories
 
 __all__ = [

@@ -7,6 +7,18 @@ as S Q. Derivations: docs/concepts/topline-envelope.md. The oracle is tests/verd
 
 from __future__ import annotations
 
+import decimal
+import functools
+import math
+import statistics
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
 from robotrials.errors import InputError
 
 
@@ -32,7 +44,6 @@ def scaled_q_high(count_a: int, gap: int, *, tasks: int, samples: int, max_score
     headroom = min(count_a, most - count_a - gap)
     if tasks == 1:
         return _one_task(headroom, gap, samples, max_score)
-    from robotrials.verdict.audit.window import windowed_q_high
 
     return windowed_q_high(headroom, gap, tasks=tasks, samples=samples, max_score=max_score)
 
@@ -79,3 +90,230 @@ def relaxed_q_high(count_a: int, gap: int, *, tasks: int, samples: int, max_scor
     most = max_score * tasks * samples
     movement = min(2 * count_a + gap, 2 * (most - count_a) - gap)
     return samples * max_score * movement - balanced_squares(gap, tasks)
+
+
+# The upper envelope for several tasks and scores beyond 0/1: a dynamic program over a window that depends on R only.
+# A task moves p up and n down in all (d = p - n), and feels the rest only through sum d = L and sum n <= h, with h =
+# min(A, R N - A - L). Some optimal table has every d within 3 R of L / T (4 R when S = 2) and every headroom c, an
+# upper limit of n, within 4 R + 1 of h / T; ordered well, its partial sums stay within twice that of the straight
+# line. Both facts are proved in docs/concepts/topline-envelope.md.
+
+IntArray = NDArray[np.integer[Any]]
+UNREACHED = np.iinfo(np.int64).min // 4
+MOST_CELLS = 10**10  # some ten seconds
+
+
+@functools.lru_cache(maxsize=4096)
+def windowed_q_high(headroom: int, gap: int, *, tasks: int, samples: int, max_score: int) -> int:
+    """The greatest S Q over tables with this gap and total headroom; exact integers."""
+    if max_score * max_score * samples * samples * tasks >= -UNREACHED:
+        raise InputError(
+            f'R^2 S^2 T is {max_score**2 * samples**2 * tasks}, beyond the exact integers of this method '
+            f'(about 2e18); check tasks, samples and max_score'
+        )
+    reach_d = (3 if samples > 2 else 4) * max_score
+    reach_c = 4 * max_score + 1
+    if tasks * 8 * (2 * reach_d * 2 * reach_c) ** 2 > 2 * MOST_CELLS:
+        raise InputError(
+            f'several tasks ({tasks}) with scores 0..{max_score} are beyond the exact method (0..15 at 10 tasks); '
+            f'classify per task, or on a coarser score'
+        )
+    differences = _near(gap, tasks, reach_d, low=-max_score * samples, high=max_score * samples)
+    caps = _near(headroom, tasks, reach_c, low=0, high=max_score * (samples + 1))
+    gain = _gains(differences, caps, samples, max_score)
+    best: IntArray = np.zeros((1, 1), dtype=np.int64)
+    start_d, start_c = 0, 0  # the sums that best[0, 0] stands for
+    for task in range(1, tasks + 1):
+        best = _add_task(best, gain)
+        start_d, start_c = start_d + differences.start, start_c + caps.start
+        rows, start_d = _clip(start_d, best.shape[0], gap * task, tasks, 2 * reach_d)
+        columns, start_c = _clip(start_c, best.shape[1], headroom * task, tasks, 2 * reach_c)
+        best = best[rows, columns]
+    return int(best[gap - start_d, headroom - start_c])
+
+
+def _near(total: int, parts: int, reach: int, *, low: int, high: int) -> range:
+    """The integers within `reach` of total / parts, and within low..high."""
+    return range(max(low, -((reach * parts - total) // parts)), min(high, (total + reach * parts) // parts) + 1)
+
+
+def _clip(start: int, size: int, numerator: int, denominator: int, reach: int) -> tuple[slice, int]:
+    """Where an axis of sums starting at `start` lies within `reach` of numerator / denominator."""
+    first = max(start, numerator // denominator - reach)
+    last = min(start + size - 1, numerator // denominator + 1 + reach)
+    return slice(first - start, last - start + 1), first
+
+
+def _gains(differences: range, caps: range, samples: int, max_score: int) -> IntArray:
+    """S (Pi(p) + Pi(n)) - d^2 of the best task with difference d and n <= c, for every d and c."""
+    gain = np.full((len(differences), len(caps)), UNREACHED, dtype=np.int64)
+    for row, d in enumerate(differences):
+        forced = max(0, -d)
+        limit = forced + most_downward(abs(d), samples, max_score)
+        for column, cap in enumerate(caps):
+            if cap >= forced:
+                down = min(cap, limit)
+                squares = packed(d + down, max_score) + packed(down, max_score)
+                gain[row, column] = samples * squares - d * d
+    return gain
+
+
+def _add_task(best: IntArray, gain: IntArray) -> IntArray:
+    rows, columns = best.shape
+    after = np.full((rows + gain.shape[0] - 1, columns + gain.shape[1] - 1), UNREACHED, dtype=np.int64)
+    for i, j in np.argwhere(gain > UNREACHED):
+        view = after[i : i + rows, j : j + columns]
+        np.maximum(view, best + gain[i, j], out=view)
+    return after
+
+
+# Exact comparison of a Wald statistic with the normal quantile: integers against a bracket of z squared.
+# Rejection is L^2 (S - 1) > z^2 (S Q), with integers on both sides but for z^2. `Threshold` holds two integers around
+# z^2 scaled by a power of two, so that no decision rests on a rounded float; where the bracket can't decide, it is
+# narrowed.
+
+FIRST_BITS = 128
+LAST_BITS = 1024
+MOST_DIGITS = 400  # of a numeral; floats have at most 324 places
+SMALLEST_ALPHA = Fraction(1, 10**100)
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """The one-sided level `alpha` and integers `low` <= z^2 * 2**bits <= `high`, z = Phi^-1(1 - alpha)."""
+
+    alpha: Fraction
+    bits: int
+    low: int
+    high: int
+
+    @property
+    def z(self) -> float:
+        return math.sqrt(self.low / (1 << self.bits))
+
+    def is_exceeded(self, squared: int, scale: int) -> bool:
+        """Whether squared > z^2 * scale, exactly; both are integers, scale >= 0."""
+        shifted = squared << self.bits
+        if shifted > self.high * scale:
+            return True
+        if shifted <= self.low * scale or self.bits >= LAST_BITS:
+            return False
+        return threshold(self.alpha, bits=2 * self.bits).is_exceeded(squared, scale)
+
+    def floor_of_ratio(self, numerator: int, offset: int) -> int:
+        """floor(z^2 numerator / (offset + z^2)), exactly, for positive integers."""
+        low = self.low * numerator // ((offset << self.bits) + self.low)
+        high = self.high * numerator // ((offset << self.bits) + self.high)
+        if low != high and self.bits < LAST_BITS:
+            return threshold(self.alpha, bits=2 * self.bits).floor_of_ratio(numerator, offset)
+        return low
+
+
+def exact(number: str | int | float | Decimal | Fraction, what: str = 'number') -> Fraction:
+    """The rational that the digits say: a float is read as its shortest decimal, so that 0.05 is 1/20."""
+    digits = written(number, what)
+    if isinstance(digits, str) and ('_' in digits or len(digits) > MOST_DIGITS or _exponent(digits) > MOST_DIGITS):
+        raise InputError(f'{what} is {str(number)[:40]!r}, wanted a finite decimal number such as 96.6')
+    try:
+        return Fraction(digits)
+    except (ValueError, OverflowError, ZeroDivisionError):
+        raise InputError(f'{what} is {number!r}, wanted a finite decimal number such as 96.6') from None
+
+
+def _exponent(digits: str) -> int:
+    """How many places a numeral such as 1e-9 shifts its digits: each would be built."""
+    told = digits.lower().partition('e')[2].strip().lstrip('+-')
+    return int(told) if told.isdecimal() else 0
+
+
+def written(number: object, what: str = 'number') -> str | int | Decimal | Fraction:
+    """The number as someone wrote it: floats of any width by the shortest digits that give them back."""
+    if isinstance(number, bool):
+        raise InputError(f'{what} is {number!r}, wanted a number')
+    if isinstance(number, str | int | Decimal | Fraction):
+        return number
+    if isinstance(number, float):
+        return repr(float(number))
+    try:
+        value = float(number)  # type: ignore[arg-type]  # numpy scalars and the like
+    except (TypeError, ValueError):
+        raise InputError(f'{what} is {number!r}, wanted a number') from None
+    kind = getattr(getattr(number, 'dtype', None), 'kind', '')
+    if kind in ('i', 'u'):
+        return int(number)  # type: ignore[call-overload,no-any-return]
+    # str of a numpy float is its shortest decimal at its own width: float32 of 95.1 is '95.1'.
+    return str(number) if kind == 'f' else repr(value)
+
+
+def check_alpha(alpha: str | float | Decimal | Fraction) -> Fraction:
+    """The level as an exact rational, in (0, 1/2): only there is the quantile positive and the bounds hold."""
+    level = exact(alpha, 'alpha')
+    if not SMALLEST_ALPHA <= level < Fraction(1, 2):
+        raise InputError(f'alpha is {alpha}, wanted a one-sided level between 0 and 0.5, such as 0.05')
+    return level
+
+
+@functools.lru_cache(maxsize=256)
+def threshold(alpha: Fraction, *, bits: int = FIRST_BITS) -> Threshold:
+    """The bracket of z^2 for one level; its two ends are checked on both sides of the level."""
+    digits = int(bits * 0.302) + 8
+    with decimal.localcontext() as context:
+        context.prec = digits + 12 + int(-2 * math.log10(alpha))
+        level = Decimal(alpha.numerator) / Decimal(alpha.denominator)
+        z = _quantile(level, digits)
+        slack = Decimal(10) ** -(digits - 4)
+        if not _upper_tail(z + slack) < level < _upper_tail(z - slack):
+            raise ArithmeticError(f'the normal quantile at {alpha} did not converge')  # pragma: no cover - a guard
+        scale = Decimal(2) ** bits
+        return Threshold(alpha, bits, int((z - slack) ** 2 * scale), int((z + slack) ** 2 * scale) + 1)
+
+
+def _quantile(level: Decimal, digits: int) -> Decimal:
+    """Newton's method on the upper tail, from the double-precision quantile."""
+    try:
+        z = Decimal(-statistics.NormalDist().inv_cdf(float(level)))
+    except (statistics.StatisticsError, ZeroDivisionError):  # pragma: no cover - levels below the double range
+        z = (-2 * level.ln()).sqrt()
+    for _ in range(60):
+        step = (_upper_tail(z) - level) / _density(z)
+        z += step
+        if abs(step) < Decimal(10) ** -digits:
+            break
+    return z
+
+
+def _density(z: Decimal) -> Decimal:
+    return (-z * z / 2).exp() / (2 * _pi()).sqrt()
+
+
+def _upper_tail(z: Decimal) -> Decimal:
+    """1 - Phi(z) = 1/2 - phi(z) (z + z^3/3 + z^5/(3 5) + ...), a series of positive terms."""
+    total = term = z
+    n = 1
+    smallest = Decimal(10) ** -(decimal.getcontext().prec + 2)
+    while term > smallest * total:
+        n += 2
+        term = term * z * z / n
+        total += term
+    return Decimal('0.5') - _density(z) * total
+
+
+def _pi() -> Decimal:
+    return _pi_at(decimal.getcontext().prec)
+
+
+@functools.lru_cache(maxsize=16)
+def _pi_at(digits: int) -> Decimal:
+    """Machin: pi = 16 arctan(1/5) - 4 arctan(1/239), in integers."""
+    unit: int = 10 ** (digits + 10)
+
+    def arctan_of_inverse(x: int) -> int:
+        power = total = unit // x
+        n, sign = 1, 1
+        while power:
+            power //= x * x
+            n, sign = n + 2, -sign
+            total += sign * (power // n)
+        return total
+
+    return Decimal(16 * arctan_of_inverse(5) - 4 * arctan_of_inverse(239)) / Decimal(unit)

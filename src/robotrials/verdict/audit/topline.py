@@ -11,12 +11,98 @@ import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from fractions import Fraction
+from typing import Literal
 
-from robotrials.errors import InputError
-from robotrials.verdict.audit.envelope import relaxed_q_high, scaled_q_high, scaled_q_low
-from robotrials.verdict.audit.realize import RealizedScore, Score, realize
-from robotrials.verdict.audit.threshold import Threshold, check_alpha, threshold
+from robotrials.errors import InputError, UnknownName
+from robotrials.verdict.audit.envelope import (
+    Threshold,
+    check_alpha,
+    exact,
+    relaxed_q_high,
+    scaled_q_high,
+    scaled_q_low,
+    threshold,
+    written,
+)
+
+# From a printed score to the integer count it stands for, in exact decimals (Appendix C.7).
+
+Score = str | int | float | Decimal | Fraction
+Unit = Literal['fraction', 'percent', 'score', 'count']
+UNITS: tuple[Unit, ...] = ('fraction', 'percent', 'score', 'count')
+
+
+@dataclass(frozen=True, slots=True)
+class RealizedScore:
+    """A reported score on the count scale: what it says exactly, and the nearest counts that one pass can give."""
+
+    reported: Fraction  # as given, in its own unit
+    exact_count: Fraction
+    nearest: tuple[int, ...]  # one count, or two when the score lies halfway between them
+    slack: Fraction = Fraction(0)  # half of the last printed digit, on the count scale
+
+    @property
+    def is_realizable(self) -> bool:
+        """Whether the score as printed is a whole count."""
+        return self.exact_count.denominator == 1
+
+    @property
+    def is_printable(self) -> bool:
+        """Whether some count of one pass prints as this score: 92 of 96 prints as 95.8 %, no count of 500 as 95.3 %."""
+        return abs(self.exact_count - self.nearest[0]) <= self.slack
+
+    @property
+    def is_tie(self) -> bool:
+        return len(self.nearest) == 2
+
+    @property
+    def half_up(self) -> int:
+        return self.nearest[-1]
+
+    @property
+    def half_even(self) -> int:
+        return min(self.nearest, key=lambda count: count % 2)
+
+
+def realize(score: Score, *, tasks: int, samples: int, max_score: int = 1, unit: str = 'fraction') -> RealizedScore:
+    """The counts nearest to a reported score; a float is read by its shortest decimal digits, never in binary."""
+    if unit not in UNITS:
+        raise UnknownName('unit', unit, UNITS)
+    reported = exact(score, 'score')
+    total = tasks * samples
+    most = {'fraction': 1, 'percent': 100, 'score': max_score, 'count': max_score * total}[unit]
+    if not 0 <= reported <= most:
+        raise InputError(f'score {score} is outside 0..{most} for unit={unit!r}{_hint(reported, unit, max_score)}')
+    if unit == 'count' and reported.denominator != 1:
+        raise InputError(f'count {score} is not whole; wanted a total score, or another unit')
+    exact_count = reported * max_score * total / most
+    below = exact_count.numerator // exact_count.denominator
+    half = exact_count - below - Fraction(1, 2)
+    nearest = (below, below + 1) if half == 0 else (below + (half > 0),)
+    return RealizedScore(reported, exact_count, nearest, _last_digit(score) / 2 * max_score * total / most)
+
+
+def _last_digit(score: Score) -> Fraction:
+    """The worth of the last digit given; zero where a number is exact (an integer or a fraction)."""
+    digits = written(score, 'score')
+    if isinstance(digits, int | Fraction):
+        return Fraction(0)
+    try:
+        exponent = Decimal(digits).as_tuple().exponent
+    except InvalidOperation:  # text such as '1/3', which is exact
+        return Fraction(0)
+    return Fraction(10) ** min(0, int(exponent))
+
+
+def _hint(reported: Fraction, unit: str, max_score: int) -> str:
+    if unit == 'fraction' and 1 < reported <= 100:
+        beside = f", or unit='score' for a mean out of {max_score}" if max_score > 1 else ''
+        return f"; if it is a percentage, say unit='percent'{beside}"
+    if unit == 'score' and max_score < reported <= 100:
+        return "; if it is a percentage, say unit='percent'"
+    return ''
 
 
 class Classification(enum.StrEnum):
@@ -270,3 +356,83 @@ def cutoffs(
 
 def _q_high(count_a: int, gap: int, protocol: Protocol) -> int:
     return scaled_q_high(count_a, gap, tasks=protocol.tasks, samples=protocol.samples, max_score=protocol.max_score)
+
+
+# Published benchmarks as presets: a suite and protocol, with the numbers that a top-line reading needs.
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """A suite under one protocol: how it counts, how it prints its score, and where a vla-eval leaderboard has it."""
+
+    name: str
+    title: str
+    protocol: Protocol
+    unit: str = 'percent'
+    family: str = ''  # the leaderboard's benchmark key
+    suite: str = ''  # the leaderboard's suite key; 'overall' for overall_score
+    training: str = ''  # the training protocol or split that scores must share to be compared
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def score_suffix(self) -> str:
+        """What follows a printed score: '%', or ' of 5'."""
+        return '%' if self.unit == 'percent' else f' of {self.protocol.max_score}'
+
+
+def _libero(suite: str, title: str, *aliases: str) -> Benchmark:
+    name = suite.replace('_', '-')
+    return Benchmark(name, title, Protocol(10, 50), family='libero', suite=suite, aliases=aliases)
+
+
+def _calvin(split: str) -> Benchmark:
+    name = f'calvin-{split.lower().replace("->", "-")}'
+    aliases = ('calvin',) if split == 'ABC->D' else ()
+    return Benchmark(
+        name, f'CALVIN {split}', Protocol(1, 1000, 5), unit='score', family='calvin', suite='overall', training=split,
+        aliases=aliases,
+    )  # fmt: skip
+
+
+def _robotwin(suite: str, scene: str, training: str, *aliases: str) -> Benchmark:
+    """Protocol A trains on 50 clean demonstrations a task, B on 50 clean and 500 randomized ones."""
+    return Benchmark(
+        f'robotwin2-{scene}-{training.lower()}', f'RoboTwin 2.0 {scene}, protocol {training}',
+        Protocol(50, 100), family='robotwin_v2', suite=suite, training=training, aliases=aliases,
+    )  # fmt: skip
+
+
+BENCHMARKS: tuple[Benchmark, ...] = (
+    _libero('libero_spatial', 'LIBERO-Spatial'),
+    _libero('libero_object', 'LIBERO-Object'),
+    _libero('libero_goal', 'LIBERO-Goal'),
+    _libero('libero_10', 'LIBERO-10 (Long)', 'libero-long'),
+    Benchmark(
+        'libero-average', 'LIBERO, mean of four suites', Protocol(40, 50), family='libero', suite='overall',
+        aliases=('libero', 'libero-avg'),
+    ),
+    _calvin('D->D'),
+    _calvin('ABC->D'),
+    _calvin('ABCD->D'),
+    Benchmark(
+        'simpler-widowx', 'SimplerEnv WidowX, visual matching', Protocol(4, 24), family='simpler_env',
+        suite='widowx_vm', aliases=('simplerenv-widowx', 'simpler', 'simplerenv'),
+    ),
+    Benchmark(
+        'robocasa-panda', 'RoboCasa, 24 atomic tasks, Panda', Protocol(24, 50), family='robocasa', suite='panda',
+        aliases=('robocasa', 'robocasa-24'),
+    ),
+    _robotwin('easy', 'clean', 'A', 'robotwin2', 'robotwin', 'robotwin-2.0'),
+    _robotwin('hard', 'randomized', 'A'),
+    _robotwin('easy', 'clean', 'B'),
+    _robotwin('hard', 'randomized', 'B'),
+)  # fmt: skip
+
+
+def find_benchmark(name: str) -> Benchmark:
+    """The preset of this name or alias; an unknown name suggests the near one."""
+    wanted = name.strip().lower().replace('_', '-')
+    for benchmark in BENCHMARKS:
+        if wanted == benchmark.name or wanted in benchmark.aliases:
+            return benchmark
+    raise UnknownName('benchmark', name, [n for b in BENCHMARKS for n in (b.name, *b.aliases)])

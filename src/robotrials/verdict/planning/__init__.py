@@ -15,62 +15,94 @@ from robotrials.stats.sample_size import (
     wilson_sample_size,
 )
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan, DeclaredAnalysis, EndpointName, declared_analysis
-from robotrials.verdict.planning.arms import ArmPair, SequentialArms, sequential_arms
-from robotrials.verdict.planning.assumed import (
-    AssumedCell,
-    AssumedCurve,
-    assumed_cells,
-    assumed_operations,
-    lognormal_curve,
-)
 from robotrials.verdict.planning.bridge import design_effect
-from robotrials.verdict.planning.calibration import Calibration, NullSetup, null_calibration
-from robotrials.verdict.planning.design import DesignCalibration, calibrate_design_effect
-from robotrials.verdict.planning.detection import DetectionRow, DetectionStudy, detection_rate
+from robotrials.verdict.planning.detection import (
+    Calibration,
+    DetectionRow,
+    DetectionStudy,
+    NullSetup,
+    detection_rate,
+    null_calibration,
+)
 from robotrials.verdict.planning.group_sequential import (
     GroupSequential,
+    LogrankLook,
+    SafeLogrank,
     drift_for_power,
     group_sequential,
     operating_characteristics,
+    safe_logrank,
     spending_bounds,
 )
-from robotrials.verdict.planning.horizon import HorizonCheck, check_horizon
-from robotrials.verdict.planning.more_episodes import (
-    MoreEpisodes,
-    Standing,
-    more_episodes,
-    more_for_margin,
-    predictive_power,
-    time_standing,
+from robotrials.verdict.planning.plan_size import (
+    FieldPosition,
+    PlanSize,
+    SurveyedPaper,
+    field_position,
+    plan_size,
+    plan_sizes,
+    read_survey,
 )
-from robotrials.verdict.planning.plan_size import PlanSize, plan_size, plan_sizes
-from robotrials.verdict.planning.power import BridgePower, NeededEpisodes, bridge_power, needed_episodes
-from robotrials.verdict.planning.promptness import promptness
-from robotrials.verdict.planning.repeat import UnitScores, unit_scores
+from robotrials.verdict.planning.power import (
+    BridgePower,
+    DesignCalibration,
+    NeededEpisodes,
+    bridge_power,
+    calibrate_design_effect,
+    needed_episodes,
+)
 from robotrials.verdict.planning.rule_power import (
+    AssumedCell,
+    AssumedCurve,
     RuleDesign,
     RulePower,
+    assumed_cells,
+    assumed_operations,
     curve_law,
+    lognormal_curve,
     rule_power,
     rule_size,
     sample_law,
     units_needed,
 )
-from robotrials.verdict.planning.safe_logrank import LogrankLook, SafeLogrank, safe_logrank
-from robotrials.verdict.planning.sequential import Decision, Look, SequentialComparison, sequential_comparison
-from robotrials.verdict.planning.sequential_power import SequentialPower, sequential_power
+from robotrials.verdict.planning.sequential import (
+    Decision,
+    HorizonCheck,
+    Look,
+    SequentialComparison,
+    SequentialPower,
+    check_horizon,
+    sequential_comparison,
+    sequential_power,
+)
 from robotrials.verdict.planning.success_size import (
+    MoreEpisodes,
+    Standing,
     margin_power,
     margin_size,
+    more_episodes,
+    more_for_margin,
     paired_margin_power,
     paired_margin_size,
     pairs_power,
     pairs_size,
+    predictive_power,
     success_power,
     success_size,
+    time_standing,
 )
-from robotrials.verdict.planning.survey import FieldPosition, SurveyedPaper, field_position, read_survey
-from robotrials.verdict.planning.watch import WatchedScore, WatchedTrial, episode_promptness, watch_trial
+from robotrials.verdict.planning.watch import (
+    ArmPair,
+    SequentialArms,
+    UnitScores,
+    WatchedScore,
+    WatchedTrial,
+    episode_promptness,
+    promptness,
+    sequential_arms,
+    unit_scores,
+    watch_trial,
+)
 
 __all__ = [
     'AnalysisPlan',

@@ -13,12 +13,16 @@ the arithmetic and geometric means prod_t (1 + g (mu_t - m)) <= (1 + g (mean_t m
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from robotrials.errors import InputError
-from robotrials.stats.argument import FloatArray, check_open_unit
+from robotrials.errors import InputError, UnknownName
+from robotrials.stats.argument import FloatArray, IntArray, check_count, check_labels, check_open_unit, check_values
+from robotrials.stats.interval import normal_cdf, normal_quantile
 
 SHARES = 48
 LARGEST_SHARE = 0.98
@@ -106,3 +110,273 @@ def _log_sum_exp(rows: FloatArray) -> FloatArray:
     top = rows.max(axis=1)
     total: FloatArray = top + np.log(np.exp(rows - top[:, None]).sum(axis=1))
     return total
+
+
+# Blocks of rollouts that are compared with each other, in the order in which they were started.
+
+Strata = ArrayLike | tuple[ArrayLike, ArrayLike]
+"""One label a rollout, the same for both arms (pairs), or a pair of label arrays (of a, of b)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Blocks:
+    """Differences in the order of rounds; a round holds one block of each stratum. Scaled to [-1, 1]."""
+
+    differences: FloatArray
+    strata: int
+    waiting_a: int
+    waiting_b: int
+
+    @property
+    def rounds(self) -> int:
+        return self.differences.size // self.strata
+
+
+def pair_blocks(
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    paired: bool,
+    strata: Strata | None = None,
+    tasks: Sequence[object] | None = None,
+    score_range: tuple[float, float] = (0, 1),
+    allocation: tuple[int, int] = (1, 1),
+) -> Blocks:
+    """The i-th block of a against the i-th of b in each stratum, in complete rounds over `tasks` (or the strata seen).
+
+    Which rollouts meet depends only on their order, never on outcomes or durations: pairing by what has finished would
+    favour a policy whose successes are quicker than its failures.
+    """
+    low, high = score_range
+    arms = [_check_scores(name, x, score_range) for name, x in (('a', a), ('b', b))]
+    if paired and (arms[0].size != arms[1].size or allocation != (1, 1)):
+        raise InputError(
+            f'paired arms need one a for each b, found {arms[0].size} and {arms[1].size} with allocation {allocation}'
+        )
+    sizes = [check_count('allocation', k, least=1) for k in allocation]
+    codes, count = _strata_codes(strata, arms, tasks)
+    queues = [
+        [_block_means(arm[code == t], size) for t in range(count)]
+        for arm, code, size in zip(arms, codes, sizes, strict=True)
+    ]
+    rounds = min(len(queue) for arm in queues for queue in arm)
+    first, second = (np.array([queue[:rounds] for queue in arm]).reshape(count, rounds) for arm in queues)
+    used = rounds * count
+    differences = np.clip(((first - second) / (high - low)).T.ravel(), -1, 1)
+    return Blocks(differences, count, arms[0].size - used * sizes[0], arms[1].size - used * sizes[1])
+
+
+def block_counts(blocks: Blocks, at: IntArray) -> tuple[FloatArray, FloatArray]:
+    """The distinct differences, and how often each was seen by each look."""
+    values, codes = np.unique(blocks.differences, return_inverse=True)
+    counts = np.empty((at.size, values.size))
+    running = np.zeros(values.size)
+    done = 0
+    for i, rounds in enumerate(at):
+        n = int(rounds) * blocks.strata
+        running += np.bincount(codes[done:n], minlength=values.size)
+        counts[i] = running
+        done = n
+    return values, counts
+
+
+def check_range(score_range: tuple[float, float]) -> float:
+    low, high = score_range
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise InputError(f'score_range must be two finite numbers in order, found {score_range}')
+    return high - low
+
+
+def _check_scores(name: str, scores: ArrayLike, score_range: tuple[float, float]) -> FloatArray:
+    if np.size(scores) == 0:
+        return np.zeros(0)
+    array = check_values(name, scores).astype(np.float64)
+    if array.ndim != 1:
+        raise InputError(f'{name} must be one outcome a rollout (n,), found shape {array.shape}')
+    bad = np.flatnonzero((array < score_range[0]) | (array > score_range[1]))
+    if bad.size:
+        raise InputError(f'{name}[{bad[0]}] is {array[bad[0]]}, outside score_range {score_range}; pass the true range')
+    return array
+
+
+def _strata_codes(
+    strata: Strata | None, arms: list[FloatArray], tasks: Sequence[object] | None
+) -> tuple[list[IntArray], int]:
+    """Each rollout's stratum in both arms, and how many strata there are: the declared tasks, or those seen."""
+    if strata is None:
+        if tasks is not None:
+            raise InputError('tasks are declared, so strata must give the task of each rollout')
+        return [np.zeros(arm.size, dtype=np.int64) for arm in arms], 1
+    labels: list[NDArray[Any]] = (
+        [np.asarray(part) for part in strata] if isinstance(strata, tuple) else [np.asarray(strata)] * 2
+    )
+    if len(labels) != 2:
+        raise InputError(f'strata must be one array, or a pair (of a, of b), found {len(labels)}')
+    for name, label, arm in zip('ab', labels, arms, strict=True):
+        if label.shape != arm.shape:
+            raise InputError(f'strata must have one label for each of the {arm.size} rollouts of {name}')
+    codes, distinct = check_labels('strata', np.concatenate(labels), n=sum(x.size for x in labels), of='rollouts')
+    count = max(1, len(distinct))
+    if tasks is not None:
+        declared = {str(task): k for k, task in enumerate(tasks)}
+        unknown = [str(label) for label in distinct if str(label) not in declared]
+        if unknown:
+            raise UnknownName('task', unknown[0], declared)
+        codes = np.array([declared[str(label)] for label in distinct], dtype=np.int64)[codes]
+        count = len(declared)
+    return [codes[: arms[0].size], codes[arms[0].size :]], count
+
+
+def _block_means(values: FloatArray, size: int) -> FloatArray:
+    whole = values.size // size
+    means: FloatArray = values[: whole * size].reshape(whole, size).mean(axis=1)
+    return means
+
+
+# When going on is pointless: rules that stop without a winner.
+# Stopping early without a winner never adds a false claim of one, so these rules are approximations that need no
+# proof. Whether a trial can still be won is judged at effects that the data leave plausible: the smallest difference
+# of interest, and up to one standard error beyond what has been seen. A trial that is being won is never futile
+# because a smaller difference could not be shown.
+
+FUTILE_POWER = 0.1
+PLAUSIBLE_Z = 1.0
+
+
+def plausible_effects(values: FloatArray, counts: FloatArray, smallest: float) -> tuple[float, ...]:
+    """Differences in favour of a at which going on is judged: the smallest of interest, and what the data suggest.
+
+    The spread counts one more value at each end, so that early looks are not too sure.
+    """
+    n = float(counts.sum())
+    mean = float(counts @ values) / n
+    spread = math.sqrt((float(counts @ (values - mean) ** 2) + (1 - mean) ** 2 + (1 + mean) ** 2) / (n + 2) / n)
+    reachable = min(mean + PLAUSIBLE_Z * spread, 0.999)
+    return (smallest,) if reachable <= smallest else (smallest, reachable)
+
+
+def betting_power(
+    values: FloatArray, counts: FloatArray, *, rest: int, difference: float, prior: Prior, alpha: float
+) -> float:
+    """About the chance to show a's advantage by the horizon if it is `difference` from now on.
+
+    The future values are the past ones (and one of each extreme, so that early looks are not too sure), shifted in
+    probability towards the difference by exponential tilting; the log capital of each share is then about normal.
+    """
+    support = np.concatenate([values, [-1.0, 0.0, 1.0]])
+    weights = _tilt(support, np.concatenate([counts, np.full(3, 1.0)]), difference)
+    gains = np.log1p(prior.shares[:, None] * support[None, :])
+    mean = gains @ weights
+    spread = np.sqrt(np.maximum((gains**2) @ weights - mean**2, 1e-12) * rest)
+    now = np.log1p(prior.shares[:, None] * values[None, :]) @ counts + np.log(prior.weights)
+    # Neighbouring shares act together: half of the capital near the best share counts as one.
+    reach = now + rest * mean + math.log(prior.shares.size / 2) - math.log(2 / alpha)
+    return max(normal_cdf(float(x)) for x in reach / spread)
+
+
+def walk_power(lead: int, disagreements: int, *, pairs: int, rest: int, difference: float, alpha: float) -> float:
+    """About the chance that a lead in wins becomes decisive by the horizon if the difference is as given from now."""
+    rate = max((disagreements + 1) / (pairs + 2), difference)
+    edge = normal_quantile(1 - alpha / 2.4) * math.sqrt(disagreements + rest * rate)
+    spread = math.sqrt(max(rest * (rate - difference**2), 1e-12))
+    return normal_cdf((lead + rest * difference - edge) / spread)
+
+
+def _tilt(support: FloatArray, counts: FloatArray, mean: float) -> FloatArray:
+    """Weights proportional to counts * exp(k * support) with the given mean."""
+    low, high = -60.0, 60.0
+    weights: FloatArray = counts / counts.sum()
+    for _ in range(60):
+        k = (low + high) / 2
+        tilted = counts * np.exp(k * support - max(k, -k))
+        weights = tilted / tilted.sum()
+        low, high = (k, high) if weights @ support < mean else (low, k)
+    return weights
+
+
+# An exact sequential sign test for binary pairs with a declared horizon.
+# Among pairs on which the policies disagree, the winner is a fair coin if they are equally good, whatever the rate of
+# disagreement: the difference of wins is a symmetric walk, and its boundary at each disagreement follows by exact
+# recursion from an error-spending function of the share of the horizon used. No normal approximation, no nuisance
+# rate.
+
+SPENDING_POWER = 2.0
+
+
+def walk_bounds(disagreed_at: IntArray, *, horizon: int, alpha: float) -> IntArray:
+    """The lead in wins that stops the trial at each disagreement; horizon + 1 where no lead can.
+
+    `disagreed_at` holds the numbers of the pairs (1-based) that disagreed, in order. Each side may spend
+    (alpha / 2) (n / horizon)^2 by pair n.
+    """
+    if disagreed_at.size and int(disagreed_at[-1]) > horizon:
+        raise InputError(f'pair {int(disagreed_at[-1])} lies beyond the declared horizon of {horizon} pairs')
+    size = disagreed_at.size
+    chance = np.zeros(2 * size + 3)  # of each lead among walks that have not stopped; lead 0 at index size + 1
+    chance[size + 1] = 1.0
+    bounds = np.full(size, horizon + 1, dtype=np.int64)
+    spent = 0.0
+    for t, n in enumerate(disagreed_at):
+        moved = np.zeros_like(chance)
+        moved[1:] += chance[:-1] / 2
+        moved[:-1] += chance[1:] / 2
+        budget = alpha / 2 * (int(n) / horizon) ** SPENDING_POWER - spent
+        lead = _smallest_lead(moved, size + 1, budget)
+        if lead is not None:
+            bounds[t] = lead
+            spent += float(moved[size + 1 + lead :].sum())
+            moved[size + 1 + lead :] = 0
+            moved[: size + 2 - lead] = 0
+        chance = moved
+    return bounds
+
+
+def _smallest_lead(chance: FloatArray, origin: int, budget: float) -> int | None:
+    tail = np.cumsum(chance[origin + 1 :][::-1])[::-1]  # of a lead of at least 1, 2, ...
+    fits = np.flatnonzero(tail <= budget)
+    if fits.size == 0:
+        return None
+    lead = int(fits[0]) + 1
+    return lead if tail[lead - 1] > 0 else None
+
+
+def walk_estimate(signs: IntArray, *, horizon: int, alpha: float) -> float:
+    """The median-unbiased difference of rates when a walk has stopped (or ended), by the order of stopping.
+
+    Stopping earlier, or with a larger lead at the same pair, is stronger evidence (Tsiatis, Rosner and Mehta 1984). The
+    chance of a win among disagreements is the one at which what was seen, or stronger, has chance one half; the rate
+    of disagreement is that seen. `signs` are 1, -1 or 0, one a pair, up to the stop.
+    """
+    at = np.flatnonzero(signs)
+    if at.size == 0:
+        return 0.0
+    lead = int(signs.sum())
+    if lead == 0:
+        return 0.0
+    bounds = walk_bounds(at + 1, horizon=horizon, alpha=alpha)
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        chance = (low + high) / 2
+        # The chance of evidence at least this strong for the side that leads rises with its chance of a win.
+        low, high = (chance, high) if _stronger(bounds, abs(lead), chance) < 0.5 else (low, chance)
+    return float(np.sign(lead)) * (2 * (low + high) / 2 - 1) * at.size / signs.size
+
+
+def _stronger(bounds: IntArray, lead: int, win: float) -> float:
+    """The chance of stopping above earlier, or of a lead of at least `lead` at the last disagreement."""
+    size = bounds.size
+    chance = np.zeros(2 * size + 3)
+    chance[size + 1] = 1.0
+    above = 0.0
+    for t, bound in enumerate(bounds.tolist()):
+        moved = np.zeros_like(chance)
+        moved[1:] += chance[:-1] * win
+        moved[:-1] += chance[1:] * (1 - win)
+        if t == size - 1:
+            return above + float(moved[size + 1 + lead :].sum())
+        reach = min(bound, size + 1)
+        above += float(moved[size + 1 + reach :].sum())
+        moved[size + 1 + reach :] = 0
+        moved[: size + 2 - reach] = 0
+        chance = moved
+    return above

@@ -18,12 +18,26 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from robotrials.errors import InputError
-from robotrials.stats.argument import BoolArray, FloatArray, IntArray, check_count, check_open_unit
+from robotrials.stats.argument import BoolArray, FloatArray, IntArray, check_count, check_open_unit, check_unit
 from robotrials.stats.interval import Interval
-from robotrials.verdict.planning.betting import Prior, betting_prior, log_capital_path, mean_bounds
-from robotrials.verdict.planning.block import Blocks, Strata, block_counts, check_range, pair_blocks
-from robotrials.verdict.planning.futility import FUTILE_POWER, betting_power, plausible_effects, walk_power
-from robotrials.verdict.planning.sign_walk import walk_bounds, walk_estimate
+from robotrials.stats.proportion import wilson
+from robotrials.verdict.planning.betting import (
+    FUTILE_POWER,
+    Blocks,
+    Prior,
+    Strata,
+    betting_power,
+    betting_prior,
+    block_counts,
+    check_range,
+    log_capital_path,
+    mean_bounds,
+    pair_blocks,
+    plausible_effects,
+    walk_bounds,
+    walk_estimate,
+    walk_power,
+)
 
 FEW_VALUES = 32
 SPACED_LOOKS = 50
@@ -282,3 +296,174 @@ def _check_method(blocks: Blocks, rules: _Rules) -> None:
         raise InputError("method 'sign_walk' needs a horizon, declared before the trial; 'betting' needs none")
     if blocks.strata > 1 or not np.isin(blocks.differences, (-1, 0, 1)).all():
         raise InputError("method 'sign_walk' is for binary outcomes of one stratum in blocks of 1:1; use 'betting'")
+
+
+# What a sequential design does before it is run: how often it decides, how rightly, after how many rollouts.
+
+
+@dataclass(frozen=True, slots=True)
+class SequentialPower:
+    """Simulated trials: counts of decisions, and the mean number of blocks (rollouts of each policy) until the end."""
+
+    trials: int
+    a_better: int
+    b_better: int
+    mean_blocks: float
+    mean_blocks_error: float
+
+    @property
+    def power(self) -> float:
+        """The share of trials decided either way; with equal rates, the error."""
+        return (self.a_better + self.b_better) / self.trials
+
+    @property
+    def power_interval(self) -> Interval:
+        """The Monte-Carlo uncertainty of `power`."""
+        return wilson(self.a_better + self.b_better, self.trials)
+
+
+def sequential_power(
+    p_a: float,
+    p_b: float,
+    *,
+    horizon: int,
+    trials: int,
+    rng: np.random.Generator,
+    alpha: float = 0.05,
+    discordance: float | None = None,
+    method: SequentialMethod = 'betting',
+) -> SequentialPower:
+    """Simulate `sequential_comparison` on binary outcomes up to a horizon, looking after every pair, without futility.
+
+    The arms are independent unless `discordance`, the share of pairs that disagree on shared scenes, is given.
+    """
+    alpha, horizon = check_open_unit('alpha', alpha), check_count('horizon', horizon, least=1)
+    trials = check_count('trials', trials, least=2)
+    wins, losses = _rates(check_unit('p_a', p_a), check_unit('p_b', p_b), discordance)
+    uniform = rng.random((trials, horizon))
+    signs = np.where(uniform < wins, 1, np.where(uniform < wins + losses, -1, 0))
+    prior = betting_prior(alpha / 2, horizon=horizon)
+    ends = [_end(row, method=method, alpha=alpha, prior=prior) for row in signs]
+    winner, blocks = np.array([w for w, _ in ends]), np.array([n for _, n in ends], dtype=np.float64)
+    error = float(blocks.std(ddof=1)) / math.sqrt(trials)
+    return SequentialPower(trials, int((winner > 0).sum()), int((winner < 0).sum()), float(blocks.mean()), error)
+
+
+def _rates(p_a: float, p_b: float, discordance: float | None) -> tuple[float, float]:
+    """The chances that only a, and that only b, succeeds."""
+    if discordance is None:
+        return p_a * (1 - p_b), p_b * (1 - p_a)
+    low, high = abs(p_a - p_b), min(p_a + p_b, 2 - p_a - p_b)
+    if not low - 1e-12 <= discordance <= high + 1e-12:
+        raise InputError(f'rates {p_a} and {p_b} allow a discordance of {low:.3g} to {high:.3g}, found {discordance}')
+    return (discordance + p_a - p_b) / 2, (discordance - p_a + p_b) / 2
+
+
+def _end(signs: IntArray, *, method: SequentialMethod, alpha: float, prior: Prior) -> tuple[int, int]:
+    """(1 for a, -1 for b, 0 for neither; the number of pairs used)."""
+    at = np.flatnonzero(signs)
+    lead = np.cumsum(signs[at])
+    if method == 'betting':
+        crossed = _bet(lead, prior) >= math.log(2 / alpha)
+    elif method == 'sign_walk':
+        crossed = np.abs(lead) >= walk_bounds(at + 1, horizon=signs.size, alpha=alpha)
+    else:
+        raise InputError(f"method must be 'betting' or 'sign_walk', found {method!r}")
+    if not crossed.any():
+        return 0, signs.size
+    first = int(crossed.argmax())
+    return int(np.sign(lead[first])), int(at[first]) + 1
+
+
+def _bet(lead: IntArray, prior: Prior) -> FloatArray:
+    """The larger of the two log capitals after each disagreement, from the number of wins of each side."""
+    n = np.arange(1, lead.size + 1)
+    capital = []
+    for wins in ((n + lead) / 2, (n - lead) / 2):
+        path = np.outer(wins, np.log1p(prior.shares)) + np.outer(n - wins, np.log1p(-prior.shares))
+        capital.append(np.logaddexp.reduce(path + np.log(prior.weights), axis=1))
+    larger: FloatArray = np.maximum(capital[0], capital[1])
+    return larger
+
+
+# Can a sequential plan show what it was made to find? A horizon that is too short is refused before the trial.
+
+FEWEST_CHANCE = 0.5  # of showing the smallest difference at best, below which a plan is refused
+NEEDED_CHANCE = 0.8
+MOST_BLOCKS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class HorizonCheck:
+    """Whether a sequential plan can show its own smallest difference: the chance at best, and the blocks it takes.
+
+    At best every disagreement goes the same way; any real trial has less of a chance.
+    """
+
+    horizon: int
+    smallest_difference: float
+    chance: float
+    wins_needed: int  # in a row, without a loss
+    blocks_needed: int  # for a chance of 0.8 at best
+
+    @property
+    def is_refused(self) -> bool:
+        return self.chance < FEWEST_CHANCE
+
+    def __str__(self) -> str:
+        return (
+            f'{self.horizon} blocks can show a difference of {self.smallest_difference:g} with a chance of at most '
+            f'{self.chance:.2f}; {self.blocks_needed} would give 0.8 at best'
+        )
+
+
+def check_horizon(
+    horizon: int, smallest_difference: float, *, alpha: float = 0.05, method: str = 'betting'
+) -> HorizonCheck:
+    """The chance, at best, that a plan of `horizon` blocks shows a difference of `smallest_difference` (of 0 to 1)."""
+    horizon = check_count('horizon', horizon, least=1)
+    check_open_unit('smallest_difference', smallest_difference)
+    wins = wins_needed(horizon, alpha=alpha, method=method, smallest_difference=smallest_difference)
+    blocks = horizon
+    if _chance_of_wins(wins, horizon, smallest_difference) < NEEDED_CHANCE:
+        low, high = horizon, 2 * horizon
+        while _chance_at(high, smallest_difference, alpha, method) < NEEDED_CHANCE and high < MOST_BLOCKS:
+            low, high = high, 2 * high
+        while high - low > max(1, low // 200):
+            middle = (low + high) // 2
+            enough = _chance_at(middle, smallest_difference, alpha, method) >= NEEDED_CHANCE
+            low, high = (low, middle) if enough else (middle, high)
+        blocks = high
+    chance = _chance_of_wins(wins, horizon, smallest_difference)
+    return HorizonCheck(horizon, smallest_difference, chance, wins, blocks)
+
+
+def _chance_at(horizon: int, difference: float, alpha: float, method: str) -> float:
+    return _chance_of_wins(
+        wins_needed(horizon, alpha=alpha, method=method, smallest_difference=difference), horizon, difference
+    )
+
+
+def _chance_of_wins(wins: int, horizon: int, difference: float) -> float:
+    from scipy.special import bdtrc
+
+    return float(bdtrc(wins - 1, horizon, difference)) if wins <= horizon else 0.0
+
+
+def wins_needed(
+    horizon: int, *, alpha: float = 0.05, method: str = 'betting', smallest_difference: float | None = None
+) -> int:
+    """How many wins without a loss decide a trial by its horizon; more than the horizon when none does."""
+    if method == 'betting':
+        prior = betting_prior(
+            check_open_unit('alpha', alpha) / 2, horizon=horizon, smallest_difference=smallest_difference
+        )
+        for wins in range(1, horizon + 1):
+            if float(np.exp(wins * np.log1p(prior.shares)) @ prior.weights) >= 2 / alpha:
+                return wins
+        return horizon + 1
+    for wins in range(1, horizon + 1):
+        spaced = np.ceil(np.arange(1, wins + 1) * horizon / wins).astype(np.int64)
+        if walk_bounds(spaced, horizon=horizon, alpha=alpha)[-1] <= wins:
+            return wins
+    return horizon + 1

@@ -4,17 +4,182 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import itertools
+import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from robotrials.errors import InputError
+import numpy as np
+from numpy.typing import ArrayLike
+
+from robotrials.errors import InputError, NotEstimable
 from robotrials.measure.timing.curve import check_tau
 from robotrials.measure.timing.operation import Unit, scene_of, stratum_of, unit_of
 from robotrials.measure.timing.unit import tau_of
 from robotrials.record import Episode, EventKind, Outcome
-from robotrials.verdict.planning.arms import SequentialArms, sequential_arms
-from robotrials.verdict.planning.promptness import promptness
-from robotrials.verdict.planning.repeat import unit_scores
+from robotrials.stats.argument import FloatArray, check_count, check_open_unit
+from robotrials.stats.dominance import different_matrix, holm, letter_groups
+from robotrials.verdict.planning.sequential import Decision, SequentialComparison, sequential_comparison
+
+# More than two policies at once: every pair watched, the family-wise error kept at every look.
+
+
+@dataclass(frozen=True, slots=True)
+class ArmPair:
+    """One pair of arms: its own comparison at alpha / pairs, and its Holm-adjusted p-value and decision."""
+
+    a: str
+    b: str
+    comparison: SequentialComparison
+    adjusted_p_value: float
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True)
+class SequentialArms:
+    """Every pair of arms; `letters` group what has not been told apart (arms in order of their mean, best first)."""
+
+    pairs: tuple[ArmPair, ...]
+    order: tuple[str, ...]
+    letters: tuple[str, ...]
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether every pair is decided: one arm is better, or going on is futile."""
+        return not self.unresolved
+
+    @property
+    def unresolved(self) -> tuple[tuple[str, str], ...]:
+        """The pairs for which rollouts should go on; an arm in none of them may stop."""
+        return tuple((p.a, p.b) for p in self.pairs if p.decision is Decision.CONTINUE)
+
+
+def sequential_arms(
+    arms: Mapping[str, ArrayLike],
+    *,
+    paired: bool,
+    strata: ArrayLike | Mapping[str, ArrayLike] | None = None,
+    tasks: Sequence[object] | None = None,
+    alpha: float = 0.05,
+    horizon: int | None = None,
+    smallest_difference: float | None = None,
+    score_range: tuple[float, float] = (0, 1),
+) -> SequentialArms:
+    """All pairs of arms by betting, with the chance of any false claim, at any time, at most alpha.
+
+    The anytime p-value of a pair is 1 over its largest e-value, twice for two sides; it is a p-value at every stopping
+    time, so that Holm's procedure on the p-values of one moment keeps the family-wise error whenever one stops.
+    Intervals are at 1 - alpha / pairs and hold together.
+    """
+    names = list(arms)
+    if len(names) < 2:
+        raise InputError(f'wanted at least two arms, found {len(names)}')
+    check_open_unit('alpha', alpha)
+    indices = list(itertools.combinations(range(len(names)), 2))
+    compared = [
+        sequential_comparison(
+            arms[names[i]],
+            arms[names[j]],
+            paired=paired,
+            strata=(strata[names[i]], strata[names[j]]) if isinstance(strata, Mapping) else strata,
+            tasks=tasks,
+            alpha=alpha / len(indices),
+            horizon=horizon,
+            smallest_difference=smallest_difference,
+            score_range=score_range,
+        )
+        for i, j in indices
+    ]
+    adjusted = holm([c.p_value for c in compared])
+    pairs = tuple(
+        ArmPair(names[i], names[j], c, float(p), _decision(c, float(p), alpha))
+        for (i, j), c, p in zip(indices, compared, adjusted, strict=True)
+    )
+    rank = sorted(range(len(names)), key=lambda i: -_mean(arms[names[i]]))
+    different = different_matrix(indices, adjusted.tolist(), k=len(names), alpha=alpha)[np.ix_(rank, rank)]
+    return SequentialArms(pairs, tuple(names[i] for i in rank), letter_groups(different))
+
+
+def _decision(compared: SequentialComparison, adjusted: float, alpha: float) -> Decision:
+    if adjusted <= alpha:
+        best = max(compared.looks, key=lambda look: max(look.evidence_a, look.evidence_b))
+        return Decision.A_BETTER if best.evidence_a > best.evidence_b else Decision.B_BETTER
+    return compared.decision
+
+
+def _mean(values: ArrayLike) -> float:
+    array = np.asarray(values, dtype=np.float64)
+    if array.size == 0:
+        raise InputError('an arm has no rollouts yet; leave it out until it has one')
+    return float(array.mean())
+
+
+# Repeats of a start state in a sequential trial: one unit each, so that they are not bet on as if independent.
+# A unit's value must be fixed when it is bet on, and may not depend on what its runs showed so far. Either the first
+# run of each start state counts and the rest wait, or, with a number of repeats declared beforehand, the mean of a
+# unit once all of its runs are there.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnitScores:
+    """One score a unit in the order in which units were started, where each comes from, and the runs not used."""
+
+    scores: FloatArray  # (units,)
+    first: tuple[int, ...]  # the place of each unit's first run
+    n_unused: int
+
+
+def unit_scores(
+    scores: Sequence[float] | FloatArray, units: Sequence[Hashable], *, repeats: int | None = None
+) -> UnitScores:
+    """Scores by unit (start state, session); a run without a unit (None) is one of its own.
+
+    `repeats` is the declared number of runs a unit; without it the first run alone counts. Runs beyond the declared
+    number are not used, because which unit gets them may depend on outcomes.
+    """
+    values = np.asarray(scores, dtype=np.float64)
+    if values.shape != (len(units),):
+        raise InputError(f'{len(units)} units for scores of shape {values.shape}, wanted one a run')
+    wanted = 1 if repeats is None else check_count('repeats', repeats, least=1)
+    runs: dict[Hashable, list[int]] = {}
+    for place, unit in enumerate(units):
+        runs.setdefault((place, None) if unit is None else (unit,), []).append(place)
+    whole = [
+        places[: 1 if key[-1] is None and len(key) == 2 else wanted]  # type: ignore[index, arg-type]
+        for key, places in runs.items()
+        if len(places) >= wanted or (len(key) == 2 and key[-1] is None)  # type: ignore[index, arg-type]
+    ]
+    found = np.array([values[places].mean() for places in whole])
+    return UnitScores(found, tuple(places[0] for places in whole), len(values) - sum(len(p) for p in whole))
+
+
+# Time to success as a bounded score, so that it can be watched while rollouts come in.
+
+
+def promptness(
+    placed_s: Sequence[float], *, tau_s: float, items: int = 1, watched_s: float = math.inf, is_over: bool = True
+) -> float:
+    """The mean over an episode's items of 1 - min(T, tau) / tau, T being the time from the start until each was placed.
+
+    `placed_s`: when items were placed, seconds from the start. An item that was not placed scores 0: never is later
+    than tau. `watched_s` is how long the episode was followed and `is_over` whether it ended by itself (all done, hard
+    failure, safety stop); one that was cut off before tau with items left is NotEstimable: what it would have done by
+    tau is not known.
+
+    >>> promptness([30.0], tau_s=120), promptness([30.0, 60.0], tau_s=120, items=4), promptness([], tau_s=120)
+    (0.75, 0.3125, 0.0)
+    """
+    if not (math.isfinite(tau_s) and tau_s > 0):
+        raise InputError(f'tau_s must be a finite number of seconds over 0, found {tau_s!r}')
+    items = check_count('items', items, least=1)
+    times = sorted(placed_s)
+    if len(times) > items or (times and not times[0] >= 0):
+        raise InputError(f'wanted at most {items} times >= 0, found {len(times)} from {times[0] if times else None}')
+    if not is_over and watched_s < tau_s and len(times) < items:
+        raise NotEstimable(
+            f'watched for {watched_s:g} s with items left, and tau is {tau_s:g} s: choose a tau within the time cap'
+        )
+    return sum(max(0.0, 1 - t / tau_s) for t in times) / items
 
 
 class WatchedScore(enum.StrEnum):

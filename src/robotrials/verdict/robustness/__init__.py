@@ -1,28 +1,27 @@
 """Does a policy survive a changed world: drops, dose-response, compounds, the swap test, spatial sensitivity."""
 
-from robotrials.verdict.robustness.compound import CompoundEffect, CompoundVerdict, compound_effects
-from robotrials.verdict.robustness.dispersion import (
-    StartPlace,
-    StartSpread,
-    start_place,
-    start_spreads,
-    told_spread,
-)
 from robotrials.verdict.robustness.dose import (
+    CompoundEffect,
+    CompoundVerdict,
     Dose,
     DoseResponse,
+    compound_effects,
     dose_responses,
     falling_rates,
     half_severity,
     trend_test,
 )
-from robotrials.verdict.robustness.drop import (
-    ConditionDrop,
-    ConditionRow,
-    condition_rows,
-    iou_drop,
+from robotrials.verdict.robustness.spatial import (
+    SpatialSensitivity,
+    StartPlace,
+    StartSpread,
+    StartTrial,
+    spatial_sensitivities,
+    start_place,
+    start_spreads,
+    start_trial,
+    told_spread,
 )
-from robotrials.verdict.robustness.spatial import SpatialSensitivity, StartTrial, spatial_sensitivities, start_trial
 from robotrials.verdict.robustness.swap import (
     Habit,
     HabitShare,
@@ -34,10 +33,14 @@ from robotrials.verdict.robustness.swap import (
     swap_trial,
 )
 from robotrials.verdict.robustness.trial import (
+    ConditionDrop,
+    ConditionRow,
     ConditionTrial,
     by_severity,
+    condition_rows,
     condition_trials,
     conditions_by_severity,
+    iou_drop,
     recorded_parts,
     recorded_severity,
     split_conditions,

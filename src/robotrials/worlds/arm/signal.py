@@ -1,8 +1,10 @@
-"""What is recorded of the arm after every control step, and how its actions read."""
+"""What LIBERO and robosuite record of their arm: roles of bodies, peaks within a step, signals, state."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,9 +12,124 @@ from numpy.typing import NDArray
 
 from robotrials.errors import InputError
 from robotrials.record import Camera, Scene
-from robotrials.run.convention import ActionConvention, ControlMode, Frame, Gripper, Rotation, Target
-from robotrials.worlds.arm.cast import Cast
-from robotrials.worlds.arm.monitor import Monitor, held_things
+from robotrials.record.trajectory import pair_points
+from robotrials.run.seam import ActionConvention, ControlMode, Frame, Gripper, Rotation, Target
+
+# What every body of a scene is to its task: robot, target, bystander or furniture.
+
+ROBOT, GRIPPER, TARGET, BYSTANDER, FURNITURE, STRUCTURE = (
+    'robot', 'gripper', 'target', 'bystander', 'furniture', 'structure',
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cast:
+    """Bodies grouped into things with one role each: an object or fixture is one thing, a robot's link another."""
+
+    things: tuple[str, ...]
+    thing_of_geom: NDArray[np.int64]  # (geoms,) index into things
+    roles: Mapping[str, str]
+    targets: tuple[str, ...]  # the movable objects that the goal is about
+    destination: str  # what the first target goes to: an object, or a region of one; may be empty
+    body_of: Mapping[str, int]  # movable object -> its root body
+
+
+# What every substep of a control step did: peaks of contact force and joint torque, read and never written.
+# robosuite's loop calls `sim.step` once a substep (1.5: `sim.step1` and `sim.step2`). After it the contacts and their
+# forces are those that moved the world in that substep, so that reading them then misses nothing between control
+# steps.
+
+FORCE_FLOOR_N = 1e-3  # lighter contacts are not kept
+ELLIPTIC = 1  # mjtCone: forces stand in efc_force as they are
+
+
+class Monitor:
+    """Hooked into one simulation, which robosuite makes anew at every reset."""
+
+    def __init__(self, env: Any, cast: Cast) -> None:
+        import mujoco
+
+        sim, robot = env.sim, env.robots[0]
+        self._model, self._data, self._cast = sim.model._model, sim.data._data, cast
+        self._joints = np.array(robot._ref_joint_vel_indexes)
+        self._contact_force = mujoco.mj_contactForce
+        self._is_elliptic = int(self._model.opt.cone) == ELLIPTIC
+        self._peaks_n = np.zeros(len(cast.things) ** 2)
+        self._torques: list[NDArray[np.float64]] = []
+        self.torque_limit_nm = np.array(robot.torque_limits[1], dtype=float)
+        self.torque_nm = np.zeros(len(self._joints))
+        self.contacts: list[tuple[str, str, float]] = []
+        self.points_m = np.zeros((0, 3))  # of `contacts`: where each pair touched last
+        self._points_m = np.full((len(cast.things) ** 2, 3), np.nan)
+        for name in ('step', 'step2'):  # robosuite 1.5 steps in halves: after the second the world has moved
+            if hasattr(sim, name):
+                setattr(sim, name, self._observed(getattr(sim, name)))
+
+    def _observed(self, native: Callable[..., None]) -> Callable[..., None]:
+        def step(*given: Any, **named: Any) -> None:
+            native(*given, **named)
+            self._observe()
+
+        return step
+
+    def begin(self) -> None:
+        """Forget what was; a control step begins."""
+        self._peaks_n[:] = 0.0
+        self._torques.clear()
+
+    def end(self) -> None:
+        """Take stock of the control step."""
+        torques = np.array(self._torques)
+        largest = np.abs(torques).argmax(axis=0)
+        self.torque_nm = torques[largest, np.arange(torques.shape[1])]
+        things, n = self._cast.things, len(self._cast.things)
+        peaks = self._peaks_n.reshape(n, n)
+        both = np.triu(np.maximum(peaks, peaks.T))
+        first, second = np.nonzero(both > FORCE_FLOOR_N)
+        self.contacts = [(things[a], things[b], float(both[a, b])) for a, b in zip(first, second, strict=True)]
+        self.points_m = self._points_m[first * n + second]
+
+    def _observe(self) -> None:
+        data = self._data
+        self._torques.append(data.qfrc_actuator[self._joints])
+        if not data.ncon:
+            return
+        contact = data.contact
+        group, n = self._cast.thing_of_geom, len(self._cast.things)
+        first, second = group[contact.geom1], group[contact.geom2]
+        force_n = self._magnitudes_n(contact)
+        total = np.bincount(first * n + second, weights=force_n, minlength=n * n)
+        np.maximum(self._peaks_n, total, out=self._peaks_n)
+        touching, pair = np.unique(np.minimum(first, second) * n + np.maximum(first, second), return_inverse=True)
+        points = pair_points(pair, force_n, np.asarray(contact.pos), n_pairs=len(touching))
+        pushing = np.isfinite(points[:, 0])
+        self._points_m[touching[pushing]] = points[pushing]
+
+    def _magnitudes_n(self, contact: Any) -> NDArray[np.float64]:
+        """The force (C,) of every contact: normal and tangential, as `mj_contactForce` has it."""
+        data = self._data
+        if self._is_elliptic and np.all(contact.dim >= 3):
+            rows = contact.efc_address
+            at = np.maximum(rows, 0)[:, None] + np.arange(3)
+            forces = data.efc_force[np.minimum(at, max(len(data.efc_force) - 1, 0))] if len(data.efc_force) else 0.0
+            return np.where(rows >= 0, np.sqrt(np.sum(np.square(forces), axis=-1)), 0.0)
+        found, force = np.zeros(data.ncon), np.zeros(6)
+        for i in range(data.ncon):
+            self._contact_force(self._model, data, i, force)
+            found[i] = np.sqrt(np.sum(force[:3] ** 2))
+        return found
+
+
+def held_things(contacts: list[tuple[str, str, float]], cast: Cast) -> set[str]:
+    """The movable objects that both fingers touch."""
+    sides: dict[str, set[str]] = {}
+    for a, b, _ in contacts:
+        for finger, thing in ((a, b), (b, a)):
+            if 'finger' in finger and thing in cast.body_of:
+                is_left = 'left' in finger or 'joint1' in finger
+                sides.setdefault(thing, set()).add('left' if is_left else 'right')
+    return {thing for thing, touched in sides.items() if len(touched) == 2}
+
 
 FloatArray = NDArray[np.float64]
 
@@ -74,4 +191,28 @@ def arm_scene(cast: Cast, cameras: Iterable[str], *, height_px: int, width_px: i
         body_roles=dict(cast.roles),
         target_object=cast.targets[0] if cast.targets else '',
         cameras=tuple(Camera(name, None, None, width_px, height_px) for name in cameras),
+    )
+
+
+# The numbers that say where the arm itself is.
+
+PROPRIOCEPTION = (
+    'eef_x_m', 'eef_y_m', 'eef_z_m', 'eef_rx_rad', 'eef_ry_rad', 'eef_rz_rad', 'finger_left_m', 'finger_right_m',
+)  # fmt: skip
+
+
+def axis_angle(quaternion_xyzw: FloatArray) -> FloatArray:
+    """The rotation vector, as published LIBERO evaluations compute it."""
+    w = min(max(float(quaternion_xyzw[3]), -1.0), 1.0)
+    length = math.sqrt(1.0 - w * w)
+    if math.isclose(length, 0.0):
+        return np.zeros(3)
+    turned: FloatArray = quaternion_xyzw[:3] * 2.0 * math.acos(w) / length
+    return turned
+
+
+def proprioception(observed: Any) -> FloatArray:
+    """Eight numbers: hand position, hand rotation vector, finger joints."""
+    return np.concatenate(
+        [observed['robot0_eef_pos'], axis_angle(observed['robot0_eef_quat']), observed['robot0_gripper_qpos']]
     )

@@ -19,11 +19,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.errors import InputError, SetupError
+from robotrials.errors import InputError, SetupError, UnknownName
+from robotrials.record.media import FilmStates
 from robotrials.record.trajectory import Camera
 from robotrials.run.environment.gl import BACKENDS, why_not_drawing
-from robotrials.worlds.cell.mount import reported_pose
-from robotrials.worlds.cell.scene import Scene, load_mujoco
+from robotrials.run.plan import FilmOptions
+from robotrials.run.seam import Footage, Shot
+from robotrials.worlds.cell.scene import CAMERAS, Scene, load_mujoco, reported_pose
 
 FloatArray = NDArray[np.floating[Any]]
 DepthMap = NDArray[np.float32]
@@ -205,3 +207,63 @@ def _pose(data: Any, camera: int) -> FloatArray:
     pose[:3, :3] = data.cam_xmat[camera].reshape(3, 3)
     pose[:3, 3] = data.cam_xpos[camera]
     return pose
+
+
+# Filming the cell: states of an episode drawn again, in a world of their own, with cameras of the scene.
+
+OVERVIEW = 'gallery'
+FILM_CAMERAS = (*CAMERAS, OVERVIEW)
+SAME_START = 1e-3  # metres or radians: resets of another machine end a little elsewhere
+
+
+class Filming:
+    """One off-screen buffer of its own, made with the first film, small and without shadows."""
+
+    def __init__(self, cameras: tuple[str, ...]) -> None:
+        self._cameras = cameras  # unless others are asked for
+        self._pictures = Pictures((), height_px=0, width_px=0)
+
+    def footage(self, scene: Scene, states: FilmStates, options: FilmOptions) -> Footage:
+        """A shot for each camera; frames are drawn when they are taken."""
+        cameras = options.cameras or self._cameras
+        for camera in cameras:
+            if camera not in FILM_CAMERAS:
+                raise UnknownName('camera that the tabletop cell films with', camera, FILM_CAMERAS)
+        if states.states.ndim != 2 or states.states.shape[1] < scene.model.nq:
+            raise InputError(
+                f'states have shape {states.states.shape}, wanted (N, {scene.model.nq} or more): another scene, or '
+                'another version of the cell'
+            )
+        width_px, height_px = options.size_px
+        if (self._pictures.width_px, self._pictures.height_px) != (width_px, height_px):
+            self._pictures.close()
+            self._pictures = Pictures((), height_px=height_px, width_px=width_px, has_shadows=False)
+        data = load_mujoco().MjData(scene.model)
+        _place(scene, data, states.states[0])
+        shots = [
+            Shot(camera, self._frames(scene, data, camera.name, states))
+            for camera in calibrations(scene, data, self._pictures, cameras)
+        ]
+        return Footage(states, tuple(shots))
+
+    def _frames(self, scene: Scene, data: Any, camera: str, states: FilmStates) -> Iterator[NDArray[np.uint8]]:
+        for state in states.states:
+            _place(scene, data, state)
+            yield self._pictures.frame(scene, data, camera)
+
+    def close(self) -> None:
+        self._pictures.close()
+
+
+def _place(scene: Scene, data: Any, state: NDArray[Any]) -> None:
+    """Bodies, cameras and lights where the positions at the head of a state have them."""
+    mujoco = load_mujoco()
+    data.qpos[:] = state[: scene.model.nq]
+    mujoco.mj_kinematics(scene.model, data)
+    mujoco.mj_camlight(scene.model, data)
+
+
+def is_near(state: NDArray[Any], other: NDArray[Any]) -> bool:
+    """Whether two states have the same bodies in about the same places."""
+    n = len(other)
+    return len(state) >= n and bool(np.abs(state[:n] - other).max() < SAME_START)

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.worlds.cell import panda, pose
+from robotrials.worlds.cell import panda
+from robotrials.worlds.cell import panda as pose
 from robotrials.worlds.cell.scene import CONTROL_RATE_HZ, SUBSTEPS, load_mujoco
 
 FloatArray = NDArray[np.floating[Any]]

@@ -15,26 +15,36 @@ from numpy.typing import NDArray
 from robotrials import record as episodes
 from robotrials.errors import InputError, UnknownName
 from robotrials.record import Outcome
-from robotrials.record.film import FilmStates
-from robotrials.record.rgbd import KnownScene, View
+from robotrials.record.media import FilmStates, KnownScene, View
 from robotrials.run.conditions import Thing
-from robotrials.run.convention import ActionConvention, ControlMode, Frame, Gripper, HostSpec, Rotation, Target
-from robotrials.run.film import film_steps
 from robotrials.run.host import Host
 from robotrials.run.plan import FilmOptions
-from robotrials.run.protocol import ProtocolFacts, source_hash
-from robotrials.run.seam import Action, Footage, HostReport, Observation, Part, Setup
-from robotrials.worlds.cell import layout, panda, pose, reset, state
-from robotrials.worlds.cell.belt import Belt
-from robotrials.worlds.cell.camera import Picture, Pictures, calibrations
+from robotrials.run.recording import film_steps
+from robotrials.run.seam import (
+    Action,
+    ActionConvention,
+    ControlMode,
+    Footage,
+    Frame,
+    Gripper,
+    HostReport,
+    HostSpec,
+    Observation,
+    Part,
+    ProtocolFacts,
+    Rotation,
+    Setup,
+    Target,
+    source_hash,
+)
+from robotrials.worlds.cell import item as layout
+from robotrials.worlds.cell import panda, reset, state
+from robotrials.worlds.cell import panda as pose
+from robotrials.worlds.cell.camera import FILM_CAMERAS, OVERVIEW, Filming, Picture, Pictures, calibrations, is_near
 from robotrials.worlds.cell.control import WHOLE, Controller, Stretch, stretch
-from robotrials.worlds.cell.film import FILM_CAMERAS, OVERVIEW, Filming, is_near
 from robotrials.worlds.cell.item import ItemType
-from robotrials.worlds.cell.known import known_scene
-from robotrials.worlds.cell.load import Load
-from robotrials.worlds.cell.measure import ROBOT_BODIES, Monitor, hardest_robot_contact_n, held_items
-from robotrials.worlds.cell.referee import Referee
-from robotrials.worlds.cell.reset import Start, reset_cell
+from robotrials.worlds.cell.referee import ROBOT_BODIES, Monitor, Referee, hardest_robot_contact_n, held_items
+from robotrials.worlds.cell.reset import Start, Watch, at_home, known_scene, reset_cell, things_of
 from robotrials.worlds.cell.scene import (
     BIN_INNER_M,
     CAMERAS,
@@ -46,9 +56,7 @@ from robotrials.worlds.cell.scene import (
     load_mujoco,
 )
 from robotrials.worlds.cell.task import MAX_ITEMS, TASKS, check_objects, find_task
-from robotrials.worlds.cell.thing import things_of
-from robotrials.worlds.cell.watch import Watch, at_home
-from robotrials.worlds.cell.world import KINDS, SEEN_ONLY, STATED, World
+from robotrials.worlds.cell.world import KINDS, SEEN_ONLY, STATED, Belt, Load, World
 
 FloatArray = NDArray[np.floating[Any]]
 

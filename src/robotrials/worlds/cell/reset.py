@@ -3,33 +3,42 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.errors import RobotrialsError
-from robotrials.worlds.cell import panda, pose
-from robotrials.worlds.cell.clutter import add_distractors
+from robotrials.errors import InputError, RobotrialsError, UnknownName
+from robotrials.measure.geometry.view import STEREO_NOISE, stereo_depth
+from robotrials.record.media import BoxGoal, KnownBox, KnownObject, KnownScene, RegionGoal, View
+from robotrials.run.conditions import Thing
+from robotrials.worlds.cell import panda
+from robotrials.worlds.cell import panda as pose
+from robotrials.worlds.cell.camera import Pictures, working_backend
 from robotrials.worlds.cell.control import kinematics
-from robotrials.worlds.cell.layout import Spot, finger_room
+from robotrials.worlds.cell.item import COLORS, ItemType, Spot, finger_room
+from robotrials.worlds.cell.referee import ROBOT_BODIES
 from robotrials.worlds.cell.scene import (
     BELT_CENTER_M,
     BELT_SIZE_M,
     BIN_INNER_M,
+    FLOOR_HEIGHT_M,
+    FLOOR_M,
     PLATFORM_CENTER_M,
     PLATFORM_SIZE_M,
     SOURCE_CENTER_M,
     STAGE_TRAVEL_M,
+    TARGET_CENTER_M,
     TIMESTEP_S,
+    WALL_HEIGHT_M,
     Scene,
     compile_scene,
     load_mujoco,
 )
-from robotrials.worlds.cell.spread import spread_layout
+from robotrials.worlds.cell.spread import add_distractors, add_support, shape_of, spread_layout
 from robotrials.worlds.cell.state import heading
-from robotrials.worlds.cell.support import add_support
 from robotrials.worlds.cell.task import ORDER_REGION, Layout, draw_layout
 from robotrials.worlds.cell.world import World
 
@@ -162,3 +171,153 @@ def _find_fault(scene: Scene, data: Any, layout: Layout, angles: FloatArray) -> 
         if layout.is_order and not ORDER_REGION.holds(finger_room(layout.scene.item_types[name], spot)):
             return f'{name} lies too near to a wall for the fingers'
     return None
+
+
+# What is known of a drawn scene beforehand, without its poses later on: for scores from cameras alone.
+
+
+def known_scene(start: Start) -> KnownScene:
+    """The drawn layout and what stands fixed: table, bins, fixtures."""
+    layout = start.layout
+    items = layout.scene.item_types
+    objects = tuple(_known_object(name, item, layout.poses[name]) for name, item in items.items())
+    goals: tuple[BoxGoal, ...] = ()
+    region = None
+    if layout.is_order:
+        wanted = tuple(g.item for g in layout.goals)
+        low = [c - inner / 2 for c, inner in zip(TARGET_CENTER_M, BIN_INNER_M, strict=True)]
+        high = [c + inner / 2 for c, inner in zip(TARGET_CENTER_M, BIN_INNER_M, strict=True)]
+        region = RegionGoal(objects=wanted, low_m=(*low, FLOOR_M), high_m=(*high, WALL_HEIGHT_M + 0.02))
+    else:
+        goals = tuple(BoxGoal(object=g.item, box=_known_box(g.item, g.pose, items[g.item].box_m)) for g in layout.goals)
+    return KnownScene(
+        objects=objects, goals=goals, region=region, threshold=layout.threshold, fixed=tuple(_fixed(start)),
+        floor_z_m=FLOOR_HEIGHT_M,
+    )  # fmt: skip
+
+
+def _known_object(name: str, item: ItemType, at: Any) -> KnownObject:
+    red, green, blue = (round(255 * float(c)) for c in item.rgba.split()[:3])
+    is_box = len(item.shapes) == 1 and item.shapes[0].kind == 'box'
+    return KnownObject(
+        name=name, color_rgb=(red, green, blue), start=_known_box(name, at, item.box_m), is_box=is_box
+    )  # fmt: skip
+
+
+def _known_box(name: str, at: Any, size_m: Any) -> KnownBox:
+    turn = pose.matrix_from_quaternion(np.asarray(at)[3:])
+    return KnownBox(
+        name=name, center_m=_numbers(np.asarray(at)[:3]), size_m=_numbers(size_m), rotation=_numbers(turn.ravel())
+    )
+
+
+def _fixed(start: Start) -> list[KnownBox]:
+    """Every box of a body that neither moves nor is an item."""
+    mujoco = load_mujoco()
+    model, data = start.scene.model, start.data
+    skipped = ROBOT_BODIES | set(start.scene.item_body)
+    found = []
+    for index in range(model.ngeom):
+        body = model.body(int(model.geom_bodyid[index])).name
+        if body in skipped or model.geom_type[index] != mujoco.mjtGeom.mjGEOM_BOX or 'finger' in body:
+            continue
+        if body.endswith('_half') or body.startswith('link'):
+            continue
+        found.append(
+            KnownBox(
+                name=body, center_m=_numbers(data.geom_xpos[index]), size_m=_numbers(2 * model.geom_size[index]),
+                rotation=_numbers(data.geom_xmat[index]),
+            )
+        )  # fmt: skip
+    return found
+
+
+def _numbers(values: Any) -> tuple[float, ...]:
+    return tuple(float(v) for v in values)
+
+
+# What stands in the cell, as the words of an instruction name it.
+
+FIXTURES = {'mark': Thing('square', 'white'), 'slot': Thing('slot')}
+BINS = (Thing('bin', 'blue'), Thing('bin', 'green'))
+
+
+def things_of(layout: Layout) -> tuple[Thing, ...]:
+    """Items, distractors, bins, and the fixtures that have a name."""
+    items = [
+        Thing(shape_of(item) if name in layout.distractors else item.name.split()[-1], _color(item))
+        for name, item in layout.scene.items
+    ]
+    fixtures = [FIXTURES[f.name] for f in layout.scene.fixtures if f.name in FIXTURES]
+    return (*items, *fixtures, *(BINS if layout.scene.has_bins else ()))
+
+
+def _color(item: ItemType) -> str:
+    """The name of an item's colour, if it has one of those that words name."""
+    rgba = [float(v) for v in item.rgba.split()]
+    for name, known in COLORS.items():
+        if max(abs(a - float(b)) for a, b in zip(rgba, known.split(), strict=True)) < 0.01:
+            return name
+    return ''
+
+
+# The cameras that watch a trial for its scores: fixed, calibrated, RGB-D, and apart from what a policy sees.
+
+WATCHERS = ('front', 'side', 'gallery')
+
+
+def at_home(start: Start) -> Any:
+    """A copy of the world with the arm where it started and everything else where it is; what it held stays in the air.
+
+    A real arm would be driven there before the last picture. The world of the episode is not touched.
+    """
+    mujoco = load_mujoco()
+    data = mujoco.MjData(start.scene.model)
+    mujoco.mj_copyData(data, start.scene.model, start.data)
+    data.qpos[start.scene.joint_qpos] = start.angles_rad
+    mujoco.mj_kinematics(start.scene.model, data)
+    mujoco.mj_camlight(start.scene.model, data)
+    return data
+
+
+class Watch:
+    """Draws the watching cameras when asked, without shadows: they would take ten times as long.
+
+    With a noise model each camera is a unit of its own that keeps its bias for good; a picture's noise comes from the
+    episode's seed and its time, so that a run repeats bit for bit.
+    """
+
+    def __init__(self, cameras: Sequence[str], *, size: Sequence[int], noise: str) -> None:
+        for camera in cameras:
+            if camera not in WATCHERS:
+                raise UnknownName('watching camera', camera, WATCHERS)
+        if len(set(cameras)) != len(cameras):
+            raise InputError(f'watchers names a camera twice: {list(cameras)}')
+        if noise != 'none' and noise not in STEREO_NOISE:
+            raise UnknownName('noise of watching cameras', noise, ('none', *STEREO_NOISE))
+        height, width = (int(v) for v in size)
+        self._noise = STEREO_NOISE.get(noise)
+        self._pictures = Pictures(tuple(cameras), height_px=height, width_px=width, has_shadows=False)
+        if cameras:
+            working_backend()  # a machine that cannot draw says so before the first episode
+
+    @property
+    def has_cameras(self) -> bool:
+        return bool(self._pictures.cameras)
+
+    def take(self, scene: Scene, data: Any, *, seed: int, t_s: float) -> Mapping[str, View]:
+        views = {}
+        for name, picture in self._pictures.take(scene, data).items():
+            depth = picture.depth_m
+            intrinsics = picture.calibration.intrinsics_px
+            if self._noise is not None and intrinsics is not None:
+                number = WATCHERS.index(name)
+                depth = stereo_depth(
+                    depth, self._noise, focal_px=float(intrinsics[0, 0]), unit=np.random.default_rng([number, 7]),
+                    frame=np.random.default_rng([number, seed, round(1000 * t_s)]),
+                ).astype(np.float32)  # fmt: skip
+            views[name] = View(picture.rgb, depth, picture.calibration, t_s)
+        return views
+
+    def close(self) -> None:
+        self._pictures.close()

@@ -16,9 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError, UnknownName
-from robotrials.run.convention import ActionConvention, ControlMode, Frame, Gripper, PolicySpec, Rotation, Target
-from robotrials.run.seam import Chunk, Observation, Setup
-from robotrials.worlds.cell.privileged import STATE_WIDTH, CellView, ItemView, read_state
+from robotrials.run.seam import (
+    ActionConvention,
+    Chunk,
+    ControlMode,
+    Frame,
+    Gripper,
+    Observation,
+    PolicySpec,
+    Rotation,
+    Setup,
+    Target,
+)
+from robotrials.worlds.cell.state import STATE_WIDTH, CellView, ItemView, read_state
 
 FloatArray = NDArray[np.floating[Any]]
 Script = Generator[FloatArray, CellView, None]

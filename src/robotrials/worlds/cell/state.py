@@ -6,6 +6,7 @@ Both layouts are public and fixed. Poses are (x, y, z, qw, qx, qy, qz) in the wo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -54,3 +55,54 @@ class Slots:
         n = len(self._turns)
         out[n:] = ABSENT
         self._write(out, poses[:n], self._measures, self._turns, self._goals, status[:n], TIP_M)
+
+
+# Reading the tabletop cell's privileged state: the arm's own account, then one slot for every item.
+# Poses are (x, y, z, qw, qx, qy, qz) in the world's frame. The writer is `robotrials.worlds.cell.state`; a test keeps
+# the two sides equal.
+
+SLOTS = 6
+PRIVILEGED_SLOT_WIDTH = 24
+STATE_WIDTH = 31 + SLOTS * PRIVILEGED_SLOT_WIDTH
+PRIVILEGED_TO_MOVE = 1.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ItemView:
+    """An item that is still to be moved: where it is, how to grasp it from above, where it should go."""
+
+    slot: int
+    width_m: float
+    is_yaw_free: bool
+    pose: FloatArray
+    grasp: FloatArray
+    goal: FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CellView:
+    """The part of an observation's state that scripted policies use."""
+
+    opening: float  # 0 closed .. 1 open
+    tool: FloatArray
+    command: FloatArray
+    has_contact: bool
+    items: tuple[ItemView, ...]
+
+
+def read_state(state: FloatArray) -> CellView:
+    """The privileged state vector, by name."""
+    slots = state[31:].reshape(SLOTS, PRIVILEGED_SLOT_WIDTH)
+    items = tuple(
+        ItemView(
+            slot=row,
+            width_m=float(values[1]),
+            is_yaw_free=bool(values[2]),
+            pose=values[3:10],
+            grasp=values[10:17],
+            goal=values[17:24],
+        )
+        for row, values in enumerate(slots)
+        if values[0] == PRIVILEGED_TO_MOVE
+    )
+    return CellView(float(state[7]), state[15:22], state[22:29], bool(state[30]), items)

@@ -16,9 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError, UnknownName
-from robotrials.worlds.cell import pose
-from robotrials.worlds.cell.item import ORDER_ITEMS, ItemType, block, cylinder, order_item, peg
-from robotrials.worlds.cell.layout import Region, Spot, place_apart, rectangle
+from robotrials.worlds.cell import panda as pose
+from robotrials.worlds.cell.item import (
+    ORDER_ITEMS,
+    ItemType,
+    Region,
+    Spot,
+    block,
+    cylinder,
+    order_item,
+    peg,
+    place_apart,
+    rectangle,
+)
 from robotrials.worlds.cell.scene import (
     BELT_CENTER_M,
     BESIDE_BELT_CENTER_M,

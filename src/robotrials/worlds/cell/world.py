@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -29,8 +30,8 @@ from robotrials.run.conditions import (
 from robotrials.run.seam import Setup
 from robotrials.worlds.cell import panda
 from robotrials.worlds.cell.control import LIMITS, kinematics
-from robotrials.worlds.cell.look import Look
-from robotrials.worlds.cell.pose import matrix_from_quaternion
+from robotrials.worlds.cell.panda import matrix_from_quaternion
+from robotrials.worlds.cell.scene import BELT_PITCH_M, TIMESTEP_S, Look, Scene, load_mujoco
 
 FloatArray = NDArray[np.floating[Any]]
 SEEN_ONLY = ('background', 'light', *CameraShift.KINDS)  # without cameras they would change nothing
@@ -114,3 +115,44 @@ def is_safe_start(angles_rad: FloatArray) -> bool:
     low[2] = LOWEST_START_M
     is_inside = bool((tool[:3] >= low).all() and (tool[:3] <= high).all())
     return is_inside and -float(matrix_from_quaternion(tool[3:])[2, 2]) > MOST_TILT
+
+
+# A conveyor belt along the table: its surface moves, and carries what lies on it off the table's far end.
+
+
+class Belt:
+    """Keeps the belt running: before every substep its surface has its speed, and its body its place."""
+
+    def __init__(self, speed_m_s: float, scene: Scene, data: Any) -> None:
+        joint = scene.model.joint('belt')
+        self._place = data.qpos[int(joint.qposadr[0]) : int(joint.qposadr[0]) + 1]
+        self._speed = data.qvel[int(joint.dofadr[0]) : int(joint.dofadr[0]) + 1]
+        self._marks = data.mocap_pos[int(scene.model.body('belt_marks').mocapid[0])]
+        self._speed_m_s = speed_m_s
+        self._travel_m = 0.0
+
+    def run(self) -> None:
+        self._place[0], self._speed[0] = 0.0, -self._speed_m_s
+        self._travel_m += self._speed_m_s * TIMESTEP_S
+        self._marks[1] = -(self._travel_m % BELT_PITCH_M)
+
+
+# What hangs on the arm and its controller does not know of: a drag against the tool's motion, and a pull.
+
+
+class Load:
+    """The force of a disturbance on the hand, renewed before every substep."""
+
+    def __init__(self, disturbance: Disturbance, scene: Scene, data: Any) -> None:
+        self._mujoco = load_mujoco()
+        self._model, self._data, self._body = scene.model, data, scene.hand_body
+        self._drag = disturbance.drag_n_s_m
+        azimuth = disturbance.pull_azimuth_rad
+        self._pull = disturbance.pull_n * np.array([math.cos(azimuth), math.sin(azimuth), 0.0])
+        self._twist = np.zeros(6)
+        self._force = data.xfrc_applied[self._body]
+
+    def push(self) -> None:
+        kind = self._mujoco.mjtObj.mjOBJ_XBODY.value
+        self._mujoco.mj_objectVelocity(self._model, self._data, kind, self._body, self._twist, 0)
+        self._force[:3] = self._pull - self._drag * self._twist[3:]

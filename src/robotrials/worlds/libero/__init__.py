@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from robotrials.errors import InputError, UnknownName
 from robotrials.old_name import setting
 from robotrials.worlds.isolated import IsolatedHost
-from robotrials.worlds.libero.assets import VARIABLE
 from robotrials.worlds.libero.host import LiberoHost
-from robotrials.worlds.libero.suite import CAMERAS, SUITES, find_suite
+from robotrials.worlds.libero.suite import CAMERAS, SUITES, VARIABLE, find_suite
 
 __all__ = ['CAMERAS', 'SUITES', 'find_suite', 'libero_host']
 

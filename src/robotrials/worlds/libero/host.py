@@ -15,20 +15,39 @@ from numpy.typing import NDArray
 
 from robotrials.errors import InputError, RigError, SetupError, UnknownName
 from robotrials.record import Outcome, Scene
-from robotrials.run.convention import HostSpec
 from robotrials.run.host import Host
-from robotrials.run.protocol import ProtocolFacts, source_hash
-from robotrials.run.seam import Action, HostReport, Observation, Setup
-from robotrials.worlds.arm.cast import Cast
-from robotrials.worlds.arm.monitor import Monitor
+from robotrials.run.seam import Action, HostReport, HostSpec, Observation, ProtocolFacts, Setup, source_hash
 from robotrials.worlds.arm.render import FrameCheck, Shutter, mend_rendering
-from robotrials.worlds.arm.signal import CONVENTION, REST, arm_scene, arm_signals, checked_action
-from robotrials.worlds.arm.state import proprioception
-from robotrials.worlds.libero.assets import assets_hash, assets_note, find_assets
-from robotrials.worlds.libero.role import read_cast
-from robotrials.worlds.libero.start import CAMERA, CONDITIONS, Start, changed_state, init_states_hash, move_camera
+from robotrials.worlds.arm.signal import (
+    CONVENTION,
+    REST,
+    Cast,
+    Monitor,
+    arm_scene,
+    arm_signals,
+    checked_action,
+    proprioception,
+)
+from robotrials.worlds.libero.start import (
+    CAMERA,
+    CONDITIONS,
+    Start,
+    changed_state,
+    init_states_hash,
+    move_camera,
+    read_cast,
+)
 from robotrials.worlds.libero.state import LAYOUTS, Privileged
-from robotrials.worlds.libero.suite import CAMERAS, CONTROL_RATE_HZ, SETTLING_STEPS, find_suite, task_number
+from robotrials.worlds.libero.suite import (
+    CAMERAS,
+    CONTROL_RATE_HZ,
+    SETTLING_STEPS,
+    assets_hash,
+    assets_note,
+    find_assets,
+    find_suite,
+    task_number,
+)
 
 MOST_RESETS = 20  # LIBERO tries without end to place objects that do not fit
 PACKAGES = ('hf-libero', 'robosuite', 'mujoco', 'numpy', 'torch')

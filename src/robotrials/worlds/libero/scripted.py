@@ -14,9 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError, UnknownName
-from robotrials.run.convention import ActionConvention, ControlMode, Frame, Gripper, PolicySpec, Rotation, Target
-from robotrials.run.seam import Chunk, Observation, Session, Setup
-from robotrials.worlds.arm.state import PROPRIOCEPTION
+from robotrials.run.seam import (
+    ActionConvention,
+    Chunk,
+    ControlMode,
+    Frame,
+    Gripper,
+    Observation,
+    PolicySpec,
+    Rotation,
+    Session,
+    Setup,
+    Target,
+)
+from robotrials.worlds.arm.signal import PROPRIOCEPTION
 from robotrials.worlds.libero.state import PRIVILEGED, THING
 
 FloatArray = NDArray[np.float64]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,61 @@ from robotrials.errors import InputError, UnknownName
 from robotrials.run.conditions import NOMINAL, Layout, RobotState, parts_of, read_condition
 from robotrials.run.conditions.layout import Footprint, PlanarPose, Workspace
 from robotrials.run.seam import Setup
-from robotrials.worlds.libero.collision import CollisionCheck
+from robotrials.worlds.arm.signal import BYSTANDER, FURNITURE, GRIPPER, ROBOT, STRUCTURE, TARGET, Cast
+
+# Whether things, or the arm, were placed into each other, by MuJoCo's own collision check on data of its own.
+
+TOUCH_M = 0.001  # deeper than the solver lets resting things sink into each other
+
+
+class CollisionCheck:
+    """Compares states with a nominal one. The simulation's data are not touched, so that its bits stay the same.
+
+    Things are objects, fixtures and the arm; what they all stand on counts for the arm alone, since everything else
+    touches it. The arm's links must not lie in each other either.
+    """
+
+    def __init__(self, env: Any, nominal: FloatArray) -> None:
+        import mujoco
+
+        self._model = env.sim.model._model
+        self._data = mujoco.MjData(self._model)
+        things = {name: thing.root_body for name, thing in {**env.objects_dict, **env.fixtures_dict}.items()}
+        self._names = {int(env.sim.model.body_name2id(body)): name for name, body in things.items()}
+        self._arm = int(env.sim.model.body_name2id(env.robots[0].robot_model.root_body))
+        self._nominal_m = self._depths_m(nominal)
+
+    def clashes(self, state: FloatArray) -> list[tuple[str, str]]:
+        """Pairs of things that lie in each other in this flat state, deeper than they do in the nominal one."""
+        return [
+            self._named(a, b)
+            for (a, b), depth_m in self._depths_m(state).items()
+            if depth_m > self._nominal_m.get((a, b), 0.0) + TOUCH_M
+        ]
+
+    def _named(self, a: int, b: int) -> tuple[str, str]:
+        if self._arm not in (a, b):
+            return self._names[a], self._names[b]
+        if a == b:
+            return 'the arm', 'its own links'
+        other = b if a == self._arm else a
+        return 'the arm', self._names.get(other) or self._model.body(other).name
+
+    def _depths_m(self, state: FloatArray) -> Mapping[tuple[int, int], float]:
+        """How deep things lie in each other, by the bodies they hang on."""
+        import mujoco
+
+        model, data = self._model, self._data
+        data.qpos[:] = state[1 : 1 + model.nq]
+        mujoco.mj_fwdPosition(model, data)
+        roots = model.body_rootid[model.geom_bodyid]
+        found: dict[tuple[int, int], float] = {}
+        for contact in data.contact:
+            a, b = sorted(int(roots[geom]) for geom in contact.geom)
+            if self._arm in (a, b) or (a != b and a in self._names and b in self._names):
+                found[a, b] = max(found.get((a, b), 0.0), -float(contact.dist))
+        return found
+
 
 FloatArray = NDArray[np.float64]
 FRESH, CAMERA = 'fresh_start', 'camera_pose'
@@ -180,3 +234,52 @@ def move_camera(env: Any, start: Start) -> None:
 def _product(a: FloatArray, b: FloatArray) -> FloatArray:
     vector = a[0] * b[1:] + b[0] * a[1:] + np.cross(a[1:], b[1:])
     return np.concatenate([[a[0] * b[0] - a[1:] @ b[1:]], vector])
+
+
+# The roles of the bodies of a LIBERO scene, from the task's BDDL.
+
+BUILDING = ('world', 'floor')
+
+
+def goal_atoms(goal: Iterable[Any]) -> list[Sequence[str]]:
+    """The predicates of a parsed goal, however deeply it is nested."""
+    atoms: list[Sequence[str]] = []
+    for part in goal:
+        if isinstance(part, list | tuple) and part and all(isinstance(word, str) for word in part):
+            atoms.append(part)
+        elif isinstance(part, list | tuple):
+            atoms += goal_atoms(part)
+    return atoms
+
+
+def read_cast(env: Any) -> Cast:
+    """Group the bodies of a LIBERO environment and give each group its role."""
+    model = env.sim.model._model
+    atoms = goal_atoms(env.parsed_problem['goal_state'])
+    movable = {name: model.body(thing.root_body).id for name, thing in env.objects_dict.items()}
+    fixed = {name: model.body(thing.root_body).id for name, thing in env.fixtures_dict.items()}
+    targets = tuple(dict.fromkeys(atom[1] for atom in atoms if atom[1] in movable))
+    robot = env.robots[0]
+    own = {**dict.fromkeys(robot.robot_model.bodies, ROBOT), **dict.fromkeys(robot.gripper.bodies, GRIPPER)}
+    roots = {body: name for name, body in {**movable, **fixed}.items()}
+    names, roles = [], {}
+    for body in range(model.nbody):
+        name = model.body(body).name or 'world'
+        above = body
+        while above and above not in roots:
+            above = int(model.body_parentid[above])
+        if above:
+            name = roots[above]
+            roles[name] = FURNITURE if name in fixed else TARGET if name in targets else BYSTANDER
+        elif name in own:
+            roles[name] = own[name]
+        elif name.startswith('mount'):
+            roles[name] = STRUCTURE  # what the arm is bolted to
+        else:
+            roles[name] = STRUCTURE if name in BUILDING else FURNITURE
+        names.append(name)
+    things = tuple(dict.fromkeys(names))
+    index = {name: i for i, name in enumerate(things)}
+    group = np.array([index[name] for name in names], dtype=np.int64)[model.geom_bodyid]
+    destination = next((atom[2] for atom in atoms if len(atom) == 3 and atom[1] in targets), '')
+    return Cast(things, group, roles, targets, destination, movable)

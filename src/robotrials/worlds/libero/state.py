@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.worlds.arm.cast import Cast
-from robotrials.worlds.arm.state import PROPRIOCEPTION
+from robotrials.worlds.arm.signal import PROPRIOCEPTION, Cast
 
 FloatArray = NDArray[np.float64]
 

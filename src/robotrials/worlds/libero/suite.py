@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-from robotrials.errors import UnknownName
+from robotrials.errors import SetupError, UnknownName
+from robotrials.old_name import setting
 
 CONTROL_RATE_HZ = 20.0
 SETTLING_STEPS = 10  # with the arm at rest and the gripper open, before the policy is asked
@@ -52,3 +55,65 @@ def task_number(suite: Suite, task: str) -> int:
     if task not in suite.tasks:
         raise UnknownName(f'task of {suite.id}', task, suite.tasks)
     return suite.tasks.index(task)
+
+
+# LIBERO's meshes and textures: where they lie, their hash, and whether they are the originals.
+
+VARIABLE = 'ROBOTRIALS_LIBERO_ASSETS'
+DOWNLOADED = Path('~/.cache/libero/assets')  # where hf-libero puts them
+WANTED = ('scenes', 'textures', 'stable_hope_objects', 'stable_scanned_objects', 'turbosquid_objects')
+HUB_METADATA = Path('.cache', 'huggingface', 'download')
+STAND_INS: Mapping[str, str] = {
+    '42b6d6208e3237ec': 'stand-in assets (textures reduced, 29 files replaced): not for a published score',
+}
+
+
+def find_assets(given: str = '') -> Path:
+    """The folder of the assets; SetupError says how to get them."""
+    places = [given] if given else [setting(VARIABLE) or '', str(DOWNLOADED)]
+    for place in filter(None, places):
+        folder = Path(place).expanduser()
+        for candidate in (folder, folder / 'assets'):
+            if all((candidate / name).is_dir() for name in WANTED):
+                return candidate.resolve()
+    raise SetupError(
+        f"LIBERO's assets are not in {' or '.join(filter(None, places))}; give the option assets, set {VARIABLE}, or "
+        'download them as docs/how-to/libero.md says'
+    )
+
+
+def assets_hash(folder: Path) -> str:
+    """A hash of every file's path and content; what a download keeps for itself is left out."""
+    total = hashlib.sha256()
+    for path in sorted(p for p in folder.rglob('*') if p.is_file()):
+        name = path.relative_to(folder)
+        if not any(part.startswith('.') for part in name.parts):
+            total.update(f'{name.as_posix()}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n'.encode())
+    return total.hexdigest()[:16]
+
+
+def assets_note(folder: Path, found: str) -> str:
+    """What is wrong with the assets; empty if every file is as the hub served it."""
+    if found in STAND_INS:
+        return STAND_INS[found]
+    strange = [name for name in _names(folder) if not _is_as_served(folder, name)]
+    return f'not known to be the original assets ({len(strange)} files changed or of unknown origin)' if strange else ''
+
+
+def _names(folder: Path) -> list[Path]:
+    names = (p.relative_to(folder) for p in folder.rglob('*') if p.is_file())
+    return [name for name in names if not any(part.startswith('.') for part in name.parts)]
+
+
+def _is_as_served(folder: Path, name: Path) -> bool:
+    """Whether a file has the hash that the hub gave for it when it was downloaded: sha256, or git's own of a blob."""
+    served = folder / HUB_METADATA / name.parent / f'{name.name}.metadata'
+    path = folder / name
+    if served.is_file():
+        lines = served.read_text(encoding='utf-8').splitlines()
+        expected = lines[1].strip() if len(lines) > 1 else ''
+    else:
+        expected = path.resolve().name if path.is_symlink() else ''
+    content = path.read_bytes()
+    blob = hashlib.sha1(b'blob %d\0' % len(content) + content, usedforsecurity=False).hexdigest()
+    return expected in (hashlib.sha256(content).hexdigest(), blob)

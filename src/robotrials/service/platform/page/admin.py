@@ -11,15 +11,14 @@ from pydantic import ValidationError
 
 from robotrials.service.platform.access import Scope
 from robotrials.service.platform.config import Strategy
-from robotrials.service.platform.page.drawn import draw
 from robotrials.service.platform.page.submission import first_problem
-from robotrials.service.platform.page.visit import ACheckedForm, AVisitor, Form, Visitor
+from robotrials.service.platform.page.visit import ACheckedForm, AVisitor, Form, Visitor, draw
 from robotrials.service.platform.refusal import Refusal
 from robotrials.service.platform.route import admin as rest
 from robotrials.service.platform.route.common import BenchmarkName, Id, ThePlatform, UserName
 from robotrials.service.platform.schema import BenchmarkIn, CloseIn, QuotaIn, TokenIn, UserIn
 from robotrials.service.platform.server import Platform
-from robotrials.service.platform.trail import check_trail, read_trail, trail_length
+from robotrials.service.platform.table import check_trail, read_trail, trail_length
 
 router = APIRouter(include_in_schema=False)
 PAGE_ROWS = 100

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import dataclasses
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Request
-from fastapi.responses import Response
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import RedirectResponse, Response
 from sqlalchemy import select
 
-from robotrials.service.platform.access import Scope
-from robotrials.service.platform.benchmark import find_benchmark
-from robotrials.service.platform.page.drawn import MEASURES, draw
-from robotrials.service.platform.page.visit import AVisitor, Visitor
-from robotrials.service.platform.refusal import Refusal
+from robotrials.record import Store
+from robotrials.service.explorer import create_explorer
+from robotrials.service.platform.access import Caller, Scope
+from robotrials.service.platform.benchmark import find_benchmark, open_facts, store_path
+from robotrials.service.platform.page.submission import STREAMS
+from robotrials.service.platform.page.visit import MEASURES, PAGES, ACheckedForm, AVisitor, Visitor, draw, visitor_of
+from robotrials.service.platform.refusal import Refusal, not_found
 from robotrials.service.platform.route.admin import shown_benchmark
-from robotrials.service.platform.route.common import BenchmarkName, ThePlatform
+from robotrials.service.platform.route.cell import get_queue, get_workers, post_command
+from robotrials.service.platform.route.common import BenchmarkName, Id, ThePlatform
 from robotrials.service.platform.score import Board, BoardRow
-from robotrials.service.platform.submission import list_submissions
-from robotrials.service.platform.table import Benchmark
+from robotrials.service.platform.server import Platform
+from robotrials.service.platform.submission import find_submission, list_submissions
+from robotrials.service.platform.table import Benchmark, Submission
 
 router = APIRouter(include_in_schema=False)
 FILTERS = {'task': 'task', 'stratum': 'object', 'condition': 'condition'}
@@ -107,7 +115,96 @@ def _address(name: str, where: Mapping[str, str], sort: str) -> str:
 
 
 def _definitions() -> list[Any]:
-    from robotrials.show.glossary import glossary
+    from robotrials.show.phrase import glossary
 
     known = glossary().definitions
     return [known[key] for key in (*(m.definition for m in MEASURES.values()), 'letters', 'interval', 'needed')]
+
+
+# The explorer of one submission's episodes, for those who may see them, once its blinding has ended.
+
+MOST_KEPT = 16
+
+
+class SubmissionExplorer:
+    """Dispatches to an explorer that knows of nothing but one submission's episodes."""
+
+    def __init__(self, platform: Platform) -> None:
+        self._platform = platform
+        self._kept: dict[tuple[str, str], FastAPI] = {}  # by submission and its benchmark's state
+        self._lock = threading.Lock()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        explorer = await run_in_threadpool(self._admitted, Request(scope))
+        await explorer(scope, receive, send)
+
+    def _admitted(self, request: Request) -> FastAPI:
+        caller = visitor_of(request, self._platform).require(Scope.SUBMITTER, Scope.ADMIN)
+        with self._platform.database.read() as session:
+            submission = find_submission(session, caller, request.path_params['submission_id'])
+            if submission.opened_at is None:
+                raise Refusal(409, 'blinded', 'episodes can be seen when the blinding of this submission has ended')
+            return self._explorer(submission)
+
+    def _explorer(self, submission: Submission) -> FastAPI:
+        benchmark = submission.benchmark
+        key = submission.id, benchmark.state
+        with self._lock:
+            if key not in self._kept:
+                path = store_path(self._platform.config.folder, benchmark)
+                if not (path / 'trial.json').exists():
+                    raise not_found('episode')
+                while len(self._kept) >= MOST_KEPT:
+                    self._kept.pop(next(iter(self._kept)))
+                self._kept[key] = create_explorer(
+                    dataclasses.replace(Store.open(path), is_view=True), where={'policy': submission.policy},
+                    beside={'back to the submission': f'/submission/{submission.id}'}, is_mounted=True,
+                    shown=lambda episode: open_facts(benchmark, episode),
+                )  # fmt: skip
+            return self._kept[key]
+
+
+# Queue and cells: who runs what, by code. Stopping a cell is one button and one key.
+
+AT_ONCE = 16
+
+
+@router.get('/cells')
+def cells(visitor: AVisitor, platform: ThePlatform) -> Response:
+    caller = visitor.require(Scope.OPERATOR)
+    workers, queue = get_workers(caller, platform), get_queue(caller, platform)
+    return draw('cells.html.j2', visitor, title='Queue and cells', cells=workers, queue=queue, config=platform.config)
+
+
+@router.get('/cells/live')
+def live(request: Request, visitor: AVisitor, platform: ThePlatform) -> Response:
+    caller = visitor.require(Scope.OPERATOR)
+    return STREAMS.open(request, platform, lambda: _parts(caller, platform))
+
+
+def _parts(caller: Caller, platform: Platform) -> Iterator[tuple[str, str]]:
+    """What changes: each cell, the queue; and which cells there are, upon which a page loads its list anew."""
+    workers = get_workers(caller, platform)
+    yield 'queue', PAGES.text('queue_part.html.j2', queue=get_queue(caller, platform))
+    for cell in workers:
+        yield f'cell-{cell.id}', PAGES.text('cell_part.html.j2', cell=cell, config=platform.config)
+    yield 'cells', ' '.join(sorted(cell.id for cell in workers))
+
+
+@router.post('/cells/stop')
+def stop_all(visitor: AVisitor, form: ACheckedForm, platform: ThePlatform) -> Response:
+    """The emergency stop of every cell, all at the same time: one that does not answer holds up no other."""
+    caller = visitor.require(Scope.OPERATOR)
+    workers = get_workers(caller, platform)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(lambda cell: post_command(cell.id, 'stop', caller, platform), workers))
+    return RedirectResponse('/cells', status_code=303)
+
+
+@router.post('/cells/{worker_id}/{wanted}')
+def command(
+    worker_id: Id, wanted: Literal['drain', 'stop', 'resume'], visitor: AVisitor, form: ACheckedForm,
+    platform: ThePlatform,
+) -> Response:  # fmt: skip
+    post_command(worker_id, wanted, visitor.require(Scope.OPERATOR), platform)
+    return RedirectResponse('/cells', status_code=303)

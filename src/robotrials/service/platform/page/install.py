@@ -8,10 +8,11 @@ from fastapi import FastAPI, Request
 from fastapi.responses import RedirectResponse, Response
 
 from robotrials.service.frame import install_frame
-from robotrials.service.platform.page import admin, board, cell, sign_in, submission
-from robotrials.service.platform.page.drawn import draw
-from robotrials.service.platform.page.explorer import SubmissionExplorer
-from robotrials.service.platform.page.visit import COOKIE, find_visitor
+from robotrials.service.platform.page import admin, board, submission
+from robotrials.service.platform.page import board as cell
+from robotrials.service.platform.page import visit as sign_in
+from robotrials.service.platform.page.board import SubmissionExplorer
+from robotrials.service.platform.page.visit import COOKIE, draw, find_visitor
 
 TITLES = {
     401: 'Sign in first', 403: 'This is not yours to do', 404: 'There is no such page', 409: 'That cannot be done now',

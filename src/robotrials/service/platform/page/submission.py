@@ -2,33 +2,213 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi import Response as PlainResponse
-from fastapi.responses import RedirectResponse, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import RedirectResponse, Response, StreamingResponse
 from pydantic import ValidationError
 from sqlalchemy import select
 
+from robotrials.measure.timing import FailureModes
+from robotrials.measure.timing.incidence import CAUSES, Incidence
 from robotrials.service.platform.access import Caller, Scope
 from robotrials.service.platform.client import default_key
 from robotrials.service.platform.dial import WIRES
-from robotrials.service.platform.page.drawn import PAGES, draw
-from robotrials.service.platform.page.live import STREAMS
-from robotrials.service.platform.page.visit import ACheckedForm, AVisitor, Form
-from robotrials.service.platform.policy_detail import policy_detail
+from robotrials.service.platform.page.visit import COOKIE, PAGES, ACheckedForm, AVisitor, Form, draw, find_visitor
 from robotrials.service.platform.queue import queue_order
 from robotrials.service.platform.refusal import Refusal
 from robotrials.service.platform.route.common import Id, ThePlatform
 from robotrials.service.platform.route.submission import get_score, post_cancel, post_submission, shown
 from robotrials.service.platform.schema import DialIn, SubmissionIn, SubmissionOut
+from robotrials.service.platform.score import Value, finite, from_rate
 from robotrials.service.platform.server import Platform
 from robotrials.service.platform.standing import read_standings
 from robotrials.service.platform.submission import find_submission, list_submissions
 from robotrials.service.platform.table import Benchmark
-from robotrials.verdict.analysis import Absent
+from robotrials.stats import Interval, Rate, wilson
+from robotrials.verdict.analysis import Absent, Analysis, PolicyCurve
+
+# Live parts of pages: server-sent events, each a piece of page, sent when it has changed.
+
+LOOK_S = 1.0
+LONGEST_LOOKS = 600  # the browser comes again by itself; who was signed out meanwhile does not get in
+QUIET_LOOKS = 15
+MOST_STREAMS = 200
+Parts = Iterable[tuple[str, str]]
+
+
+class Streams:
+    """How many pages listen: each looks once a second, so there is a limit."""
+
+    def __init__(self) -> None:
+        self.n = 0
+
+    def open(self, request: Request, platform: Platform, look: Callable[[], Parts]) -> StreamingResponse:
+        """The parts that `look` gives (name, HTML), over and over while the visitor is signed in."""
+        if self.n >= MOST_STREAMS:
+            raise Refusal(503, 'too_many_pages', 'too many pages are listening; load this one again later')
+        cookie = request.cookies.get(COOKIE, '')
+
+        def seen() -> list[tuple[str, str]]:
+            return [] if find_visitor(platform, cookie).caller is None else list(look())
+
+        return StreamingResponse(
+            self._told(platform, seen), media_type='text/event-stream', headers={'X-Accel-Buffering': 'no'}
+        )
+
+    async def _told(self, platform: Platform, seen: Callable[[], list[tuple[str, str]]]) -> AsyncIterator[str]:
+        sent: dict[str, str] = {}
+        self.n += 1
+        try:
+            for number in range(LONGEST_LOOKS):
+                if platform.is_draining:
+                    return
+                parts = await run_in_threadpool(seen)
+                if not parts:
+                    return
+                for name, text in parts:
+                    if sent.get(name) != text:
+                        sent[name] = text
+                        yield event(name, text)
+                if number % QUIET_LOOKS == 0:
+                    yield ': here\n\n'
+                await asyncio.sleep(LOOK_S)
+        finally:
+            self.n -= 1
+
+
+def event(name: str, text: str) -> str:
+    lines = ''.join(f'data: {line}\n' for line in text.splitlines() or [''])
+    return f'event: {name}\n{lines}\n'
+
+
+STREAMS = Streams()
+
+
+# One policy in depth, as its submission's page shows it: cells, curves, and how it fails. Read from the analysis.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellRow:
+    """Episodes of one task, object and condition."""
+
+    task: str
+    stratum: str
+    condition: str
+    success: Value
+    n_invalid: int
+    outcomes: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndRow:
+    """One way in which operations end: how many by tau, and the time that it costs."""
+
+    end: str
+    by_tau: Value
+    time_lost_s: Value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyDetail:
+    cells: tuple[CellRow, ...]
+    curves: tuple[PolicyCurve, ...]  # over all strata first
+    curves_note: str  # why there are none
+    tau_text: str
+    tau_s: float
+    ends: tuple[EndRow, ...]
+    failures: FailureModes | None
+    attempts: Mapping[str, int]  # episode -> the attempt that counts
+
+    def drawn_curves(self) -> list[dict[str, object]]:
+        """The curves as a script draws them."""
+        return [
+            {'title': c.stratum or 'all objects', 'tau_s': self.tau_s, 'times': c.times_s.tolist(),
+             'chance': c.chance.tolist(),
+             'low': None if c.low is None else c.low.tolist(), 'high': None if c.high is None else c.high.tolist()}
+            for c in self.curves
+        ]  # fmt: skip
+
+
+def policy_detail(analysis: Analysis, policy: str) -> PolicyDetail:
+    """What an analysis says of one policy."""
+    panels, failures, times = analysis.curves, analysis.failures, analysis.times
+    curves: tuple[PolicyCurve, ...] = ()
+    if not isinstance(panels, Absent):
+        curves = tuple(c for panel in panels.values() for c in panel if c.policy == policy)
+    return PolicyDetail(
+        cells=_cells(analysis, policy), curves=curves,
+        curves_note=panels.reason if isinstance(panels, Absent) else '',
+        tau_text='' if isinstance(times, Absent) else times.tau_text,
+        tau_s=0.0 if isinstance(times, Absent) else times.tau_s, ends=_ends(analysis, policy),
+        failures=None if isinstance(failures, Absent) else next((f for f in failures if f.policy == policy), None),
+        attempts={e.episode_id: e.attempt for e in analysis.episodes if e.policy == policy},
+    )  # fmt: skip
+
+
+def _cells(analysis: Analysis, policy: str) -> tuple[CellRow, ...]:
+    by_cameras = analysis.by_cameras
+    groups: dict[tuple[str, str, str], list[tuple[str, bool, bool | None]]] = {}
+    for e in analysis.episodes:
+        if e.policy == policy:
+            key = e.task, e.stratum, e.condition
+            success = e.is_success if by_cameras is None else by_cameras.get(e.key)
+            groups.setdefault(key, []).append((e.outcome.value, e.is_valid, success))
+    rows = []
+    for (task, stratum, condition), episodes in sorted(groups.items()):
+        valid = [success for _, is_valid, success in episodes if is_valid]
+        rows.append(
+            CellRow(
+                task=task,
+                stratum=stratum,
+                condition=condition,
+                n_invalid=len(episodes) - len(valid),
+                success=_rate(valid, analysis.plan.level),
+                outcomes=dict(sorted(Counter(outcome for outcome, _, _ in episodes).items())),
+            )
+        )
+    return tuple(rows)
+
+
+def _rate(successes: Sequence[bool | None], level: float) -> Value:
+    """A share of successes; with an unscored end (None) only what it can be at the least and at the most."""
+    n, unscored = len(successes), successes.count(None)
+    if not n:
+        return Value(n=0, note='no valid episode')
+    count = successes.count(True)
+    if not unscored:
+        return from_rate(Rate(count, n, level))
+    low, high = wilson(count, n, level).low, wilson(count + unscored, n, level).high
+    return Value(low=low, high=high, n=n, note=f'{unscored} of {n} episodes could not be scored from cameras')
+
+
+def _ends(analysis: Analysis, policy: str) -> tuple[EndRow, ...]:
+    incidences = analysis.incidences
+    own = None if isinstance(incidences, Absent) else incidences.get(policy)
+    if not isinstance(own, Incidence):
+        return ()
+    return tuple(
+        EndRow(
+            end=cause.value.replace('_', ' '),
+            by_tau=_value(own.causes[cause].by_tau, own.causes[cause].by_tau_interval),
+            time_lost_s=_value(own.causes[cause].time_lost_s, own.causes[cause].time_lost_interval),
+        )
+        for cause in CAUSES
+    )
+
+
+def _value(value: float, interval: Interval | None) -> Value:
+    return Value(
+        value=finite(value), low=None if interval is None else finite(interval.low),
+        high=None if interval is None else finite(interval.high),
+    )  # fmt: skip
+
 
 router = APIRouter(include_in_schema=False)
 MOST_LISTED = 500

@@ -6,23 +6,27 @@ ours could know, beside what the frame checks of every request that changes some
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import hmac
 import secrets
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
-from fastapi import Depends, Request
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from markupsafe import Markup
 from sqlalchemy import delete
 
 from robotrials.old_name import SIGN_IN_COOKIE
+from robotrials.service.frame import Pages
 from robotrials.service.platform.access import Caller, Scope, caller_with, identify
 from robotrials.service.platform.refusal import Refusal
 from robotrials.service.platform.route.common import ThePlatform
 from robotrials.service.platform.server import Platform
-from robotrials.service.platform.table import SignIn
-from robotrials.service.platform.trail import note
+from robotrials.service.platform.table import SignIn, note
 
 COOKIE = SIGN_IN_COOKIE
 FORM = 'application/x-www-form-urlencoded'
@@ -152,3 +156,120 @@ ACheckedForm = Annotated[Form, Depends(checked_form)]
 
 def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+# What all pages of the platform are drawn with: templates, and how numbers and times are written.
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A column of a leaderboard: its title, the glossary's key, and how its numbers are written."""
+
+    title: str
+    definition: str
+    is_share: bool = True  # between 0 and 1: an interval can be drawn to scale
+    is_percent: bool = True
+
+    def text(self, value: float | None) -> str:
+        if value is None:
+            return '–'
+        return f'{100 * value:.0f} %' if self.is_percent else f'{value:.2f}'
+
+    def span(self, low: float | None, high: float | None) -> str:
+        if low is None or high is None:
+            return 'no interval'
+        return f'{100 * low:.0f} to {100 * high:.0f}' if self.is_percent else f'{low:.2f} to {high:.2f}'
+
+
+MEASURES = {
+    'hrt': Measure('HRT', 'hrt', is_share=False),
+    'success': Measure('SR', 'success'),
+    'safety': Measure('Safety', 'safety'),
+    'sbu': Measure('SBU', 'sbu'),
+    'vsi': Measure('VSI', 'vsi', is_share=False, is_percent=False),
+    'expected_iou': Measure('E[IoU]', 'expected-iou', is_percent=False),
+}
+
+
+def duration(seconds: float) -> str:
+    """A span of time in its largest fitting unit."""
+    for unit, size in (('d', 86_400.0), ('h', 3600.0), ('min', 60.0)):
+        if seconds >= 2 * size:
+            return f'{seconds / size:.0f} {unit}'
+    return f'{max(0.0, seconds):.0f} s'
+
+
+def moment(unix_s: float | None) -> str:
+    if unix_s is None:
+        return '–'
+    return dt.datetime.fromtimestamp(unix_s, dt.UTC).strftime('%Y-%m-%d %H:%M UTC')
+
+
+def missing_notes(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Why some numbers are not there -> the titles of those numbers."""
+    notes: dict[str, list[str]] = {}
+    for name, measure in MEASURES.items():
+        for row in rows:
+            value = row.get(name)
+            if value is not None and value.value is None and value.note:
+                titles = notes.setdefault(value.note, [])
+                titles += [measure.title] if measure.title not in titles else []
+    return notes
+
+
+PAGES = Pages(
+    'robotrials.service.platform.page',
+    values={
+        'measures': MEASURES, 'duration': duration, 'moment': moment, 'missing_notes': missing_notes, 'problem': '',
+    },
+)  # fmt: skip
+
+
+def draw(template: str, visitor: Visitor, *, status: int = 200, **values: Any) -> HTMLResponse:
+    """A page for a visitor; `key` goes into each of its forms."""
+    key = Markup('<input type="hidden" name="form_key" value="{}">').format(visitor.form_key)
+    return PAGES.page(template, status=status, visitor=visitor, key=key, **values)
+
+
+# Signing in with a token, and out.
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get('/sign-in')
+def ask(visitor: AVisitor, then: str = '/') -> Response:
+    return draw('sign_in.html.j2', visitor, title='Sign in', then=_own_address(then))
+
+
+@router.post('/sign-in')
+def sign_in(request: Request, visitor: AVisitor, form: AForm, platform: ThePlatform) -> Response:
+    then = _own_address(form.text('then'))
+    address = request.client.host if request.client else ''
+    try:
+        platform.limiter.take(f'sign-in {address}', per_minute=TRIES_PER_MINUTE)
+        cookie = begin_visit(platform, form.text('token'))
+    except Refusal as refusal:
+        message = 'That is no token of this server.' if refusal.code == 'no_token' else str(refusal)
+        return draw(
+            'sign_in.html.j2', visitor, status=refusal.status, title='Sign in', then=then, problem=message
+        )  # fmt: skip
+    answer = RedirectResponse(then, status_code=303)
+    answer.set_cookie(
+        COOKIE, cookie, max_age=int(platform.config.sign_in_s), httponly=True, samesite='strict', path='/',
+        secure=request.url.scheme == 'https',
+    )  # fmt: skip
+    return answer
+
+
+@router.post('/sign-out')
+def sign_out(request: Request, visitor: AVisitor, form: ACheckedForm, platform: ThePlatform) -> Response:
+    end_visit(platform, request.cookies.get(COOKIE, ''), visitor.require())
+    answer = RedirectResponse('/sign-in', status_code=303)
+    answer.delete_cookie(COOKIE, path='/', httponly=True, samesite='strict')
+    return answer
+
+
+def _own_address(then: str) -> str:
+    """Where to go next: only a path of this server."""
+    is_own = then.startswith('/') and not then.startswith(('//', '/\\')) and then.isprintable() and '\\' not in then
+    return then if is_own and len(then) < 2000 else '/'

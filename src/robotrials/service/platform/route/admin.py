@@ -39,8 +39,7 @@ from robotrials.service.platform.schema import (
     UserOut,
 )
 from robotrials.service.platform.submission import find_submission
-from robotrials.service.platform.table import Benchmark, Submission, Token, User
-from robotrials.service.platform.trail import check_trail, note, read_trail
+from robotrials.service.platform.table import Benchmark, Submission, Token, User, check_trail, note, read_trail
 
 router = APIRouter()
 Filter = Annotated[str | None, Query(max_length=200, pattern=r'^[^\x00]*$')]

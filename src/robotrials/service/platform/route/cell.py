@@ -8,12 +8,10 @@ from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy import func, select
 
-from robotrials.service.platform.ability import checked_spec
-from robotrials.service.platform.cells import command, find_worker, heartbeat, list_workers, register
-from robotrials.service.platform.command import press
+from robotrials.service.platform.api_client import press
+from robotrials.service.platform.cells import checked_spec, command, find_worker, heartbeat, list_workers, register
 from robotrials.service.platform.job import Job as JobOrder
-from robotrials.service.platform.lease import begin, own_lease
-from robotrials.service.platform.queue import grant_to_worker, queue_order
+from robotrials.service.platform.queue import begin, grant_to_worker, own_lease, queue_order
 from robotrials.service.platform.refusal import Refusal, not_found
 from robotrials.service.platform.route.common import AnOperator, AWorker, BenchmarkName, Id, ThePlatform, refusals
 from robotrials.service.platform.schema import (

@@ -10,11 +10,9 @@ from sqlalchemy.orm import Session
 
 from robotrials.run.fault import FaultKind
 from robotrials.service.platform.access import Caller
-from robotrials.service.platform.benchmark import is_open
-from robotrials.service.platform.download import episode_bundle, open_facts
-from robotrials.service.platform.fault_point import fault_point
-from robotrials.service.platform.job import benchmark_slots
-from robotrials.service.platform.lease_token import sign_lease
+from robotrials.service.platform.benchmark import episode_bundle, is_open, open_facts
+from robotrials.service.platform.database import fault_point
+from robotrials.service.platform.job import benchmark_slots, sign_lease
 from robotrials.service.platform.queue import Wait, check_unfinished, grant_to_submission, live_lease
 from robotrials.service.platform.refusal import Refusal
 from robotrials.service.platform.route.common import ASubmitter, EpisodeId, Id, ThePlatform, refusals

@@ -19,7 +19,7 @@ from robotrials.errors import NotEstimable
 from robotrials.measure.timing.curve import episode_influence, success_curve
 from robotrials.measure.timing.operation import FloatArray, Operations
 from robotrials.measure.timing.resample import NullMethod
-from robotrials.verdict.planning.assumed import AssumedCell, assumed_operations
+from robotrials.verdict.planning.rule_power import AssumedCell, assumed_operations
 
 GRID = 120
 ASSUMED_EPISODES = 3000

@@ -1,0 +1,365 @@
+"""The link between arm and policy: questions, answers, and the time that both take."""
+
+from __future__ import annotations
+
+import math
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robotrials.run.condition import AppliedCondition
+from robotrials.run.conditions import Delay
+from robotrials.run.fault import EpisodeStop, Fault, FaultKind, crash, policy_fault
+from robotrials.run.plan import LatencyMode, LatencyOptions, Spread
+from robotrials.run.seam import Chunk, FloatArray, Observation, Session
+
+# Asking a policy, here or in the background, and reading what it answers.
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back, and how long it took; an exception is an answer too."""
+
+    chunk: Chunk | None
+    error: BaseException | None
+    elapsed_s: float
+
+
+class Asker:
+    """One thread that puts questions to a session, one at a time."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._questions: queue.SimpleQueue[Observation | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+        threading.Thread(target=self._serve, daemon=True, name='policy').start()
+
+    def ask(self, observation: Observation) -> None:
+        self._questions.put(observation)
+
+    def wait(self, seconds: float) -> Answer | None:
+        """The answer, or None if there is none within `seconds`."""
+        try:
+            return self._answers.get(timeout=seconds) if seconds > 0 else self._answers.get_nowait()
+        except queue.Empty:
+            return None
+
+    def close(self) -> None:
+        self._questions.put(None)
+
+    def _serve(self) -> None:
+        while (question := self._questions.get()) is not None:
+            self._answers.put(ask_now(self._session, question))
+
+
+def ask_now(session: Session, observation: Observation) -> Answer:
+    """Put one question and wait for the answer."""
+    started = time.perf_counter()
+    try:
+        chunk = session.act(observation)
+    except (Exception, SystemExit) as error:
+        return Answer(None, error, time.perf_counter() - started)
+    return Answer(chunk, None, time.perf_counter() - started)
+
+
+def read_answer(
+    answer: Answer, *, shape: tuple[int, int], step: int, deadline_s: float | None
+) -> tuple[FloatArray, float | None]:
+    """The actions (h, A) and the stated inference time of an answer; EpisodeStop if it is not what was declared."""
+    if answer.error is not None:
+        raise policy_fault(answer.error, step=step) from answer.error
+    if deadline_s is not None and answer.elapsed_s > deadline_s:
+        summary = f'an answer at step {step} took longer than the deadline of {deadline_s:g} s'
+        raise EpisodeStop(Fault(FaultKind.POLICY_LATE, summary, f'it took {answer.elapsed_s:.3f} s'))
+    actions, inference_s = _content(answer, step)
+    if actions.shape != shape or actions.dtype.kind not in 'fiu':
+        found = f'{actions.shape} of {actions.dtype}'
+        summary = f'actions at step {step} are {found}, declared {shape}'
+        raise EpisodeStop(Fault(FaultKind.POLICY_ANSWER, summary))
+    with np.errstate(over='ignore'):
+        numbers: FloatArray = actions.astype(float, copy=False)
+    if not np.isfinite(numbers).all():
+        raise EpisodeStop(Fault(FaultKind.POLICY_ANSWER, f'actions at step {step} are not finite'))
+    return numbers, inference_s
+
+
+def _content(answer: Answer, step: int) -> tuple[NDArray[Any], float | None]:
+    """What can't be read as actions and a time is the policy's fault."""
+    try:
+        actions = np.asarray(getattr(answer.chunk, 'actions', answer.chunk))
+        inference_s = getattr(answer.chunk, 'inference_s', None)
+        if inference_s is not None:
+            inference_s = float(inference_s)
+            if not (math.isfinite(inference_s) and inference_s >= 0):
+                raise ValueError(f'inference_s is {inference_s}, wanted a finite number >= 0')
+    except Exception as error:
+        stop = crash(FaultKind.POLICY_ANSWER, error, step=step)
+        summary = f'the answer at step {step} cannot be read as actions and a time'
+        raise EpisodeStop(Fault(FaultKind.POLICY_ANSWER, summary, stop.fault.text)) from error
+    return actions, inference_s
+
+
+# The time between an observation and its action: network, inference and transport, measured or as declared.
+# What one exchange meets (RADAR, equation 2) is drawn from the episode's seed and the step of its observation. So it
+# does not depend on the order in which messages are dealt with, and is the same in virtual and in wall-clock time.
+
+NO_DELAY = Delay(0.0, 0.0, 0.0)
+STREAM = 0x6C617465  # keeps these draws apart from the policy's own, which has the same seed
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What becomes of one exchange: what is added to its three parts, and which of its two messages is lost."""
+
+    delay: Delay
+    is_observation_lost: bool = False
+    is_answer_lost: bool = False
+
+
+class Fates:
+    """The fate of every exchange of one episode: what the plan injects, and what the condition adds."""
+
+    def __init__(self, options: LatencyOptions, condition: AppliedCondition, *, seed: int) -> None:
+        self._options, self._condition, self._seed = options, condition, seed
+        parts = (options.network_s, options.inference_s, options.transport_s)
+        self._is_drawn = bool(options.jitter or options.loss) or any(isinstance(p, Spread) for p in parts)
+        self._is_injected = options.mode is LatencyMode.INJECTED
+        fixed = [0.0 if isinstance(p, Spread) else float(p) for p in parts]
+        self._fixed = Fate(Delay(*fixed))
+        self._parts = parts
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the condition adds to it."""
+        return self._condition.is_late
+
+    def of(self, step: int) -> Fate:
+        """The fate of the exchange that begins with the observation of this step."""
+        fate = self._drawn(step) if self._is_drawn else self._fixed
+        extra = self._condition.delay(step)
+        if extra is None:
+            return fate
+        return Fate(fate.delay.plus(extra), fate.is_observation_lost, fate.is_answer_lost)
+
+    def _drawn(self, step: int) -> Fate:
+        rng = np.random.default_rng((STREAM, self._seed, step))
+        shares, normals, losses = rng.random(3), rng.standard_normal(3), rng.random(2)
+        width = math.sqrt(math.log1p(self._options.jitter**2))
+        delays = [
+            (part.low_s + share * (part.high_s - part.low_s) if isinstance(part, Spread) else part)
+            * math.exp(width * normal - width * width / 2)
+            for part, share, normal in zip(self._parts, shares.tolist(), normals.tolist(), strict=True)
+        ]
+        is_lost = losses < self._options.loss
+        delay = Delay(*delays) if self._is_injected else NO_DELAY
+        return Fate(delay, bool(is_lost[0]), bool(is_lost[1]))
+
+
+def taken_delay(elapsed_s: float, inference_s: float | None, transport_s: float | None) -> Delay:
+    """What an answer really took: the policy may say how much of it was inference, and the rest is network."""
+    thought_s = elapsed_s if inference_s is None else min(inference_s, elapsed_s)
+    return Delay(elapsed_s - thought_s, thought_s, transport_s or 0.0)
+
+
+# The line between arm and policy: messages that take their time, and a policy that is busy while it thinks.
+# An observation arrives after the network's delay. The policy, when it is free, takes the newest that has arrived, is
+# busy for its inference, and its answer arrives after the transport's. Older observations are dropped, answers to
+# older observations than the one in effect are discarded, and lost messages never arrive. Times are the loop's, in
+# seconds.
+
+SLACK_S = 1e-9
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Message:
+    """An observation on its way: when it was sent, when it arrives, and what the arm was doing when it was sent."""
+
+    step: int
+    sent_s: float
+    arrives_s: float
+    observation: Observation
+    in_effect: int  # the number of the answer that drove the arm; -1 before the first
+    played: float  # how many of its actions were carried out
+    fate: Fate
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Arrival:
+    """An answer where it arrives. `delay` is what the record says it took; None where nothing is charged."""
+
+    number: int
+    seen_s: float  # the time of its observation
+    arrives_s: float
+    actions: FloatArray
+    delay: Delay | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How the line deals with the policy: whom it asks, and how it reads the answers."""
+
+    ask: Callable[[Message], Answer]  # virtual time: here and now
+    show: Callable[[Message], Observation]  # wall clock: what is given to the background
+    read: Callable[[Answer, int], tuple[FloatArray, float | None]]
+    gap_steps: int  # the policy takes no observation nearer than this to the last it took
+    transport_s: float | None  # the host's own, if known
+    is_kept: bool  # whether what an answer took is recorded although it is not charged
+
+
+class Line:
+    """The line in virtual time: the world stands still during a call, and is then charged for it."""
+
+    def __init__(self, fates: Fates, options: LatencyOptions, reading: Reading) -> None:
+        self._fates, self._options, self._reading = fates, options, reading
+        self._is_measured = options.mode is LatencyMode.MEASURED
+        self._inbox: list[Message] = []
+        self._outbox: list[Arrival] = []
+        self._free_s = -math.inf
+        self._last_step = -reading.gap_steps
+        self._last_in_s = self._last_out_s = -math.inf
+        self._numbers = 0
+        self._newest = -1
+
+    def send(self, observation: Observation, *, step: int, sent_s: float, in_effect: int, played: float) -> None:
+        """Put an observation on its way to the policy."""
+        fate = self._fates.of(step)
+        if fate.is_observation_lost:
+            return
+        arrives_s = self._received_s(fate, sent_s=sent_s)
+        if not self._options.reorder:
+            arrives_s = self._last_in_s = max(arrives_s, self._last_in_s)
+        self._inbox.append(Message(step, sent_s, arrives_s, observation, in_effect, played, fate))
+
+    def may_take(self, step: int) -> bool:
+        """Whether the policy could still take this step's observation; once it is not, it never will be."""
+        return step >= self._last_step + self._reading.gap_steps
+
+    def arrivals(self, *, until_s: float) -> list[Arrival]:
+        """The answers that arrive up to then and are not overtaken, first come first; each once."""
+        while (at := self._next(until_s)) is not None:
+            message, taken_s = at
+            answer = self._reading.ask(message)
+            self._answered(message, answer, taken_s=taken_s, ended_s=taken_s + answer.elapsed_s)
+        return self._arrived(until_s)
+
+    def _next(self, until_s: float) -> tuple[Message, float] | None:
+        """The next observation that the policy takes before then, and when."""
+        eligible = [m for m in self._inbox if self.may_take(m.step)]
+        if not eligible:
+            return None
+        taken_s = max(self._free_s, min(m.arrives_s for m in eligible))
+        if taken_s > until_s:
+            return None
+        newest = max((m for m in eligible if m.arrives_s <= taken_s + SLACK_S), key=lambda m: m.step)
+        self._inbox = [m for m in self._inbox if m.step > newest.step]
+        self._last_step = newest.step
+        return newest, taken_s
+
+    def _answered(self, message: Message, answer: Answer, *, taken_s: float, ended_s: float) -> None:
+        """Send an answer on its way; the policy is free again when it has thought."""
+        actions, inference_s = self._reading.read(answer, message.step)
+        fate = message.fate
+        self._free_s = self._thought_s(fate, taken_s=taken_s, ended_s=ended_s)
+        number, self._numbers = self._numbers, self._numbers + 1
+        if fate.is_answer_lost:
+            return
+        arrives_s = self._free_s + self._transported_s(fate)
+        if not self._options.reorder:
+            arrives_s = self._last_out_s = max(arrives_s, self._last_out_s)
+        delay = self._account(fate, taken_delay(answer.elapsed_s, inference_s, self._reading.transport_s))
+        self._outbox.append(Arrival(number, message.sent_s, arrives_s, actions, delay))
+
+    def _received_s(self, fate: Fate, *, sent_s: float) -> float:
+        return sent_s + fate.delay.network_s
+
+    def _thought_s(self, fate: Fate, *, taken_s: float, ended_s: float) -> float:
+        return (ended_s if self._is_measured else taken_s) + fate.delay.inference_s
+
+    def _transported_s(self, fate: Fate) -> float:
+        own_s = self._reading.transport_s or 0.0
+        return fate.delay.transport_s + (own_s if self._is_measured else 0.0)
+
+    def _account(self, fate: Fate, taken: Delay) -> Delay | None:
+        if self._is_measured:
+            return fate.delay.plus(taken)
+        if self._options.mode is LatencyMode.INJECTED or self._fates.is_late:
+            return fate.delay
+        return taken if self._reading.is_kept else None
+
+    def _arrived(self, until_s: float) -> list[Arrival]:
+        arrived = sorted((a for a in self._outbox if a.arrives_s <= until_s), key=lambda a: (a.arrives_s, a.number))
+        self._outbox = [a for a in self._outbox if a.arrives_s > until_s]
+        kept = []
+        for arrival in arrived:
+            if arrival.number > self._newest:
+                self._newest = arrival.number
+                kept.append(arrival)
+        return kept
+
+
+class WallLine(Line):
+    """The same in wall-clock time: the policy thinks in the background, and what is injected comes on top.
+
+    Of an injected inference so much is waited for as the policy did not really take.
+    """
+
+    def __init__(
+        self, fates: Fates, options: LatencyOptions, reading: Reading, *, asker: Asker, clock: Callable[[], float],
+        limit_s: float,
+    ) -> None:  # fmt: skip
+        super().__init__(fates, options, reading)
+        self._asker, self._clock, self._limit_s = asker, clock, limit_s
+        self._asked: tuple[Message, float] | None = None
+
+    def send(self, observation: Observation, *, step: int, sent_s: float, in_effect: int, played: float) -> None:
+        super().send(observation, step=step, sent_s=sent_s, in_effect=in_effect, played=played)
+        self._attend(0.0)
+
+    def arrivals(self, *, until_s: float) -> list[Arrival]:
+        """As in virtual time; returns when the time has come."""
+        while (now_s := self._clock()) < until_s:
+            pending = [m.arrives_s for m in self._inbox if m.arrives_s > now_s]
+            wake_s = min([until_s, *pending, *([self._free_s] if self._free_s > now_s else [])])
+            self._attend(wake_s - now_s)
+        self._attend(0.0)
+        return self._arrived(until_s)
+
+    def _attend(self, seconds: float) -> None:
+        """Listen for the answer for so long, or sleep; then ask what there is to ask."""
+        if self._asked is not None:
+            message, taken_s = self._asked
+            answer = self._asker.wait(seconds)
+            if answer is not None:
+                self._asked = None
+                ended_s = taken_s + answer.elapsed_s
+                self._answered(message, answer, taken_s=max(taken_s, message.sent_s), ended_s=ended_s)
+            elif self._clock() - taken_s > self._limit_s:
+                summary = f'no answer within {self._limit_s:g} s at step {message.step}'
+                raise EpisodeStop(Fault(FaultKind.POLICY_HANG, summary))
+        elif seconds > 0:
+            time.sleep(seconds)
+        if self._asked is None and (at := self._next(self._clock())) is not None:
+            self._asked = at[0], self._clock()
+            self._asker.ask(self._reading.show(at[0]))
+
+    def _received_s(self, fate: Fate, *, sent_s: float) -> float:
+        if fate.delay.network_s:
+            return sent_s + fate.delay.network_s
+        return min(sent_s, self._clock())  # handed over as soon as the host gives it, ahead of its tick
+
+    def _thought_s(self, fate: Fate, *, taken_s: float, ended_s: float) -> float:
+        if self._options.mode is LatencyMode.INJECTED:
+            return max(ended_s, taken_s + fate.delay.inference_s)
+        return ended_s + fate.delay.inference_s
+
+    def _transported_s(self, fate: Fate) -> float:
+        return fate.delay.transport_s  # the host's own passes by itself
+
+    def _account(self, fate: Fate, taken: Delay) -> Delay | None:
+        return fate.delay if self._options.mode is LatencyMode.INJECTED else fate.delay.plus(taken)

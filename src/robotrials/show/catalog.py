@@ -1,0 +1,280 @@
+"""Tables and figures by name, and which of them have the layout of a paper's."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from robotrials.catalog import Catalog
+from robotrials.show.request import ShowRequest, input_of, summary_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from robotrials.show.table import Table
+
+
+# Figures by name: what `robotrials plot NAME` can draw. A room adds a row here, a plug-in an entry point.
+
+FIGURES = Catalog(
+    'figure',
+    {
+        'cdf': 'robotrials.show.timing_figure:draw_cdf',
+        'pp': 'robotrials.show.timing_figure:draw_pp',
+        'pairwise-pp': 'robotrials.show.timing_figure:draw_pairwise_pp',
+        'rmst-grid': 'robotrials.show.timing_figure:draw_rmst_grid',
+        'qq': 'robotrials.show.timing_figure:draw_qq',
+        'sup-sign-cycle': 'robotrials.show.timing_figure:draw_sup_sign_cycle',
+        'uph-mtbf': 'robotrials.show.timing_figure:draw_uph_mtbf',
+        'uph-mtbf-macro': 'robotrials.show.timing_figure:draw_uph_mtbf_macro',
+        'detection': 'robotrials.show.planning:draw_detection',
+        'power': 'robotrials.show.planning:draw_power',
+        'sequential': 'robotrials.show.planning:draw_sequential',
+        'posterior': 'robotrials.show.practice_figure:draw_posterior',
+        'profile': 'robotrials.show.practice_figure:draw_profile',
+        'improvement': 'robotrials.show.practice_figure:draw_improvement',
+        'ranks': 'robotrials.show.practice_figure:draw_ranks',
+        'safety-pareto': 'robotrials.show.safety_figure:draw_pareto',
+        'safety-heatmap': 'robotrials.show.safety_figure:draw_heatmap',
+        'safety-axes': 'robotrials.show.safety_figure:draw_axis_heatmap',
+        'safety-composition': 'robotrials.show.safety_figure:draw_composition',
+        'safety-filmstrip': 'robotrials.show.safety_figure:draw_filmstrip',
+        'drop-forest': 'robotrials.show.audit_figure:draw_drops',
+        'claims': 'robotrials.show.audit_figure:draw_claims',
+        'citations': 'robotrials.show.audit_figure:draw_citations',
+        'cutoffs': 'robotrials.show.audit_figure:draw_cutoffs',
+        'divergence': 'robotrials.show.audit_figure:draw_divergence',
+        'shortcut': 'robotrials.show.shortcut:draw_shortcut',
+        'condition-success': 'robotrials.show.robustness:draw_condition_success',
+        'condition-drops': 'robotrials.show.robustness:draw_condition_drops',
+        'doses': 'robotrials.show.robustness:draw_doses',
+        'starts': 'robotrials.show.robustness:draw_starts',
+        'placement': 'robotrials.show.geometry:draw_placement',
+        'iou-over-time': 'robotrials.show.geometry:draw_iou_over_time',
+        'success-filmstrips': 'robotrials.show.report_films:draw_successes',
+        'failure-filmstrips': 'robotrials.show.report_films:draw_failures',
+        'amse': 'robotrials.show.actions:draw_amse',
+        'namse': 'robotrials.show.actions:draw_namse',
+    },
+    entry_point_group='robotrials.figures',
+)
+
+# Of a design or of simulations of it, not of episodes.
+SIMULATED = frozenset({'detection', 'power', 'sequential'})
+FigureRequest = ShowRequest  # what a figure is drawn from
+
+Draw = Callable[[ShowRequest], 'Figure']
+
+
+def find_figure(name: str) -> Draw:
+    """The function that draws the figure of this name; an unknown one suggests the near name."""
+    return cast('Draw', FIGURES.load(name))
+
+
+def figure_summaries() -> list[tuple[str, str]]:
+    """Every figure's name and the first line of what it says about itself."""
+    return [(name, summary_of(find_figure(name))) for name in FIGURES.names()]
+
+
+# Tables by name: what `robotrials tables NAME` can print. A room adds a row here, a plug-in an entry point.
+
+TABLES = Catalog(
+    'table',
+    {
+        'headline': 'robotrials.show.timing_sheet:headline',
+        'success': 'robotrials.show.timing_sheet:success',
+        'scalars': 'robotrials.show.timing_sheet:scalars',
+        'scalars-by-stratum': 'robotrials.show.timing_sheet:scalars_by_stratum',
+        'relative': 'robotrials.show.timing_sheet:relative',
+        'scalar-definitions': 'robotrials.show.timing_sheet:scalar_definitions',
+        'pairs': 'robotrials.show.timing_sheet:pairs',
+        'logrank': 'robotrials.show.timing_sheet:logrank',
+        'stratum-differences': 'robotrials.show.timing_sheet:differences',
+        'failures': 'robotrials.show.timing_sheet:failures',
+        'labels': 'robotrials.show.timing_sheet:labels',
+        'calibration': 'robotrials.show.timing_sheet:calibration',
+        'recorded': 'robotrials.show.timing_sheet:recorded',
+        'task-success': 'robotrials.show.timing_sheet:task_success',
+        'counts': 'robotrials.show.timing_sheet:counts',
+        'detection': 'robotrials.show.planning:detection',
+        'smallest-n': 'robotrials.show.planning:smallest',
+        'needed-n': 'robotrials.show.planning:needed',
+        'sequential': 'robotrials.show.planning:sequential',
+        'survey': 'robotrials.show.planning:survey',
+        'condition-success': 'robotrials.show.robustness:condition_success',
+        'condition-drops': 'robotrials.show.robustness:condition_drops',
+        'doses': 'robotrials.show.robustness:doses',
+        'compound': 'robotrials.show.robustness:compound',
+        'swap': 'robotrials.show.robustness:swap',
+        'spatial': 'robotrials.show.robustness:spatial',
+        'start-states': 'robotrials.show.robustness:starts',
+        'splits-by-policy': 'robotrials.show.robustness:splits_by_policy',
+        'splits-by-condition': 'robotrials.show.robustness:splits_by_condition',
+        'splits-estimates': 'robotrials.show.robustness:split_estimates',
+        'drops': 'robotrials.show.audit_figure:drops',
+        'claims': 'robotrials.show.audit_figure:claims',
+        'claim-shares': 'robotrials.show.audit_figure:claim_shares',
+        'claim-rounding': 'robotrials.show.audit_figure:claim_rounding',
+        'claim-coverage': 'robotrials.show.audit_figure:claim_coverage',
+        'claim-obstacles': 'robotrials.show.audit_figure:claim_obstacles',
+        'claim-list': 'robotrials.show.audit_figure:claim_list',
+        'cutoffs': 'robotrials.show.audit_figure:needed_gaps',
+        'citations': 'robotrials.show.audit_figure:citations',
+        'citation-months': 'robotrials.show.audit_figure:citation_months',
+        'traces': 'robotrials.show.audit_figure:traces',
+        'trace-channels': 'robotrials.show.audit_figure:trace_channels',
+        'trace-targets': 'robotrials.show.audit_figure:trace_targets',
+        'shortcut': 'robotrials.show.shortcut:gaps',
+        'shortcut-checkpoints': 'robotrials.show.shortcut:checkpoints',
+        'shortcut-sweep': 'robotrials.show.shortcut:sweep',
+        'shortcut-inputs': 'robotrials.show.shortcut:inputs',
+        'shortcut-tasks': 'robotrials.show.shortcut:tasks',
+        'datasource': 'robotrials.show.audit_data:datasource',
+        'mix': 'robotrials.show.audit_data:mix',
+        'published-datasource': 'robotrials.show.audit_data:published_datasource',
+        'published-mix': 'robotrials.show.audit_data:published_mix',
+        'probe-scores': 'robotrials.show.shortcut:paper_scores',
+        'probe-checkpoints': 'robotrials.show.shortcut:paper_checkpoints',
+        'probe-tasks': 'robotrials.show.shortcut:paper_tasks',
+        'cameras': 'robotrials.show.geometry:cameras',
+        'camera-episodes': 'robotrials.show.geometry:camera_episodes',
+        'safety': 'robotrials.show.safety:quadruple',
+        'safety-slip': 'robotrials.show.safety:slip',
+        'safety-suites': 'robotrials.show.safety:suites',
+        'safety-means': 'robotrials.show.safety:means',
+        'safety-violations': 'robotrials.show.safety:violations',
+        'safety-specs': 'robotrials.show.safety:specs',
+        'safety-composition': 'robotrials.show.safety:composition',
+        'safety-sensitivity': 'robotrials.show.safety:sensitivity',
+        'safety-tasks': 'robotrials.show.safety:tasks',
+        'safety-contingency': 'robotrials.show.safety:contingency',
+        'safety-margins': 'robotrials.show.safety:margins',
+        'safety-saving': 'robotrials.show.safety:saving',
+        'safety-unscored': 'robotrials.show.safety:unscored',
+        'safety-witnesses': 'robotrials.show.safety:witnesses',
+        'safety-library': 'robotrials.show.registry_sheet:library',
+        'safety-templates': 'robotrials.show.registry_sheet:templates',
+        'safety-tags': 'robotrials.show.registry_sheet:tags',
+        'safety-clauses': 'robotrials.show.registry_sheet:clauses',
+        'safety-axes': 'robotrials.show.registry_sheet:axes',
+        'safety-severity': 'robotrials.show.registry_sheet:severity',
+        'safety-signals': 'robotrials.show.registry_sheet:signals',
+        'safety-thresholds': 'robotrials.show.registry_sheet:thresholds',
+        'safety-availability': 'robotrials.show.registry_sheet:availability',
+        'safety-exclusions': 'robotrials.show.registry_sheet:exclusions',
+        'safety-applicability': 'robotrials.show.registry_sheet:applicability',
+        'action-datasets': 'robotrials.show.actions:datasets',
+        'action-errors': 'robotrials.show.actions:errors',
+        'action-completion': 'robotrials.show.actions:completion',
+        'action-invalid': 'robotrials.show.actions:invalid',
+        'action-measures': 'robotrials.show.actions:measures',
+        'action-dimensions': 'robotrials.show.actions:dimensions',
+        'action-phases': 'robotrials.show.actions:phases',
+        'action-pairs': 'robotrials.show.actions:model_pairs',
+        'action-groups': 'robotrials.show.actions:groups',
+        'action-difficulty': 'robotrials.show.actions:difficulties',
+    },
+    entry_point_group='robotrials.tables',
+)
+
+Build = Callable[[ShowRequest], 'Sequence[Table]']
+
+
+def find_table(name: str) -> Build:
+    """The function that makes the table of this name (or tables); an unknown one suggests the near name."""
+    return cast('Build', TABLES.load(name))
+
+
+# Which names here have the layout of which table and figure of the five papers, and the lists of all names.
+
+SHORT_TITLES = {
+    'phail': 'PhAIL', 'benchmark-audit': 'Benchmark audit', 'multinet': 'MultiNet', 'radar': 'RADAR',
+    'safevla-bench': 'SafeVLA-Bench',
+}  # fmt: skip
+Row = tuple[str, str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PaperItem:
+    """A table or figure of a paper: the names that have its layout, or in `note` why there is none."""
+
+    paper: str
+    item: str  # such as 'Figure 3'
+    what: str
+    figures: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+    note: str = ''
+
+    @property
+    def is_figure(self) -> bool:
+        return self.item.startswith('Figure')
+
+    @property
+    def is_named(self) -> bool:
+        return bool(self.figures or self.tables)
+
+
+@dataclass(frozen=True, slots=True)
+class Paper:
+    id: str
+    title: str
+    items: tuple[PaperItem, ...]
+
+
+@functools.cache
+def papers() -> tuple[Paper, ...]:
+    """The five papers with all their tables and figures."""
+    text = (Path(__file__).parent / 'data' / 'papers.toml').read_text(encoding='utf-8')
+    return tuple(
+        Paper(row['id'], row['title'], tuple(_item(row['id'], item) for item in row['items']))
+        for row in tomllib.loads(text)['paper']
+    )
+
+
+def _item(paper: str, row: dict[str, object]) -> PaperItem:
+    def names(key: str) -> tuple[str, ...]:
+        found = row.get(key, [])
+        assert isinstance(found, list)
+        return tuple(str(name) for name in found)
+
+    return PaperItem(
+        paper, str(row['item']), str(row['what']), names('figures'), names('tables'), str(row.get('note', ''))
+    )
+
+
+def layouts(kind: str) -> dict[str, str]:
+    """Name -> the papers' items of its layout, such as 'PhAIL Figures 1, 3'; kind is 'figures' or 'tables'."""
+    found: dict[str, dict[tuple[str, str], list[str]]] = {}
+    for item in (item for paper in papers() for item in paper.items):
+        word, _, number = item.item.partition(' ')
+        for name in getattr(item, kind):
+            found.setdefault(name, {}).setdefault((item.paper, word), []).append(number)
+    return {
+        name: '; '.join(
+            f'{SHORT_TITLES[paper]} {word}{"s" if len(numbers) > 1 else ""} {", ".join(numbers)}'
+            for (paper, word), numbers in places.items()
+        )
+        for name, places in found.items()
+    }
+
+
+def listed_figures() -> list[Row]:
+    """Every figure: name, what it shows, whose layout it has, what it is made from."""
+    return _listed(FIGURES.names(), find_figure, layouts('figures'))
+
+
+def listed_tables() -> list[Row]:
+    """Every table: name, what it shows, whose layout it has, what it is made from."""
+    return _listed(TABLES.names(), find_table, layouts('tables'))
+
+
+def _listed(names: tuple[str, ...], find: Callable[[str], Callable[..., object]], known: dict[str, str]) -> list[Row]:
+    rows = []
+    for name in names:
+        made = find(name)
+        rows.append((name, summary_of(made), known.get(name, ''), input_of(made).value))
+    return rows
