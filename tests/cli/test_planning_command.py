@@ -132,7 +132,7 @@ def test_watch_follows_a_trial_until_it_may_stop(tmp_path: Path) -> None:
         made.append(episodes[start : start + 8])
     watcher.join(timeout=PATIENCE_S)
     assert not watcher.is_alive()
-    assert 'x7 is better than k2.' in printed[0]
+    assert 'x7 succeeds more often than k2.' in printed[0]
     assert 'The trial may stop.' in printed[0]
 
 
