@@ -300,16 +300,18 @@ class Trial:
 
         if (a is None) != (b is None):
             raise InputError('wanted two policies to compare, or none to compare all pairs; found one')
-        pairs = present(self.analysis.pairs)
         if a is None or b is None:
+            pairs = present(self.analysis.pairs)
             ranked = pairs.tested[0].policies if pairs.tested else ()
             if len(ranked) != 2:
                 tables = self.table('pairs').tables
                 return Result(tables, statement=self.analysis.statement, card=compare_card(self.analysis))
             a, b = ranked
-        compared(ShowRequest(subject=self.analysis, policies=(a, b)))
-        tables, card = self.table('pairs', policies=(a, b)).tables, compare_card(self.analysis, (a, b))
-        return Comparison(tables, statement=self.analysis.statement, card=card, pairs=pairs, a=a, b=b)
+        analysis = self.analysis.between(a, b)
+        request = ShowRequest(subject=analysis, policies=(a, b))
+        compared(request)
+        tables, card = find_table('pairs')(request), compare_card(analysis, (a, b))
+        return Comparison(tables, statement=analysis.statement, card=card, pairs=present(analysis.pairs), a=a, b=b)
 
     def safety(self) -> Result:
         """Was it safe while it succeeded?"""

@@ -43,8 +43,9 @@ def compare(
 ) -> None:
     """Compare all pairs of policies, or two of them: which is better, and what is not resolved.
 
-    Two policies are shown out of all pairs: their p-values are corrected over all of them. More has names: `robotrials
-    tables stratum-differences STORE`, `logrank`, `needed-n`.
+    Two policies are shown out of all pairs: their p-values are corrected over all of them. One that lacks a task and is
+    not ranked is compared by name, on the tasks that both have. More: `robotrials tables stratum-differences STORE`,
+    `logrank`, `needed-n`.
 
     Example: `robotrials compare runs/may openpi groot`
     """
@@ -65,6 +66,8 @@ def compare(
         resamples=resamples, seed=seed,
     )  # fmt: skip
     shown = tuple(policy or ()) if a is None or b is None else (a, b)
+    if len(shown) == 2:
+        analysis = analysis.between(*shown)
     request = ShowRequest(subject=analysis, policies=shown)
     compared(request) if len(shown) == 2 else request.shown(())
     print_answer(

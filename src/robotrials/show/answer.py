@@ -33,15 +33,16 @@ def scope_text(analysis: Analysis, policies: Sequence[str] = ()) -> str:
     """`120 episodes, 60 matched starts, 4 tasks`."""
     frame = present(analysis.frame)
     chosen = [p for p in frame.everyone if not policies or p in policies]
-    n = sum(len(group) for p in chosen for group in frame.cells[p].values())
-    tasks = {task for p in chosen for group in frame.cells[p].values() for task in {e.task for e in group}}
-    told = [plural(n, 'episode')]
+    cells = [frame.cells[p] for p in chosen]
+    shared = set.intersection(*(set(own) for own in cells)) if len(cells) == 2 else set().union(*cells)
+    groups = [own[s] for own in cells for s in sorted(shared) if s in own]
+    told = [plural(sum(map(len, groups)), 'episode')]
     pairs = analysis.pairs
     if len(chosen) == 2 and not isinstance(pairs, Absent) and pairs.tested and set(chosen) <= set(frame.policies):
         pair = pairs.tested[0].pair(chosen[0], chosen[1])
         if pair.contrast.n_matched:
             told.append(plural(pair.contrast.n_matched, 'matched start'))
-    told.append(plural(len(tasks), 'task'))
+    told.append(plural(len({e.task for group in groups for e in group}), 'task'))
     if frame.n_conditions > 1 and frame.condition:
         told.append(f'condition {frame.condition}')
     return ', '.join(told)

@@ -284,6 +284,17 @@ class Analysis:
         value = self._is_safe if name is EndpointName.SAFETY else None
         return contrast(self.sides[a], self.sides[b], endpoint=name, plan=self.plan, value=value)
 
+    def between(self, a: str, b: str) -> Analysis:
+        """The analysis that compares these two: this one, or, where one is not ranked because it lacks a stratum that
+        others have, that of the two alone on the strata that both have.
+        """
+        frame = present(self.frame)
+        if not any(name in frame.apart and name in (self.plan.policies or (name,)) for name in (a, b)):
+            return self
+        alone = Analysis(self.selection, self.declared.changed_by(policies=tuple(sorted((a, b)))))
+        ranked = present(alone.frame).policies
+        return alone if {a, b} <= set(ranked) else self
+
     def flips_to_undo(self, a: str, b: str) -> int | None:
         """Successes of the policy that succeeds more often whose failure would undo that claim; None without one."""
         from robotrials.verdict.analysis.flip import flips_to_undo
@@ -609,7 +620,8 @@ class Analysis:
         about = (*filter(None, [self.after_closing.sentence]), *comparability_cautions(self.provenance))
         if isinstance(frame, Absent):
             return about
-        apart = [f'{policy} is not ranked: {why}.' for policy, why in frame.apart.items()]
+        alike = [(why, [p for p, w in frame.apart.items() if w == why]) for why in dict.fromkeys(frame.apart.values())]
+        apart = [f'{", ".join(p)} {"is" if len(p) == 1 else "are"} not ranked: {why}.' for why, p in alike]
         unscored = [f'{policy}: none of its {n} episodes is valid.' for policy, n in frame.unscored.items()]
         short = []
         if not isinstance(self.times, Absent):

@@ -216,7 +216,8 @@ def _cautions(
         yield f'{n_conditions} conditions are pooled, because none of them is the baseline ({plan.baseline}).'
     if left_out:
         shown = ', '.join(left_out[:3]) + (', ...' if len(left_out) > 3 else '')
-        yield f'Not every policy was run on {len(left_out)} strata ({shown}); policies are ranked on the others.'
+        n = f'{len(left_out)} strata' if len(left_out) > 1 else 'one stratum'
+        yield f'Not every policy was run on {n} ({shown}); policies are ranked on the others.'
     pooled = [name for name in ('benchmark', 'task', 'stratum') if name not in plan.stratify_by]
     for name in pooled:
         if len(distinct(episodes, name)) > 1:

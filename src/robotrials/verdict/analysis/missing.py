@@ -7,11 +7,11 @@ order, both readings are told.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from robotrials.errors import InputError, NotEstimable
+from robotrials.record import Episode
 from robotrials.stats import Interval
 from robotrials.stats.dominance import PairDecision
 from robotrials.verdict.analysis.contrast import Contrast
@@ -53,7 +53,7 @@ def both_readings(
 ) -> BothReadings | None:  # fmt: skip
     """What invalid episodes could turn; None where there are none among the ranked policies."""
     counted = counted_sides(frame, sides)
-    n_invalid = {p: sum(side.missing.values()) for p, side in counted.items() if side.missing}
+    n_invalid = {p: sum(map(len, side.missing.values())) for p, side in counted.items() if side.missing}
     if not n_invalid:
         return None
     pairs = [(c.a, c.b) for c in next(iter(contrasts.values()))]
@@ -75,9 +75,14 @@ def both_readings(
 
 
 def counted_sides(frame: ComparisonFrame, sides: Mapping[str, Side]) -> dict[str, Side]:
-    """The same arms with their invalid episodes as runs that were never made, which count as failures."""
-    missing = {p: Counter(_cell(frame, side, e) for e in frame.invalid.get(p, ())) for p, side in sides.items()}
-    return {p: replace(side, missing=_known(missing[p], side), _kept={}) for p, side in sides.items()}
+    """The same arms with their invalid episodes as runs that came to nothing, each a failure at its start."""
+    found = {}
+    for policy, side in sides.items():
+        missing: dict[str, list[Episode]] = {}
+        for episode in frame.invalid.get(policy, ()):
+            missing.setdefault(_cell(frame, side, episode), []).append(episode)
+        found[policy] = replace(side, missing={c: g for c, g in missing.items() if c in side.cells}, _kept={})
+    return found
 
 
 def success_order(sides: Mapping[str, Side]) -> tuple[str, ...]:
@@ -85,13 +90,9 @@ def success_order(sides: Mapping[str, Side]) -> tuple[str, ...]:
     return _order(_rates(sides, 0.0))
 
 
-def _cell(frame: ComparisonFrame, side: Side, episode: object) -> str:
-    stratum = frame.stratum_of(episode)  # type: ignore[arg-type]
+def _cell(frame: ComparisonFrame, side: Side, episode: Episode) -> str:
+    stratum = frame.stratum_of(episode)
     return next((c for c in side.cells if c == stratum or c.startswith(f'{stratum}, ')), stratum)
-
-
-def _known(found: Counter[str], side: Side) -> dict[str, int]:
-    return {cell: n for cell, n in found.items() if cell in side.cells}
 
 
 def _rates(sides: Mapping[str, Side], missing_as: float) -> dict[str, float]:
@@ -101,7 +102,7 @@ def _rates(sides: Mapping[str, Side], missing_as: float) -> dict[str, float]:
         cells = []
         for cell in side.cells:
             values = side.shares(cell, lambda e: float(e.is_success))
-            n = side.missing.get(cell, 0)
+            n = len(side.missing.get(cell, ()))
             cells.append((float(values.sum()) + missing_as * n) / len(values))
         found[policy] = sum(cells) / len(cells)
     return found

@@ -29,7 +29,7 @@ class SafetyDifference:
     benchmark: str  # '' for all main ones together
     contrast: Contrast
 
-    def safer(self, alpha: float = 0.05) -> str | None:
+    def safer(self, alpha: float) -> str | None:
         """Who is safer after correction over every row of the comparison."""
         found = self.contrast
         if found.p_adjusted is None or found.p_adjusted > alpha or found.ahead is None:
@@ -45,6 +45,7 @@ class SafetyComparison:
     second: str
     rows: tuple[SafetyDifference, ...]
     n_unscored: int
+    alpha: float
 
 
 def compare_safety(
@@ -72,4 +73,4 @@ def compare_safety(
     adjusted = adjusted_p_values([row.contrast.p_value for row in rows], 'holm')
     rows = [replace(r, contrast=replace(r.contrast, p_adjusted=p)) for r, p in zip(rows, adjusted, strict=True)]
     n_unscored = len(first) + len(second) - sum(map(len, kept))
-    return SafetyComparison(names[0], names[1], tuple(rows), n_unscored)
+    return SafetyComparison(names[0], names[1], tuple(rows), n_unscored, plan.alpha)

@@ -36,13 +36,13 @@ Labels = dict[Hashable, Hashable]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Side:
-    """One arm; `missing` are runs of declared cells that were never made, which count as failures."""
+    """One arm; `missing` are runs of declared cells that came to nothing, which count as failures at their starts."""
 
     name: str
     cells: Mapping[str, Sequence[Episode]]
     unit: Unit
     left_out: Mapping[str, int] = field(default_factory=dict)  # why -> episodes that no contrast of this arm sees
-    missing: Mapping[str, int] = field(default_factory=dict)
+    missing: Mapping[str, Sequence[Episode]] = field(default_factory=dict)
     labels: Labels = field(default_factory=dict)
     _kept: dict[Hashable, object] = field(default_factory=dict)
 
@@ -58,7 +58,7 @@ class Side:
     def only(self, *cells: str) -> Side:
         """The same arm in some of its cells, with what is worked out of them."""
         kept = {c: self.cells[c] for c in cells if c in self.cells}
-        return replace(self, cells=kept, missing={c: n for c, n in self.missing.items() if c in cells})
+        return replace(self, cells=kept, missing={c: g for c, g in self.missing.items() if c in cells})
 
     def where(self, is_kept: Callable[[Episode], bool], why: str) -> Side:
         """The same arm with some episodes left out, told as `why`."""
@@ -75,9 +75,8 @@ class Side:
         """The unit of each run of a cell; None: a run is a unit of its own."""
 
         def read() -> tuple[Hashable | None, ...]:
-            found = [unit_of(e, self.unit) for e in self.cells.get(cell, ())]
-            own = [None if label is None else self.labels.setdefault(label, label) for label in found]
-            return (*own, *([None] * self.missing.get(cell, 0)))
+            found = [unit_of(e, self.unit) for e in (*self.cells.get(cell, ()), *self.missing.get(cell, ()))]
+            return tuple(None if label is None else self.labels.setdefault(label, label) for label in found)
 
         return self._once(('starts', cell), read)  # type: ignore[return-value]
 
@@ -99,7 +98,7 @@ class Side:
     def shares(self, cell: str, value: Callable[[Episode], float]) -> FloatArray:
         """(runs,) a value in [0, 1] of each run; a run that is missing has 0."""
         own = [float(value(e)) for e in self.cells.get(cell, ())]
-        return np.array([*own, *([0.0] * self.missing.get(cell, 0))])
+        return np.array([*own, *([0.0] * len(self.missing.get(cell, ())))])
 
     def fewest_items(self, cell: str) -> int:
         return min((e.items or 1 for e in self.cells.get(cell, ())), default=1)
@@ -107,7 +106,7 @@ class Side:
     def race(self, cell: str, *, items: int, until_s: float) -> tuple[FloatArray, FloatArray]:
         """(runs, items) seconds to the k-th item, infinite where none by `until_s`; (runs,) when a run was lost."""
         rows = [_race(e, items, until_s) for e in self.cells.get(cell, ())]
-        rows += [([np.inf] * items, np.inf)] * self.missing.get(cell, 0)
+        rows += [([np.inf] * items, np.inf)] * len(self.missing.get(cell, ()))
         return np.array([r[0] for r in rows]).reshape(len(rows), items), np.array([r[1] for r in rows])
 
     def lost_items(self, cell: str) -> FloatArray:
