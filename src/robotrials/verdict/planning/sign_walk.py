@@ -52,6 +52,38 @@ def _smallest_lead(chance: FloatArray, origin: int, budget: float) -> int | None
     return lead if tail[lead - 1] > 0 else None
 
 
+def walk_winners(signs: IntArray, *, horizon: int, alpha: float) -> IntArray:
+    """Who decides each trial, one a row of `signs`: 1 for a, -1 for b, 0 where no lead does by the end.
+
+    `walk_bounds` of many trials at once: each disagrees at pairs of its own, so each has bounds of its own.
+    """
+    trials, width = signs.shape[0], signs.shape[1] + 1
+    chance = np.zeros((trials, 2 * width + 1))
+    chance[:, width] = 1.0
+    spent, lead, winner = np.zeros(trials), np.zeros(trials, dtype=np.int64), np.zeros(trials, dtype=np.int64)
+    sizes = np.arange(1, width + 1)
+    for n, column in enumerate(signs.T, start=1):
+        rows = np.flatnonzero((column != 0) & (winner == 0))
+        if rows.size == 0:
+            continue
+        lead[rows] += column[rows]
+        moved = np.zeros((rows.size, 2 * width + 1))
+        moved[:, 1:] += chance[rows, :-1] / 2
+        moved[:, :-1] += chance[rows, 1:] / 2
+        tail = np.cumsum(moved[:, :width:-1], axis=1)[:, ::-1]  # of a lead of at least 1, 2, ...
+        fits = tail <= (alpha / 2 * (n / horizon) ** SPENDING_POWER - spent[rows])[:, None]
+        first = np.where(fits.any(axis=1), fits.argmax(axis=1), width - 1)
+        reach = np.take_along_axis(tail, first[:, None], axis=1)[:, 0]
+        bound = np.where(fits.any(axis=1) & (reach > 0), first + 1, width + 1)
+        spent[rows] += np.where(bound <= width, reach, 0.0)
+        beyond = sizes[None, :] >= bound[:, None]
+        moved[:, width + 1 :][beyond] = 0.0
+        moved[:, :width][:, ::-1][beyond] = 0.0
+        chance[rows] = moved
+        winner[rows] = np.where(np.abs(lead[rows]) >= bound, np.sign(lead[rows]), 0)
+    return winner
+
+
 def walk_estimate(signs: IntArray, *, horizon: int, alpha: float) -> float:
     """The median-unbiased difference of rates when a walk has stopped (or ended), by the order of stopping.
 
