@@ -310,8 +310,8 @@ class Trial:
         analysis = self.analysis.between(a, b)
         request = ShowRequest(subject=analysis, policies=(a, b))
         compared(request)
-        tables, card = find_table('pairs')(request), compare_card(analysis, (a, b))
-        return Comparison(tables, statement=analysis.statement, card=card, pairs=present(analysis.pairs), a=a, b=b)
+        shown, card = find_table('pairs')(request), compare_card(analysis, (a, b))
+        return Comparison(shown, statement=analysis.statement, card=card, pairs=present(analysis.pairs), a=a, b=b)
 
     def safety(self) -> Result:
         """Was it safe while it succeeded?"""

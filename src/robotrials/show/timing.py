@@ -137,10 +137,10 @@ def scalar_table(score: CohortScore, *, scope: str = 'macro', stratum: str | Non
 
 
 def relative_table(title: str, found: Mapping[str, RelativeScore], *, note: str = '') -> Table:
-    """A scalar against the reference: one row per policy and stratum, macro first."""
+    """A scalar against the reference: per policy the mean over strata, other readings of it by name, each stratum."""
     rows: list[tuple[Cell, ...]] = []
     for policy, score in found.items():
-        for name, e in {'macro': score.macro, **score.per_stratum}.items():
+        for name, e in {'macro': score.macro, **score.rows, **score.per_stratum}.items():
             rows.append((policy, name, *_estimate_cells(e)))
     return table(title, ['policy', 'stratum', *ESTIMATE_COLUMNS], rows, note=note)
 

@@ -14,6 +14,7 @@ from robotrials.show.table import cell_text
 from robotrials.stats import Interval
 from robotrials.stats.dominance import PairDecision
 from robotrials.stats.dominance import PairVerdict as Overall
+from robotrials.stats.win import WinDesign
 from robotrials.verdict.analysis import Comparisons, EndpointPairs, EndpointVerdict
 from robotrials.verdict.analysis.verdict import Standing
 from robotrials.verdict.planning.analysis_plan import Correction, EndpointName
@@ -163,7 +164,8 @@ def design_sentence(pair: EndpointVerdict) -> str:
     each = plural(a, pair.unit) + ' each' if a == b else f'{a:,} and {b:,} {pair.unit}s'
     shared = pair.contrast.n_matched
     design = f'{shared} shared starts compared with themselves, the others with each other' if shared else ''
-    return f'{design or "Independent arms"} ({each}); {pair.test}{left}.'
+    test = '' if pair.test == WinDesign.INDEPENDENT else f'; {pair.test}'  # said already
+    return f'{design or "Independent arms"} ({each}){test}{left}.'
 
 
 def design_text(pairs: Sequence[EndpointVerdict]) -> str:
@@ -175,7 +177,9 @@ def design_text(pairs: Sequence[EndpointVerdict]) -> str:
     if n_paired == len(pairs):
         return f'Paired by {pairs[0].unit}; {tests}.'
     if n_paired == 0:
-        return f'Independent arms; {tests}.' if not any(p.contrast.n_matched for p in pairs) else f'{tests}.'
+        if any(p.contrast.n_matched for p in pairs):
+            return f'{tests}.'
+        return 'Independent arms.' if tests == WinDesign.INDEPENDENT else f'Independent arms; {tests}.'
     return f'{n_paired} of {plural(len(pairs), "pair")} are paired by start state, the others independent; {tests}.'
 
 

@@ -143,7 +143,7 @@ def compare_pair(store: Path, a: str, b: str) -> Iterator[Said]:
 
 def gate(store: Path, a: str, b: str) -> Iterator[Said]:
     arguments = ('gate', store, '-b', store, '--policy', a, '--baseline-policy', b)
-    document = next(found for code in (0, 1, 3) if (found := _if_ends(code, *arguments)) is not None)
+    document = next(found for code in (0, 1, 3) if (found := if_ends(code, *arguments)) is not None)
     for endpoint in document['endpoints']:
         found = endpoint['contrast']
         if found is None:
@@ -158,7 +158,7 @@ def gate(store: Path, a: str, b: str) -> Iterator[Said]:
         yield Said('gate', a, b, found['endpoint'], numbers)
 
 
-def _if_ends(code: int, *arguments: object) -> Any:
+def if_ends(code: int, *arguments: object) -> Any:
     try:
         return printed(*arguments, code=code)
     except AssertionError:

@@ -32,6 +32,7 @@ from robotrials.verdict.planning.futility import (
 )
 from robotrials.verdict.planning.horizon import wins_needed
 from robotrials.verdict.planning.safe_logrank import _log_likelihood, _tables
+from robotrials.verdict.planning.sign_walk import walk_winners
 
 
 @pytest.mark.parametrize('method', ['betting', 'sign_walk'])
@@ -73,7 +74,7 @@ def test_equal_policies_still_stop_for_futility_and_winners_seldom_do() -> None:
 
 def replayed(past: FloatArray, law: dict[float, float], rest: int, rng: np.random.Generator, **rules: Any) -> float:
     """How often the comparison itself ends for a, over drawn futures of the same trial."""
-    wins, n = 0, 300
+    wins, n = 0, 200
     for _ in range(n):
         future = rng.choice(list(law), size=rest, p=list(law.values()))
         blocks = np.concatenate([past, future])
@@ -101,7 +102,7 @@ def test_the_chance_of_a_bet_is_that_of_the_comparison_itself(past: list[float],
     screened = betting_power(values, counts, rest=rest, difference=difference, prior=prior, alpha=0.05)
     assert screened == chance if chance < 0.2 else screened >= 0.2
     again = replayed(seen, law, rest, np.random.default_rng(1))
-    assert abs(chance - again) < 4 * math.sqrt(0.25 / 300)
+    assert abs(chance - again) < 4 * math.sqrt(0.25 / 200)
     drawn = _drawn_power(
         np.log1p(prior.shares[:, None] * values[None, :]) @ counts + np.log(prior.weights),
         np.log1p(values[:, None] * prior.shares[None, :]), np.array(list(law.values())), rest=rest, strata=1,
@@ -121,8 +122,8 @@ def test_the_chance_over_rounds_of_strata_and_other_scores_is_drawn() -> None:
         values, counts.astype(float), rest=rest, difference=0.35, prior=prior, alpha=0.05, strata=3
     )  # fmt: skip
     again = replayed(past, joined, rest, np.random.default_rng(3), strata=3)
-    assert chance <= again + 4 * math.sqrt(0.25 / 300)  # at the end alone, where that is enough to go on
-    assert chance >= min(FUTILE_POWER, again - 4 * math.sqrt(0.25 / 300))
+    assert chance <= again + 4 * math.sqrt(0.25 / 200)  # at the end alone, where that is enough to go on
+    assert chance >= min(FUTILE_POWER, again - 4 * math.sqrt(0.25 / 200))
 
 
 @pytest.mark.parametrize('difference', [0.15, 0.4])
@@ -132,7 +133,11 @@ def test_the_chance_of_a_walk_is_that_of_the_comparison_itself(difference: float
     rate = max(5 / 8, difference)
     law = {1.0: (rate + difference) / 2, -1.0: (rate - difference) / 2, 0.0: 1 - rate}
     again = replayed(signs.astype(float), law, 34, np.random.default_rng(4), method='sign_walk')
-    assert abs(chance - again) < 4 * math.sqrt(0.25 / 300 + 0.25 / 400)
+    assert abs(chance - again) < 4 * math.sqrt(0.25 / 200 + 0.25 / 50)
+    signs = np.where(np.random.default_rng(5).random((30, 40)) < 0.3, 1, -1) * (np.arange(40) % 3 > 0)
+    for row, winner in zip(signs, walk_winners(signs, horizon=40, alpha=0.05).tolist(), strict=True):
+        ended = sequential_comparison(row > 0, row < 0, paired=True, horizon=40, method='sign_walk').decision
+        assert {Decision.A_BETTER: 1, Decision.B_BETTER: -1}.get(ended, 0) == winner
 
 
 def test_a_plan_that_cannot_show_its_own_difference_is_refused() -> None:

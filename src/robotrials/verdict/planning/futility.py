@@ -121,7 +121,7 @@ def walk_power(signs: IntArray, *, horizon: int, difference: float, alpha: float
     """The share of drawn futures in which a's lead in wins becomes decisive, if the difference is as given from now.
 
     `signs` are 1, -1 or 0, one a pair so far. The lead that decides hangs on when pairs disagreed, so that every future
-    has bounds of its own. Where the normal law alone leaves no doubt that one may go on, its chance is given.
+    has bounds of its own. Where the normal law, or the first few, leave no doubt that one may go on, that is given.
     """
     rest, disagreements = horizon - signs.size, np.count_nonzero(signs)
     rate = max((disagreements + 1) / (signs.size + 2), difference)
@@ -133,7 +133,8 @@ def walk_power(signs: IntArray, *, horizon: int, difference: float, alpha: float
     drawn = np.random.default_rng([signs.size, rest]).random((FUTURES, rest))
     future = np.where(drawn < (rate + difference) / 2, 1, np.where(drawn < rate, -1, 0))
     whole = np.concatenate([np.broadcast_to(signs, (FUTURES, signs.size)), future], axis=1)
-    return float(np.mean(walk_winners(whole, horizon=horizon, alpha=alpha) > 0))
+    first = float(np.mean(walk_winners(whole[: FUTURES // 8], horizon=horizon, alpha=alpha) > 0))
+    return first if first >= CLEAR_POWER else float(np.mean(walk_winners(whole, horizon=horizon, alpha=alpha) > 0))
 
 
 def _tilt(support: FloatArray, counts: FloatArray, mean: float) -> FloatArray:
