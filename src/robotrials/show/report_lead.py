@@ -42,10 +42,8 @@ def lead(analysis: Analysis) -> tuple[Paragraph, ...]:
     if isinstance(frame, Absent):
         return (*told, paragraph(f'Nothing can be ranked: {frame.reason}.'), _cost_sentence(analysis))
     told += _decisions(analysis, Overall.TRADE_OFF)
-    told.append(_first_sentence(analysis, frame))
-    told += _other_endpoints(analysis, frame)
+    told += [_first_sentence(analysis, frame), *_readings(analysis), *_other_endpoints(analysis, frame)]
     told += [*_decisions(analysis, Overall.DEPENDS), *_winners(analysis), *_decisions(analysis, Overall.SAME)]
-    told += _readings(analysis)
     if not isinstance(analysis.stories, Absent):
         told += story_paragraphs(analysis.stories, analysis)
     told.append(_cost_sentence(analysis))
@@ -193,12 +191,18 @@ def _decisions(analysis: Analysis, kind: Overall) -> list[Paragraph]:
     pairs = analysis.pairs
     if isinstance(pairs, Absent) or len(pairs.tested) < 2:
         return []
-    own = [d for d in pairs.decisions if d.verdict is kind]
+    own = [d for d in pairs.decisions if d.verdict is kind and not (kind is Overall.DEPENDS and _is_told(pairs, d))]
     said = [paragraph(*decision_words(pairs, *d.pair)) for d in own[:MOST_DECISIONS]]
     if len(own) > MOST_DECISIONS:
         rest = plural(len(own) - MOST_DECISIONS, 'further pair')
         said.append(paragraph(f'{rest}: {kind.value}; the table has each.'))
     return said
+
+
+def _is_told(pairs: Comparisons, decided: PairDecision) -> bool:
+    """Whether each endpoint on which a pair depends on the stratum is led by one of the two, whose sentence says so."""
+    turned = [e for e in pairs.tested if e.pair(*decided.pair).standing is Standing.DEPENDS]
+    return all(e.policies[0] in decided.pair for e in turned)
 
 
 def _winners(analysis: Analysis) -> list[Paragraph]:
@@ -241,14 +245,18 @@ def _readings(analysis: Analysis) -> list[Paragraph]:
             Words(f' (success between {100 * low:.1f} and {100 * high:.1f} %, whichever way they would have ended)')
         )
     why = f', recorded as: {", ".join(found.reasons[:MOST_NAMED])}' if found.reasons else ''
-    pieces.append(Words(f'{why}. Set aside, as here, the order by episode success is {", ".join(found.order)}'))
+    them = 'it' if sum(found.n_invalid.values()) == 1 else 'them'
+    order = ', '.join(found.order)
+    pieces.append(Words(f'{why}. Leaving {them} out, as here, puts {order} in that order by episode success'))
     if found.order != found.order_counted:
-        pieces.append(Words(f'; counted as failures it is {", ".join(found.order_counted)}'))
+        pieces.append(Words(f'; counting {them} as failures, {", ".join(found.order_counted)}'))
     pieces.append(Words('.'))
     said = [paragraph(*pieces)]
     for before, after in found.turned[:MOST_DECISIONS]:
-        told = f'The verdict on {after.pair[0]} and {after.pair[1]} hangs on it. Counted as failures: '
-        said.append(paragraph(f'{told}{_verdict_words(after)}; set aside: {_verdict_words(before)}.'))
+        told = (
+            f'The verdict on {after.pair[0]} and {after.pair[1]} hangs on this choice: {_verdict_words(before)} with '
+        )
+        said.append(paragraph(f'{told}{them} left out, {_verdict_words(after)} with {them} counted as failures.'))
     return said
 
 

@@ -133,7 +133,7 @@ def test_the_chance_of_a_walk_is_that_of_the_comparison_itself(difference: float
     rate = max(5 / 8, difference)
     law = {1.0: (rate + difference) / 2, -1.0: (rate - difference) / 2, 0.0: 1 - rate}
     again = replayed(signs.astype(float), law, 34, np.random.default_rng(4), method='sign_walk')
-    assert abs(chance - again) < 4 * math.sqrt(0.25 / 200 + 0.25 / 50)
+    assert abs(chance - again) < 4 * math.sqrt(0.25 / 200 + 0.25 / 30)
     signs = np.where(np.random.default_rng(5).random((30, 40)) < 0.3, 1, -1) * (np.arange(40) % 3 > 0)
     for row, winner in zip(signs, walk_winners(signs, horizon=40, alpha=0.05).tolist(), strict=True):
         ended = sequential_comparison(row > 0, row < 0, paired=True, horizon=40, method='sign_walk').decision

@@ -10,7 +10,7 @@ from robotrials.measure.timing.better import (
     macro_estimate,
 )
 from robotrials.measure.timing.cohort import Cohort, cohorts, find_cohort, find_reference
-from robotrials.measure.timing.contrast import ScalarTest, StratumDifference, scalar_tests, stratum_differences
+from robotrials.measure.timing.contrast import ScalarTest, scalar_tests
 from robotrials.measure.timing.curve import SuccessCurve, clustered_variance, macro_curve, rmst, success_curve
 from robotrials.measure.timing.failure import FailureModes, failure_modes
 from robotrials.measure.timing.follow_up import CommonFollowUp, common_follow_up, cut
@@ -83,7 +83,6 @@ __all__ = [
     'ScalarTest',
     'Scale',
     'StratumAdvantage',
-    'StratumDifference',
     'SuccessCount',
     'SuccessCurve',
     'Unit',
@@ -126,7 +125,6 @@ __all__ = [
     'scalar_tests',
     'score_cohort',
     'sensitivity_table',
-    'stratum_differences',
     'success_counts',
     'success_curve',
     'unit_of',

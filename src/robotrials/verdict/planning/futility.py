@@ -20,6 +20,7 @@ from robotrials.verdict.planning.sign_walk import walk_winners
 
 FUTILE_POWER = 0.1
 FUTURES = 400
+WALKS = 120  # each has bounds of its own, which cost more
 CLEAR_POWER = 0.3  # well above what is futile, whatever the draws
 PLAUSIBLE_Z = 1.0
 
@@ -130,11 +131,12 @@ def walk_power(signs: IntArray, *, horizon: int, difference: float, alpha: float
     chance = normal_cdf((int(signs.sum()) + rest * difference - edge) / spread)
     if chance >= 2 * CLEAR_POWER:
         return chance
-    drawn = np.random.default_rng([signs.size, rest]).random((FUTURES, rest))
+    drawn = np.random.default_rng([signs.size, rest]).random((WALKS, rest))
     future = np.where(drawn < (rate + difference) / 2, 1, np.where(drawn < rate, -1, 0))
-    whole = np.concatenate([np.broadcast_to(signs, (FUTURES, signs.size)), future], axis=1)
-    first = float(np.mean(walk_winners(whole[: FUTURES // 8], horizon=horizon, alpha=alpha) > 0))
-    return first if first >= CLEAR_POWER else float(np.mean(walk_winners(whole, horizon=horizon, alpha=alpha) > 0))
+    few = float(np.mean(walk_winners(future[: WALKS // 4], past=signs, horizon=horizon, alpha=alpha) > 0))
+    if few >= CLEAR_POWER:
+        return few
+    return float(np.mean(walk_winners(future, past=signs, horizon=horizon, alpha=alpha) > 0))
 
 
 def _tilt(support: FloatArray, counts: FloatArray, mean: float) -> FloatArray:

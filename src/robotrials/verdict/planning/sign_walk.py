@@ -52,17 +52,26 @@ def _smallest_lead(chance: FloatArray, origin: int, budget: float) -> int | None
     return lead if tail[lead - 1] > 0 else None
 
 
-def walk_winners(signs: IntArray, *, horizon: int, alpha: float) -> IntArray:
+def walk_winners(signs: IntArray, *, horizon: int, alpha: float, past: IntArray | None = None) -> IntArray:
     """Who decides each trial, one a row of `signs`: 1 for a, -1 for b, 0 where no lead does by the end.
 
-    `walk_bounds` of many trials at once: each disagrees at pairs of its own, so each has bounds of its own.
+    `walk_bounds` of many trials at once: each disagrees at pairs of its own, so each has bounds of its own. They may
+    share a `past` (pairs,), which is gone through once.
     """
-    trials, width = signs.shape[0], signs.shape[1] + 1
-    chance = np.zeros((trials, 2 * width + 1))
+    shared = np.zeros(0, dtype=np.int64) if past is None else past
+    width = int(np.count_nonzero(shared)) + int(np.count_nonzero(signs, axis=1).max(initial=0)) + 1
+    chance = np.zeros((1, 2 * width + 1))
     chance[:, width] = 1.0
-    spent, lead, winner = np.zeros(trials), np.zeros(trials, dtype=np.int64), np.zeros(trials, dtype=np.int64)
+    spent, lead, winner = np.zeros(1), np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
     sizes = np.arange(1, width + 1)
-    for n, column in enumerate(signs.T, start=1):
+    for n, column in enumerate((*shared[:, None], *signs.T), start=1):
+        if n == shared.size + 1:
+            chance = np.repeat(chance, column.size, axis=0)
+            spent, lead, winner = (
+                np.repeat(spent, column.size),
+                np.repeat(lead, column.size),
+                np.repeat(winner, column.size),
+            )
         rows = np.flatnonzero((column != 0) & (winner == 0))
         if rows.size == 0:
             continue
