@@ -149,7 +149,8 @@ class _Load:
             self._free.put_nowait((await self._post('/submissions', 'submitter', body)).json()['id'])
         ids = []
         for n in range(N_WORKERS):
-            body = {'name': f'w{n}', 'host': 'point-mass', 'address': 'ws://127.0.0.1:1'}
+            body = {'name': f'w{n}', 'host': 'point-mass', 'address': 'ws://127.0.0.1:1', 'protocol': 2}
+            body['key'] = f'{n:064x}'
             ids.append(str((await self._post('/workers', 'worker', body)).json()['worker_id']))
         return ids
 

@@ -55,13 +55,17 @@ def make_key(path: Path) -> str:
         stream.write(key.private_bytes_raw().hex() + '\n')
         stream.flush()
         os.fsync(stream.fileno())
-    return str(key.public_key().public_bytes_raw().hex())
+    return public_half(key)
 
 
 def own_public() -> str:
     """The public half of the key that this process signs with; '' if it has none."""
     key = _own_key()
-    return '' if key is None else key.public_key().public_bytes_raw().hex()
+    return '' if key is None else public_half(key)
+
+
+def public_half(key: Ed25519PrivateKey) -> str:
+    return key.public_key().public_bytes_raw().hex()
 
 
 def signed(entry: Entry) -> Entry:
@@ -69,24 +73,32 @@ def signed(entry: Entry) -> Entry:
     key = _own_key()
     if key is None:
         return entry
-    named = dataclasses.replace(entry, signer=key.public_key().public_bytes_raw().hex(), signature='')
+    named = dataclasses.replace(entry, signer=public_half(key), signature='')
     return dataclasses.replace(named, signature=key.sign(TAG + named.line()).hex())
 
 
 def check_signature(entry: Entry) -> str:
     """What is wrong with an entry's signature; '' if nothing is, or if nobody signed it."""
-    from cryptography.exceptions import InvalidSignature
-
     if not entry.signer and not entry.signature:
         return ''
     if PUBLIC.fullmatch(entry.signer) is None or SIGNATURE.fullmatch(entry.signature) is None:
         return 'its signature is not one'
-    try:
-        key = _library().Ed25519PublicKey.from_public_bytes(bytes.fromhex(entry.signer))
-        key.verify(bytes.fromhex(entry.signature), TAG + dataclasses.replace(entry, signature='').line())
-    except (InvalidSignature, ValueError):
+    if not is_signed(
+        entry.signer, bytes.fromhex(entry.signature), TAG + dataclasses.replace(entry, signature='').line()
+    ):
         return f'its signature is not of key {entry.signer[:12]}, or is of another entry'
     return ''
+
+
+def is_signed(public: str, signature: bytes, message: bytes) -> bool:
+    """Whether the owner of a public key signed these very bytes."""
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        _library().Ed25519PublicKey.from_public_bytes(bytes.fromhex(public)).verify(signature, message)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,13 +166,18 @@ def trust_key(name: str, key: str) -> None:
 def _own_key() -> Ed25519PrivateKey | None:
     path = key_path()
     try:
-        state = path.stat()
+        return load_key(path)
     except (FileNotFoundError, NotADirectoryError, PermissionError):  # a service may have no home
         if os.environ.get(KEY_VARIABLE):
             raise InputError(
                 f'{path}: no key here, and {KEY_VARIABLE} names it; make it: robotrials store key'
             ) from None
         return None
+
+
+def load_key(path: Path) -> Ed25519PrivateKey:
+    """The key in a file of `make_key`, which nobody else may be able to read."""
+    state = path.stat()
     if state.st_mode & 0o077:
         raise InputError(f'{path}: others can read this key; run: chmod 600 {path}')
     return _read_key(path, state.st_mtime_ns)

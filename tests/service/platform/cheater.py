@@ -69,8 +69,6 @@ def _at_first_question(visit: Visit) -> WebSocketLink:
     """Probe: be shown the task and the scene, and only then decide."""
     link = _raw(visit)
     link.send(encode(MessageType.POLICY, spec=spec_to_map(SeekPolicy().spec)), timeout_s=PATIENCE_S)
-    assert _next(link) is MessageType.RESET
-    link.send(encode(MessageType.STARTED), timeout_s=PATIENCE_S)
     assert _next(link) is MessageType.OBSERVATION
     return link
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, text
 from sqlalchemy.exc import DBAPIError
-from tests.service.platform.service import PLAN, Service, TestClock, WorkerMoves, make_service
+from tests.service.platform.service import PLAN, Service, TestClock, WorkerMoves, make_service, registration
 
 from robotrials.record import Episode, Outcome, Store, read_store
 from robotrials.service.platform import fault_point
@@ -185,8 +185,7 @@ def test_an_episode_in_the_spool_of_a_worker_that_restarts_still_counts(service:
     _, _, worker, lease_id = one_running(service)
     job = worker.job(lease_id)
     service.clock.pass_(1.0)
-    body = {'name': worker.name, 'host': 'point-mass', 'address': 'ws://127.0.0.1:9'}
-    service.ok('POST', '/workers', worker.token, body)
+    service.ok('POST', '/workers', worker.token, registration(worker.name))
     assert worker.beat('busy', lease_id)['leases'] == [lease_id]  # it speaks of it: it waits to be sent
     assert worker.upload(lease_id, worker.bundle(job)).json()['state'] == 'done'
     assert [e.outcome for e in recorded(service)] == [Outcome.SUCCESS]

@@ -16,7 +16,7 @@ import pytest
 from tests.patience import PATIENCE_S
 from tests.service.platform.desk import Desk
 from tests.service.platform.lab import PACKAGES, SETTINGS
-from tests.service.platform.service import Service, make_service
+from tests.service.platform.service import Service, make_service, registration
 
 from robotrials.errors import InputError
 from robotrials.record import Outcome
@@ -196,7 +196,7 @@ PRIVATE = ['10.0.0.8', '192.168.1.5', '172.16.3.4', '169.254.169.254', '127.0.0.
 def test_a_private_address_wants_an_operator_who_allows_it(tmp_path: Path, host: str) -> None:
     with make_service(tmp_path / 'p', private_addresses=[], dial={'allow': ['*']}) as service:
         service.benchmark()
-        body = {'name': 'cell', 'host': 'point-mass', 'address': f'ws://{host}:9001/eval', 'protocol': 1}
+        body = registration('cell', address=f'ws://{host}:9001/eval')
         refused = service.ask('POST', '/workers', service.token('cells', 'worker'), body)
         assert (refused.status_code, refused.json()['error']['code']) == (422, 'private_address')
         dial = {'use': 'openpi', 'options': {'url': f'ws://{host}:8000'}}

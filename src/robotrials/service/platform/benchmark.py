@@ -31,7 +31,7 @@ from robotrials.service.platform.bundle import MOST_FILES
 from robotrials.service.platform.config import Strategy
 from robotrials.service.platform.job import THINKING_S, benchmark_slots, read_benchmark
 from robotrials.service.platform.refusal import Refusal, not_found
-from robotrials.service.platform.table import LIVE, Benchmark, Job, Lease, Submission
+from robotrials.service.platform.table import UNSETTLED, Benchmark, Job, Lease, Submission
 from robotrials.service.platform.trail import note
 
 ATTEMPTS = 2  # a job that the rig broke is requeued once
@@ -243,7 +243,7 @@ def close_benchmark(session: Session, benchmark: Benchmark, *, by: str, why: str
     if benchmark.state == 'closed':
         raise Refusal(409, 'closed', 'this benchmark is closed already')
     live = select(func.count()).select_from(Lease).join(Job, Job.id == Lease.job_id)
-    if session.scalar(live.where(Job.benchmark_id == benchmark.id, Lease.state.in_(LIVE))):
+    if session.scalar(live.where(Job.benchmark_id == benchmark.id, Lease.state.in_(UNSETTLED))):
         raise Refusal(409, 'under_way', 'episodes are under way; drain the cells first, or wait for them to end')
     left = session.scalar(
         select(func.count()).select_from(Job).where(Job.benchmark_id == benchmark.id, Job.state == 'queued')

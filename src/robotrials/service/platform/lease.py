@@ -27,7 +27,7 @@ _LOCKED_LEASE = select(Lease).where(Lease.id == bindparam('lease_id')).with_for_
 class Settled:
     """What became of a job when its lease ended."""
 
-    state: str  # done, requeued, invalid, cancelled
+    state: str  # done, requeued, invalid, cancelled; kept: it is settled once its benchmark's store is repaired
     outcome: str
 
 
@@ -133,8 +133,8 @@ def settle(session: Session, lease_id: str, episode: Episode, *, now: float) -> 
     """The second transaction: what the store has becomes what the queue knows; and whether the submission is done."""
     lease = locked_lease(session, lease_id)
     job = session.scalars(select(Job).where(Job.id == lease.job_id).with_for_update(of=Job)).one()
-    lease.state, lease.ended_at = ('done' if lease.digest else 'failed'), now
-    lease.worker.busy_s += now - lease.granted_at
+    lease.state, lease.ended_at = ('done' if lease.digest else 'failed'), lease.ended_at or now
+    lease.worker.busy_s += lease.ended_at - lease.granted_at
     job.outcome, job.reason, job.updated_at = episode.outcome.value, episode.reason, now
     if episode.is_valid:
         job.state = word = 'done'

@@ -6,7 +6,6 @@ episode by hanging up would hang up whenever it was about to fail.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import time
 from collections.abc import Callable
@@ -132,18 +131,15 @@ class LinkPolicy:
         return self._spec
 
     def start(self, setup: Setup, *, seed: int) -> Session:
-        """Tell the client of the episode; `seed` is the loop's, the client gets its own."""
-        told = told_setup(setup, seed=self._seed)
-        self._link.send(encode(MessageType.RESET, setup=setup_to_map(told), seed=self._seed))
-        with contextlib.suppress(Stopped):  # the first step ends the episode
-            self._link.receive(MessageType.STARTED, timeout_s=self._answer_s)
-        return _LinkSession(self)
+        """A session, of which the client hears with its first question; `seed` is the loop's, it gets its own."""
+        return _LinkSession(self, told_setup(setup, seed=self._seed))
 
-    def ask(self, observation: Observation, step: int) -> Chunk:
-        """One question and its answer."""
+    def ask(self, observation: Observation, step: int, setup: Setup) -> Chunk:
+        """One question and its answer; with the first the client is told what it is to do."""
         link = self._link
         cameras = frozenset(self._spec.images) or None
-        link.send(encode(MessageType.OBSERVATION, step=step, **observation_to_map(observation, cameras)))
+        told = {'setup': setup_to_map(setup)} if step == 0 else {}
+        link.send(encode(MessageType.OBSERVATION, step=step, **told, **observation_to_map(observation, cameras)))
         try:
             fields = link.receive(MessageType.ACTION, timeout_s=self._answer_s)
         except Stopped:
@@ -155,10 +151,10 @@ class LinkPolicy:
 
 
 class _LinkSession:
-    def __init__(self, policy: LinkPolicy) -> None:
-        self._policy = policy
+    def __init__(self, policy: LinkPolicy, setup: Setup) -> None:
+        self._policy, self._setup = policy, setup
         self._asked = 0
 
     def act(self, observation: Observation) -> Chunk:
         self._asked += 1
-        return self._policy.ask(observation, self._asked - 1)
+        return self._policy.ask(observation, self._asked - 1, self._setup)

@@ -4,12 +4,11 @@
     begin_eval (version, token)  ->
                                  <- welcome (host, limits on answers)
     policy (its spec)            ->
-                                 <- reset (setup, seed)
-    started                      ->
-                                 <- observation (step)
+                                 <- observation (step; the first also the setup)
     action (step)                ->        ... until
                                  <- end (how it ended)
 
+Nothing of an episode is told before its first observation: whoever has seen that has begun, and cannot choose any more.
 Either side may say `error` (code, message) instead, and hangs up. A client's message is bounded before it is read.
 """
 
@@ -33,7 +32,7 @@ from robotrials.service.platform.lease_token import TokenFault
 from robotrials.wire import WireLimits, pack, unpack
 
 T = TypeVar('T')
-VERSION = 1
+VERSION = 2
 CLIENT_LIMITS = WireLimits(max_bytes=4 << 20, max_values=20_000, max_depth=8, max_text_bytes=1 << 16)
 WORKER_LIMITS = WireLimits()
 LONGEST_CHUNK = 1000
@@ -45,8 +44,6 @@ class MessageType(enum.StrEnum):
     BEGIN_EVAL = 'begin_eval'
     WELCOME = 'welcome'
     POLICY = 'policy'
-    RESET = 'reset'
-    STARTED = 'started'
     OBSERVATION = 'observation'
     ACTION = 'action'
     END = 'end'

@@ -20,6 +20,7 @@ from robotrials.service.platform.trail import note
 
 RETRY_AFTER_S = 60.0
 QUARANTINED = 'quarantined'  # the code of the refusal
+WAITS = 'the record of this benchmark is damaged: it waits, with nothing lost, and goes on once it is repaired'
 log = logging.getLogger('robotrials.service.platform')
 
 
@@ -34,6 +35,12 @@ class Quarantine:
     def why(self, benchmark: Benchmark) -> str:
         """What is wrong with a benchmark's store; empty if nothing is known to be."""
         return self._why.get((benchmark.id, 'writing')) or self._why.get((benchmark.id, 'reading'), '')
+
+    @property
+    def apart(self) -> frozenset[str]:
+        """The ids of benchmarks that nothing can be added to: no cell is given to them."""
+        with self._guard:
+            return frozenset(benchmark_id for benchmark_id, doing in self._why if doing == 'writing')
 
     @contextlib.contextmanager
     def around(self, benchmark: Benchmark) -> Iterator[None]:
@@ -58,6 +65,17 @@ class Quarantine:
             has_store = (store_path(self._config.folder, benchmark) / 'trial.json').exists()
             if has_store and (damage := self._damage(benchmark)):
                 self.set_apart(benchmark, 'writing', damage)
+
+    def look_again(self) -> None:
+        """Bring back what was repaired meanwhile: nobody writes to a benchmark that gets no cells."""
+        apart = self.apart
+        if not apart:
+            return
+        with self._database.read() as session:
+            benchmarks = list(session.scalars(select(Benchmark).where(Benchmark.id.in_(apart))))
+        for benchmark in benchmarks:
+            if not self._damage(benchmark):
+                self.bring_back(benchmark, 'writing')
 
     def _damage(self, benchmark: Benchmark) -> str:
         """What is damaged in a store; empty if it is sound, so that the error was about something else."""

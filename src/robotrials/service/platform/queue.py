@@ -245,10 +245,12 @@ def fair_shares(session: Session, *, now: float) -> Shares:
     return {row[0]: row[1] for row in rows}
 
 
-def queue_order(session: Session, config: PlatformConfig, *, now: float) -> list[Offer]:
-    """Everyone who could run now, in order."""
+def queue_order(
+    session: Session, config: PlatformConfig, *, now: float, apart: frozenset[str] = frozenset()
+) -> list[Offer]:
+    """Everyone who could run now, in order; nobody of a benchmark that is set apart."""
     live = read_live(session)
-    offers = read_offers(session, config, live, now=now)
+    offers = [o for o in read_offers(session, config, live, now=now) if o.benchmark_id not in apart]
     fair = any(o.strategy is Strategy.FAIR_SHARE for o in offers)
     return ordered(offers, shares=fair_shares(session, now=now) if fair else {}, busy=live.by_benchmark)
 
@@ -257,12 +259,12 @@ def queue_order(session: Session, config: PlatformConfig, *, now: float) -> list
 
 
 def grant_to_submission(
-    session: Session, submission: Submission, config: PlatformConfig, *, now: float
+    session: Session, submission: Submission, config: PlatformConfig, *, now: float, apart: frozenset[str] = frozenset()
 ) -> Lease | Wait:
     """A lease for a client that asks, if a cell was dealt to it."""
     submission.asked_at = now
     session.flush()
-    offers = queue_order(session, config, now=now)
+    offers = queue_order(session, config, now=now, apart=apart)
     place = next((i for i, o in enumerate(offers) if o.submission_id == submission.id), None)
     if place is None:
         return Wait(len(offers))  # its job is under way, or its block is not yet open
@@ -274,13 +276,15 @@ def grant_to_submission(
     return _grant(session, offer, dealt[offer.job_id], config, now=now) or Wait(place)
 
 
-def grant_to_worker(session: Session, worker: Worker, config: PlatformConfig, *, now: float) -> Lease | None:
+def grant_to_worker(
+    session: Session, worker: Worker, config: PlatformConfig, *, now: float, apart: frozenset[str] = frozenset()
+) -> Lease | None:
     """A lease on a dialled submission for a worker that asks, if one was dealt to it."""
     cells = idle_cells(session, config, now=now)
     asking = [c for c in cells if c.worker_id == worker.id]
     if not asking:
         return None
-    offers = queue_order(session, config, now=now)
+    offers = queue_order(session, config, now=now, apart=apart)
     cells = asking + [c for c in cells if c.worker_id != worker.id]
     dealt = deal(offers, cells, avoided=avoided_cells(session, offers, cells, now=now, config=config))
     for offer in offers:

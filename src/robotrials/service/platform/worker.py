@@ -22,14 +22,23 @@ from pathlib import Path
 from types import FrameType
 
 from robotrials.errors import AnswerError, InputError, RobotrialsError, WriteError
+from robotrials.record.signature import load_key, make_key, public_half
 from robotrials.run.convention import HostSpec
-from robotrials.run.fault import FaultKind
+from robotrials.run.fault import Fault, FaultKind
 from robotrials.service.platform.api_client import UNREACHABLE, Api, ApiError
-from robotrials.service.platform.bundle import BUNDLE_LIMITS
+from robotrials.service.platform.bundle import BUNDLE_LIMITS, SIGNED_BYTES, sign_bundle
 from robotrials.service.platform.job import IMPOSSIBLE, NOT_BEGUN, TURNED_AWAY, Job, job_from_json
 from robotrials.service.platform.lease_token import LeaseClaim, LeaseGuard
 from robotrials.service.platform.link import ClientLink
-from robotrials.service.platform.message import VERSION, End, ErrorCode, MessageType, encode, spec_to_map
+from robotrials.service.platform.message import (
+    VERSION,
+    End,
+    ErrorCode,
+    MessageType,
+    encode,
+    encode_error,
+    spec_to_map,
+)
 from robotrials.service.platform.worker_episode import Attempt, CellOptions, CellStation, NotBegun, error_code
 from robotrials.service.platform.worker_port import WorkerPort
 from robotrials.service.platform.worker_spool import Spool
@@ -39,6 +48,7 @@ log = logging.getLogger('robotrials.worker')
 MOST_HOST_FAULTS = 3  # in a row; then the cell is out of service
 ASK_S = 1.0  # between two questions for work to dial
 FROZEN_S = 120.0  # without a heartbeat's turn: compiled code holds the interpreter
+KEY = 'cell.key'  # in the worker's folder: what its results are signed with
 PAUSE_S = (0.5, 15.0)  # first and longest, while the server does not answer
 
 
@@ -80,6 +90,9 @@ class CellWorker:
         self._options = options
         self._api = Api(options.server, options.token)
         self._spool = Spool(options.folder)
+        with contextlib.suppress(FileExistsError):
+            make_key(options.folder / KEY)
+        self._key = load_key(options.folder / KEY)
         self._interrupts = Interrupts()
         self._station = CellStation(options.cell, name=options.name, interrupts=self._interrupts)
         self._inbox: queue.Queue[LeasedJob] = queue.Queue(maxsize=1)
@@ -157,10 +170,11 @@ class CellWorker:
         if link is not None:
             link.close(_farewell(job, attempt))
         self._judge(attempt)
+        signed = sign_bundle(attempt.bundle, self._key, lease_id=errand.lease_id)
         try:
-            self._spool.put(errand.lease_id, attempt.bundle)
+            self._spool.put(errand.lease_id, signed)
         except WriteError as error:
-            self._upload_from_memory(errand.lease_id, attempt.bundle, error)
+            self._upload_from_memory(errand.lease_id, signed, error)
         self._send_waiting()
 
     def _not_begun(self, errand: LeasedJob, error: NotBegun) -> None:
@@ -368,6 +382,7 @@ class CellWorker:
     def _register_once(self) -> None:
         body: dict[str, object] = {
             'name': self._options.name, 'host': self._options.cell.host, 'address': self._address, 'protocol': VERSION,
+            'key': public_half(self._key),
         }  # fmt: skip
         if self._spec is not None:
             body['spec'] = spec_to_map(self._spec)
@@ -379,7 +394,8 @@ class CellWorker:
             self._ahead_s = float(answer['now']) - time.time()
             self._station.dial_allow = tuple(map(str, answer.get('dial_allow', ())))
             self._station.private_addresses = tuple(map(str, answer.get('private_addresses', ())))
-            self._station.most_bundle_bytes = int(answer.get('most_bundle_bytes', BUNDLE_LIMITS.max_bytes))
+            most_bytes = int(answer.get('most_bundle_bytes', BUNDLE_LIMITS.max_bytes))
+            self._station.most_bundle_bytes = most_bytes - SIGNED_BYTES
         except (KeyError, TypeError, ValueError) as error:
             raise AnswerError(f'{self._api.server}: a registration without {error}') from error
         log.info('worker %s registered as %s at %s', self._options.name, self._worker_id, self._address)
@@ -455,11 +471,15 @@ class CellWorker:
         self._leaving.set()
 
 
+def _told_fault(job: Job, fault: Fault) -> str:
+    """Why an episode ended, for its client: what a broken host says may tell task and scene, which come again."""
+    return f'{fault.kind}: the cell broke' if job.blinded and not fault.kind.is_the_policys else fault.reason
+
+
 def _farewell(job: Job, attempt: Attempt) -> bytes:
     """The last word to a client: how it ended, as far as blinding lets it be told."""
     if attempt.fault is not None:
-        code = error_code(attempt.fault)
-        return encode(MessageType.ERROR, code=code.value, message=attempt.fault.reason)
+        return encode_error(error_code(attempt.fault), _told_fault(job, attempt.fault))
     end = End(
         outcome='' if job.blinded else attempt.episode.outcome.value,
         reason='' if job.blinded else attempt.episode.reason,
