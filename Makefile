@@ -115,8 +115,8 @@ $(STAMP): $(INSTALLED) $(KERNELS)
 
 $(INSTALLED): requirements.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install $(QUIETLY) -r requirements.lock
-	$(BIN)/pip install $(QUIETLY) --no-deps -e .
+	$(BIN)/pip install $(QUIETLY) --require-hashes -r requirements.lock
+	$(BIN)/pip install $(QUIETLY) --no-deps --no-build-isolation -e .
 	touch $(INSTALLED)
 
 # Lines, modules, classes and options of each room, and who imports whom.
@@ -128,12 +128,12 @@ generated: $(STAMP)
 
 lock: $(STAMP)
 	$(BIN)/pip install $(QUIETLY) -e '.[dev]'
-	$(BIN)/python tools/lock.py $(BIN)/pip > requirements.lock.new
-	mv requirements.lock.new requirements.lock
+	test -x .venv-lock/bin/uv || ($(PYTHON) -m venv .venv-lock && .venv-lock/bin/pip install $(QUIETLY) uv)
+	$(BIN)/python tools/lock.py $(BIN)/pip .venv-lock/bin/uv
 	$(BIN)/python tools/sbom.py requirements.lock > sbom.json
 
 sbom: requirements.lock
 	$(PYTHON) tools/sbom.py requirements.lock > sbom.json
 
 clean:
-	rm -rf $(VENV) .venv-docs .wheel site .peers .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-docs .venv-lock .wheel site .peers .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
