@@ -16,6 +16,7 @@ from robotrials.worlds.arm.cast import Cast
 from robotrials.worlds.arm.monitor import held_things
 from robotrials.worlds.arm.state import axis_angle
 from robotrials.worlds.libero.assets import HUB_METADATA, WANTED, assets_hash, assets_note, find_assets
+from robotrials.worlds.libero.host import _written
 from robotrials.worlds.libero.role import goal_atoms
 from robotrials.worlds.libero.scripted import Grasp, ScriptedLiberoPolicy, Thing
 from robotrials.worlds.libero.start import Start
@@ -125,3 +126,24 @@ def test_the_baseline_grasps_across_the_narrow_side_or_by_the_rim() -> None:
     with pytest.raises(UnknownName):
         ScriptedLiberoPolicy(manner='sloppy')
     assert len(LAYOUTS['privileged']) == 34
+
+
+@pytest.mark.parametrize('trap', ['link', 'open to others'])
+def test_a_folder_that_somebody_else_prepared_is_not_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trap: str
+) -> None:
+    monkeypatch.setattr('tempfile.tempdir', str(tmp_path / 'tmp'))
+    (tmp_path / 'tmp').mkdir()
+    (tmp_path / 'theirs').mkdir()
+    usual = _written('a: 1\n')
+    assert (usual.stat().st_mode & 0o777, _written('a: 1\n')) == (0o700, usual)
+    (usual / 'config.yaml').unlink()
+    if trap == 'link':
+        usual.rmdir()
+        usual.symlink_to(tmp_path / 'theirs')
+    else:
+        usual.chmod(0o777)
+    other = _written('a: 1\n')
+    assert other != usual
+    assert (other / 'config.yaml').read_text() == 'a: 1\n'
+    assert not list(usual.iterdir())
