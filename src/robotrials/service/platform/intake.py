@@ -16,6 +16,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 from sqlalchemy import and_, func, or_, select
 from sqlalchemy.orm import Session
 
@@ -127,7 +128,7 @@ class Intake:
         for name in IDENTITY:
             if getattr(found, name) != getattr(planned, name):
                 raise Refusal(422, 'wrong_episode', f'{name} is not what was planned for this job')
-        _check_bounds(found, planned, order.read_plan(), leased_s=leased_s)
+        _check_bounds(bundle, planned, order.read_plan(), leased_s=leased_s)
         if not found.is_valid and found.reason.startswith('policy'):
             raise Refusal(422, 'wrong_outcome', 'what a policy did is never INVALID; upgrade this worker')
         return bundle
@@ -368,17 +369,19 @@ class Intake:
             yield
 
 
-def _check_bounds(found: Episode, planned: Episode, plan: TrialPlan, *, leased_s: float) -> None:
+def _check_bounds(bundle: Bundle, planned: Episode, plan: TrialPlan, *, leased_s: float) -> None:
     """Refuse what no episode of this plan can come to: a worker's word is held to its own plan.
 
     In virtual time no episode outlasts its cap; by the wall's clock none outlasts its lease, however slow its host is.
     """
-    cap_s = planned.time_cap_s or 0.0
+    found, cap_s = bundle.episode, planned.time_cap_s or 0.0
     longest_s = leased_s + CLOCK_S if plan.loop.clock is Clock.WALL else cap_s + SLACK_S
     if found.duration_s is None:
         raise _unbounded('an episode without its duration')  # it would take times from the whole board
     if found.duration_s > longest_s:
         raise _unbounded(f'duration_s is {found.duration_s:g}, under a time cap of {cap_s:g} s')
+    if (path := bundle.trajectory) is not None and np.ptp(path.time_s) > longest_s + CLOCK_S:
+        raise _unbounded(f'a trajectory of {np.ptp(path.time_s):g} s, under a time cap of {cap_s:g} s')
     if found.time_cap_s != planned.time_cap_s:
         raise _unbounded(f'time_cap_s is {found.time_cap_s}, planned {planned.time_cap_s}')
     if planned.items is not None and (found.items_placed or 0) > planned.items:
