@@ -7,7 +7,7 @@ STAMP := $(VENV)/.built
 KERNELS := $(shell find src -name kernel.c) src/robotrials/stats/native.h tools/build_kernels.py
 QUIETLY := -qq --disable-pip-version-check
 
-.PHONY: demo test quick docs wheel-test again drift test-peers test-drift test-hosts test-platform test-scale test-training story setup check study grid crash fuzz bench generated house lock sbom system peers clean
+.PHONY: demo test quick docs wheel-test again drift test-peers test-drift test-hosts test-platform test-scale test-training story setup check study grid crash soak fuzz bench generated house lock sbom system peers clean
 
 demo: $(STAMP)
 	$(BIN)/robotrials demo
@@ -92,6 +92,11 @@ grid: $(STAMP)
 MINUTES ?= 2
 fuzz: $(STAMP)
 	$(BIN)/python tools/fuzz.py --minutes $(MINUTES) --keep .fuzz
+
+# Server, workers, clients and the database killed at random for SOAK_S seconds on each kind of database; then all is counted.
+SOAK_S ?= 1800
+soak: $(STAMP) system
+	ROBOTRIALS_SOAK_S=$(SOAK_S) $(BIN)/python -m pytest -s -m platform tests/service/platform/test_random_kills.py
 
 crash: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m crash

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from sqlalchemy import and_, func, or_, select
+from sqlalchemy import and_, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from robotrials.errors import InputError, StoreError, WriteError
@@ -325,7 +325,8 @@ class Intake:
     def recover(self) -> int:
         """What a killed server left half done; gives how many leases were brought to their end.
 
-        Leases that still run get a full term again: nobody could renew them while there was no server.
+        Leases that still run get a full term again, and are begun anew: nobody could renew or end them while there was
+        no server, and its clock may have been set meanwhile.
         """
         now = self._database.clock()
         with self._database.write() as session:
@@ -333,7 +334,9 @@ class Intake:
             self._inherited = frozenset(lease.id for lease in live)
             for lease in live:
                 term = self._config.lease_s if lease.state == 'running' else self._config.claim_s
-                lease.expires_at = max(lease.expires_at, now + term)
+                lease.expires_at, lease.begun_at = now + term, None if lease.begun_at is None else now
+            session.execute(update(Worker).where(Worker.heard_at > now).values(heard_at=now))
+            session.execute(update(Submission).where(Submission.asked_at > now).values(asked_at=now))
             half_done = list(session.scalars(select(Lease.id).where(Lease.state.in_(ENDING))))
         kept = [lease_id for lease_id in half_done if not self._taken_up(lease_id)]
         for orphan in (self._config.folder / SPOOL).iterdir():
