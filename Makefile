@@ -7,7 +7,7 @@ STAMP := $(VENV)/.built
 KERNELS := $(shell find src -name kernel.c) src/robotrials/stats/native.h tools/build_kernels.py
 QUIETLY := -qq --disable-pip-version-check
 
-.PHONY: demo test quick docs wheel-test again drift test-peers test-drift test-hosts test-platform test-scale test-training story setup check study grid crash soak fuzz bench generated house lock sbom system peers clean
+.PHONY: demo test quick docs wheel-test again drift test-peers test-drift test-hosts test-platform test-scale test-training story setup check study grid crash soak fuzz fuzz-python bench generated house lock sbom system peers clean
 
 demo: $(STAMP)
 	$(BIN)/robotrials demo
@@ -92,6 +92,13 @@ grid: $(STAMP)
 MINUTES ?= 2
 fuzz: $(STAMP)
 	$(BIN)/python tools/fuzz.py --minutes $(MINUTES) --keep .fuzz
+
+# Parsers that are Python alone, by coverage (atheris, for Python 3.11); MINUTES for each.
+fuzz-python: $(STAMP)
+	test -x .venv-fuzz/bin/python || $(PYTHON) -m venv .venv-fuzz
+	.venv-fuzz/bin/pip install $(QUIETLY) atheris==3.0.0
+	PYTHONPATH=src:$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
+		.venv-fuzz/bin/python tools/fuzz_python.py --minutes $(MINUTES) --keep .fuzz
 
 # Server, workers, clients and the database killed at random for SOAK_S seconds on each kind of database; then all is counted.
 SOAK_S ?= 1800

@@ -278,9 +278,10 @@ class _Conversation:
                     session = self._started(fields)
                 self._answer(session, fields, start_s=time.perf_counter() - began_s)
         finally:
-            if isinstance(session, ClosablePolicy):
+            begun: object = session  # whatever it is, it may have an end of its own
+            if isinstance(begun, ClosablePolicy):
                 with contextlib.suppress(Exception):  # the episode is over and judged
-                    session.close()
+                    begun.close()
 
     def _started(self, fields: dict[str, Any]) -> Session:
         setup = setup_from_map(fields.get('setup'))

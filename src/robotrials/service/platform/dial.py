@@ -128,5 +128,6 @@ class _DialledSession:
         return chunk
 
     def close(self) -> None:
-        if isinstance(self._session, ClosablePolicy):
-            self._session.close()
+        session: object = self._session
+        if isinstance(session, ClosablePolicy):
+            session.close()
