@@ -33,7 +33,11 @@ def say(text: str) -> None:
     if sys.stderr.isatty() or os.environ.get('COLUMNS'):
         from robotrials.show.terminal import terminal_width, wrap
 
-        text = '\n'.join(wrap(text, terminal_width(), then='  '))
+        lines = text.splitlines()  # a command stays whole, so that it can be pasted
+        text = '\n'.join(
+            part for line in lines
+            for part in ([line] if line.startswith('Try: ') else wrap(line, terminal_width(), then='  '))
+        )  # fmt: skip
     typer.echo(text, err=True)
 
 

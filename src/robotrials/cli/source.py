@@ -12,6 +12,7 @@ from robotrials.cli.output import say
 from robotrials.cli.store import WhereOption, parse_where
 
 if TYPE_CHECKING:
+    from robotrials.formats.imported import ImportOptions
     from robotrials.record.opened import OpenedSource
     from robotrials.verdict.analysis import Analysis
 
@@ -91,13 +92,32 @@ def open_named(source: Path, given: Mapping[str, str] | None = None) -> OpenedSo
     if not given and is_store(source):  # who asks a store needs no reader of files
         return OpenedSource(read_store(source), str(source))
     from robotrials.formats.imported import ImportOptions
-    from robotrials.formats.scratch import open_for_asking
 
-    command = ' '.join(['robotrials', *sys.argv[1:]])
-    opened = open_for_asking(source, ImportOptions(defaults=given or {}), command=command)
+    opened = _open_offering(source, ImportOptions(defaults=given or {}), ' '.join(['robotrials', *sys.argv[1:]]))
     if opened.told:
         say(opened.told)
     return opened
+
+
+def _open_offering(source: Path, options: ImportOptions, command: str) -> OpenedSource:
+    """Open a file or folder; a remedy that is known is offered on a terminal, and printed to be pasted elsewhere."""
+    from robotrials.cli.offer import accepted, ask, asked_again, is_terminal, offer_mapping
+    from robotrials.errors import RecordError
+    from robotrials.formats.imported import FixableError
+    from robotrials.formats.scratch import open_for_asking
+
+    wanted = options
+    while True:
+        try:
+            opened = open_for_asking(source, wanted, command=command, ask=ask if is_terminal() else None)
+        except FixableError as error:
+            if not is_terminal() or error.options == wanted:
+                raise RecordError(asked_again(error, source)) from error
+            wanted = accepted(error)
+        else:
+            if wanted != options:
+                offer_mapping(source, wanted)
+            return opened
 
 
 def log_look(analysis: Analysis) -> None:

@@ -20,7 +20,16 @@ from typing import TYPE_CHECKING, Any
 
 from robotrials.declaration import read_table
 from robotrials.errors import InputError
-from robotrials.formats.imported import FieldGuess, Imported, ImportOptions, Ledger, Media, Question, Recording
+from robotrials.formats.imported import (
+    FieldGuess,
+    FixableError,
+    Imported,
+    ImportOptions,
+    Ledger,
+    Media,
+    Question,
+    Recording,
+)
 from robotrials.record import Episode, Trajectory
 from robotrials.record.entry import is_inside
 from robotrials.record.episode import check_episode
@@ -55,7 +64,7 @@ def open_contained(path: Path, options: ImportOptions, *, name: str) -> Imported
     what = str(path)
     scratch = Path(tempfile.mkdtemp(prefix='robotrials-import-'))
     try:
-        (told,) = parse(f'{HERE}:opened', what=what, scratch=scratch, **request)
+        (told,) = _told(parse(f'{HERE}:opened', what=what, scratch=scratch, **request), path)
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
         raise
@@ -64,7 +73,7 @@ def open_contained(path: Path, options: ImportOptions, *, name: str) -> Imported
 
     def recordings() -> Iterator[Recording]:
         stream = parse(f'{HERE}:recordings', what=what, scratch=scratch, **request)
-        for message in stream:
+        for message in _told(stream, path):
             if 'ledger' in message:
                 ledger.take(message['ledger'])
                 return
@@ -98,6 +107,14 @@ def open_contained(path: Path, options: ImportOptions, *, name: str) -> Imported
     )
     weakref.finalize(recordings, shutil.rmtree, scratch, ignore_errors=True)  # which lives as long as the source
     return imported
+
+
+def _told(stream: Iterator[Any], path: Path) -> Iterator[Any]:
+    """The messages of the other process; a remedy that it knows is an error with that remedy here, too."""
+    for message in stream:
+        if isinstance(message, dict) and 'fixable' in message:
+            raise FixableError(message['fixable'], path, read_options(message['options']))
+        yield message
 
 
 def read_options(values: dict[str, Any]) -> ImportOptions:
@@ -179,9 +196,17 @@ def _account(ledger: Ledger) -> dict[str, Any]:
     return {**rows, 'notes': ledger.notes, 'hints': ledger.hints}
 
 
+def _remedy(error: FixableError) -> dict[str, Any]:
+    return {'fixable': error.problem, 'options': dataclasses.asdict(error.options)}
+
+
 def opened(*, scratch: Path, **request: Any) -> Iterator[dict[str, Any]]:
     """What a source says of itself."""
-    imported = _open(**request)
+    try:
+        imported = _open(**request)
+    except FixableError as error:
+        yield _remedy(error)
+        return
     yield {
         'format': imported.format, 'sources': list(map(str, imported.sources)), 'ledger': _account(imported.ledger),
         'guesses': [dataclasses.astuple(guess) for guess in imported.guesses],
@@ -206,7 +231,14 @@ def tables(*, scratch: Path, **request: Any) -> Iterator[Any]:
 
 
 def recordings(*, scratch: Path, **request: Any) -> Iterator[Any]:
-    """The recordings in batches of tables, media as files, and the account."""
+    """The recordings in batches of tables, media as files, and the account; or the remedy of what stands against it."""
+    try:
+        yield from _recordings(scratch, request)
+    except FixableError as error:
+        yield _remedy(error)
+
+
+def _recordings(scratch: Path, request: dict[str, Any]) -> Iterator[Any]:
     imported = _open(**request)
     root = Path(request['path'])
     batch: dict[tuple[str, int], Recording] = {}

@@ -7,7 +7,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from robotrials.errors import RecordError
-from robotrials.formats.cell import parse_share, short
+from robotrials.formats.cell import parse_share, short, without_spread
 from robotrials.record.episode import Outcome
 
 MOST_TRIALS = 1_000_000
@@ -64,7 +64,7 @@ def count_of_rate(cell: Any, scale: float, comma: bool, half: float = 0.5, *, tr
 
 def half_digit(cell: Any) -> float:
     """Half a unit of the last printed digit."""
-    text = str(cell).strip().rstrip('% ').replace(',', '.')
+    text = without_spread(str(cell)).rstrip('% ').replace(',', '.')
     try:
         exponent = Decimal(text).as_tuple().exponent
     except InvalidOperation:

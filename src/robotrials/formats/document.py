@@ -1,4 +1,4 @@
-"""Documents that hold tables: Markdown, YAML, and objects nested by policy and task."""
+"""Documents that hold tables: Markdown, LaTeX, YAML, and objects nested by policy and task."""
 
 from __future__ import annotations
 
@@ -14,6 +14,13 @@ from robotrials.formats.reshape import FRACTION, OUTCOMES
 LARGEST_BYTES = 32 << 20
 DEEPEST = 8
 _RULE = re.compile(r'^\|?\s*:?-{2,}:?\s*(\|\s*:?-{2,}:?\s*)*\|?$')
+_TABULAR = re.compile(
+    r'\\begin\{(?:tabular[xy*]?|longtable|tblr)\}(.*?)\\end\{(?:tabular[xy*]?|longtable|tblr)\}', re.DOTALL
+)
+_LATEX_RULE = re.compile(
+    r'\\(?:top|mid|bottom)rule(?:\[[^\]]*\])?|\\(?:c|cmid|X)(?:line|rule)(?:\([^)]*\))?\{[^{}]*\}|\\hline'
+    r'|^\s*(?:\[[^\]]*\])?(?:\{(?:[^{}]|\{[^{}]*\})*\}){1,2}'
+)
 _FIELDS = {word for words in SYNONYMS.values() for word in words} | set(NUMBERINGS) | set(SYNONYMS)
 # What stands between a file and its names: {policies: {pi0: ...}}.
 _LEVELS = {
@@ -45,6 +52,39 @@ def markdown_tables(path: Path, text: str) -> list[list[list[str]]]:
 def _cells(line: str) -> list[str]:
     inner = line.removeprefix('|').removesuffix('|')
     return [re.sub(r'^([*_`~]+)(.*?)\1$', r'\2', cell.strip()).strip() for cell in re.split(r'(?<!\\)\|', inner)]
+
+
+def latex_tables(path: Path, text: str) -> list[list[list[str]]]:
+    """Every `tabular` of a LaTeX text, header first, without rules, emphasis, citations and spreads."""
+    tables = []
+    for body in _TABULAR.findall(re.sub(r'(?<!\\)%.*', '', text)):
+        lines = re.split(r'\\\\(?:\s*\[[^\]]*\])?', _LATEX_RULE.sub('', body))
+        rows = [[cell for part in re.split(r'(?<!\\)&', line) for cell in _latex_cells(part)] for line in lines]
+        rows = [row for row in rows if any(row)]
+        width = max(map(len, rows), default=0)
+        if len(rows) > 1:
+            tables.append([row + [''] * (width - len(row)) for row in rows])
+    if not tables:
+        raise InputError(f'{path}: no table in it; wanted a tabular environment with a header and rows')
+    return tables
+
+
+def _latex_cells(part: str) -> list[str]:
+    """The text of a cell, and empty cells for those that it spans."""
+    spanning = re.search(r'\\multicolumn\s*\{\s*(\d{1,3})\s*\}\s*\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}', part)
+    if spanning:
+        part = part[: spanning.start()] + part[spanning.end() :]
+    part = re.sub(r'\\multirow\s*(?:\[[^\]]*\])?\s*\{[^{}]*\}\s*(?:\[[^\]]*\])?\s*\{[^{}]*\}', '', part)
+    part = re.sub(
+        r'~?\\(?:cite[a-z]*|ref|label|footnote|cellcolor|rowcolor|textcolor|color)\*?(?:\[[^\]]*\])*\{[^{}]*\}',
+        '',
+        part,
+    )
+    part = re.sub(r'(?:\\pm|±)\s*[\d.,]+', '', part.replace('~', ' ').replace('$', ''))
+    part = re.sub(r'\\(?:checkmark|cmark)\b', '✓', re.sub(r'\\(?:xmark|times)\b', '✗', part))
+    part = re.sub(r'\\pi(?![a-zA-Z])', 'π', re.sub(r'(?<!\\)_(?:\{(\w+)\}|(\w))', r'\1\2', part))
+    text = ' '.join(re.sub(r'\\[a-zA-Z]+\*?|[{}]', ' ', re.sub(r'\\([%&_#])', r'\1', part)).split())
+    return [text, *([''] * (int(spanning[1]) - 1 if spanning else 0))]
 
 
 def load_yaml(path: Path) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from robotrials.errors import InputError
@@ -31,7 +32,7 @@ class FolderFormat:
         opened: list[tuple[Path, Imported]] = []
         for entry in listed(path):
             if entry.is_file() and _is_known(entry):
-                opened.append((entry, open_here(entry, options)))
+                opened.append((entry, open_here(entry, replace(options, folder=path.resolve().name))))
             else:
                 ledger.drop(f'{entry.name}', None, why='a folder' if entry.is_dir() else 'of no known format')
         if not opened:
@@ -43,10 +44,12 @@ class FolderFormat:
                 yield from imported.recordings()
                 ledger.add(imported.ledger)
 
-        guesses = [
-            FieldGuess(guess.field, f'{file.name}: {guess.source}', guess.change)
+        everywhere = set.intersection(*({(g.field, g.source) for g in imported.guesses} for _, imported in opened))
+        guesses = dict.fromkeys(
+            guess if (guess.field, guess.source) in everywhere
+            else FieldGuess(guess.field, f'{file.name}: {guess.source}', guess.change)
             for file, imported in opened for guess in imported.guesses
-        ]  # fmt: skip
+        )  # fmt: skip
         return Imported(
             format=self.name,
             sources=tuple(source for _, imported in opened for source in imported.sources),

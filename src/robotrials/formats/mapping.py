@@ -13,6 +13,17 @@ from robotrials.record.folder import write_durably
 KEYS = ('format', 'map', 'set', 'answers', 'group_by', 'rate_hz', 'values', 'blank')
 
 
+def mapping_beside(path: Path) -> Path:
+    """Where the mapping of a source lies that every verb takes: `results.csv.map.json` beside `results.csv`."""
+    return path.with_name(f'{path.name}.map.json')
+
+
+def as_mapped(path: Path, options: ImportOptions, *, kind: str = '') -> tuple[str, ImportOptions]:
+    """The format and the options of a source, with those of the mapping file beside it where there is one."""
+    beside = mapping_beside(path)
+    return read_mapping(beside, kind=kind, options=options) if beside.is_file() else (kind, options)
+
+
 def write_mapping(path: Path, imported: Imported) -> None:
     """Write how `imported` was read: its guesses and what the user said."""
     options = imported.resolved

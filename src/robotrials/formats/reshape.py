@@ -21,8 +21,15 @@ from robotrials.record.field import OUTCOME_WORDS
 
 MOST_ROWS = 20_000
 FRACTION = re.compile(r'^\s*(\d{1,6})\s*(?:/|of|out of)\s*(\d{1,6})\s*$')
-NUMBERED = re.compile(r'^(seed|run|trial|episode|ep|rollout|attempt|try|rep|repeat)_?\d+$')
-MEANS = ('avg', 'average', 'mean', 'overall', 'total', 'sum', 'avg_success', 'mean_success', 'average_success')
+NUMBERED = re.compile(r'^(seed|run|trial|episode|ep|rollout|attempt|try|rep|repeat|versuch|test|no|nr|t|r|e|s)?_?\d+$')
+MEANS = ('avg', 'average', 'mean', 'overall', 'total', 'sum', 'avg_success', 'mean_success', 'average_success',
+         'avg_sr', 'mean_sr', 'average_sr', 'durchschnitt', 'mittelwert', 'mittel', 'summe', 'gesamt', 'moyenne',
+         'media', 'promedio', '平均', '合计')  # fmt: skip
+# What policies are called, to tell a table with a row per policy from one with a column per policy.
+POLICIES = re.compile(
+    r'π|(?<![a-z])(act|bc|dp3?|ours?|baselines?|octo|rt[-_ ]?[12]x?|rdt|hpt|diffusion|policy|oft|pi[-_ ]?0\S*|ckpt'
+    r'|human|checkpoint|scratch|fine-?tuned?|teleop|step[-_ ]?\d+|\d+k)(?![a-z])|vla|gr00t|groot|cogact|policy'
+)
 METRICS = ('metric', 'metric_name', 'measure', 'variable', 'measurement')
 VALUES = ('value', 'metric_value', 'val')
 SPOKEN = ('success', 'outcome', 'successes', 'success_rate', 'trials', 'duration_s', 'steps', 'score')
@@ -171,6 +178,10 @@ def _wide(
     places = [i for i in cells if i not in means]
     missing = [name for name in ('policy', 'task') if name in lacks]
     names = [header[i] for i in places]
+    if len(missing) == 2 and (axis := _unnamed_axis(header, table, cells, names)) is not None:
+        place, field = axis
+        header = (*header[:place], field, *header[place + 1 :])
+        missing.remove(field)
     is_numbered = len(places) > 1 and all(NUMBERED.match(normal(name)) for name in names)
     if len(places) < 2 or (not is_numbered and len(missing) != 1) or (is_numbered and 'result' not in lacks):
         return None
@@ -186,6 +197,18 @@ def _wide(
     left = f'; left out: {", ".join(header[i] for i in means)}' if means else ''
     done = f'a column per {variable}: {", ".join(names[:6])}{", ..." if len(names) > 6 else ""}{left}'
     return (*(header[i] for i in kept), variable, kind), made, done
+
+
+def _unnamed_axis(
+    header: Sequence[str], table: Sequence[tuple[int, Row]], cells: Mapping[int, Any], names: Sequence[str]
+) -> tuple[int, str] | None:
+    """The one column of names beside columns of results, and whether it names policies or tasks; None if unclear."""
+    texts = [i for i in range(len(header)) if i not in cells and (found := _column(table, i)) and not _kind(found)]
+    if len(texts) != 1:
+        return None
+    down = any(POLICIES.search(str(cell).lower()) for cell in _column(table, texts[0]))
+    across = any(POLICIES.search(name.lower()) for name in names)
+    return (texts[0], 'policy' if down else 'task') if down != across else None
 
 
 def _kind(cells: Sequence[Any]) -> str | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from robotrials.errors import InputError, SetupError
+from robotrials.formats.guess import guess_columns
 from robotrials.formats.imported import ImportOptions
 from robotrials.formats.rows import HEADER_ROWS, MOST_COLUMNS, Row, Rows, choose_sheet, find_header
 
@@ -31,10 +32,26 @@ def open_spreadsheet(path: Path, options: ImportOptions, usual: Callable[[str], 
     if not tops[sheet]:
         return Rows(path, (), lambda: iter(()))
     at, header = find_header(path, tops[sheet], usual)
+    alike = [] if wanted else [n for n in sheets if tops[n] and find_header(path, tops[n], usual) == (at, header)]
+    if len(alike) > 1:
+        return _joined_sheets(path, alike, at, header)
     notes = [f'sheet {sheet!r} of {", ".join(map(repr, sheets))} (--answer sheet=NAME)'] if len(sheets) > 1 else []
     return Rows(
         path, header, lambda: _read(path, sheet, at, len(header)), ';', notes=tuple(notes), skipped_lines=at
     )  # a spreadsheet's numbers have no separator; text in it was typed by hand
+
+
+def _joined_sheets(path: Path, sheets: list[str], at: int, header: tuple[str, ...]) -> Rows:
+    """Sheets with one header as one table: their names are the policies, or the tasks, that no column names."""
+    lacking = [name for name in ('policy', 'task') if name not in guess_columns(header).columns]
+    name = lacking[0] if lacking else next(n for n in ('sheet', 'name of the sheet') if n not in header)
+
+    def read() -> Iterator[tuple[int, Row]]:
+        rows = ([sheet, *row] for sheet in sheets for _, row in _read(path, sheet, at, len(header)))
+        return enumerate(rows, start=1)
+
+    note = f'{len(sheets)} sheets with one header are one table, each named by its sheet ({name}); --answer sheet=NAME'
+    return Rows(path, (name, *header), read, ';', notes=(note,), skipped_lines=at)
 
 
 def check_archive(path: Path) -> None:
