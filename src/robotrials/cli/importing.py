@@ -130,8 +130,10 @@ def _open(path: Path, options: ImportOptions, kind: str) -> Imported:
     import dataclasses
 
     from robotrials.cli.offer import ask, is_terminal
+    from robotrials.cli.progress import doing
     from robotrials.formats.catalog import open_source
 
+    doing(f'reading {path}')
     imported = open_source(path, options, name=kind)
     open_questions = [q for q in imported.questions if q.key not in options.answers]
     if not open_questions:

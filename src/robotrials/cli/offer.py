@@ -22,22 +22,30 @@ def is_terminal() -> bool:
 def ask(questions: Sequence[Question]) -> dict[str, str]:
     """The answers of whoever sits there."""
     from robotrials.cli.output import say
+    from robotrials.cli.progress import shown_otherwise
 
     answers = {}
-    for question in questions:
-        say(question.text)
-        answers[question.key] = typer.prompt(
-            f'{question.key} [{"/".join(question.choices)}]', default=question.assumed, err=True
-        )
+    with shown_otherwise():
+        for question in questions:
+            say(question.text)
+            shown = f'{question.key} [{"/".join(question.choices)}]'
+            answers[question.key] = typer.prompt(shown, default=question.assumed, err=True)
     return answers
 
 
 def accepted(error: FixableError) -> ImportOptions:
     """The options of a remedy that is offered and taken; whoever declines ends the verb."""
     typer.secho(str(error), err=True)
-    if not typer.confirm('Run it?', default=False, err=True):
+    if not _confirmed('Run it?'):
         raise typer.Exit(2) from error
     return error.options
+
+
+def _confirmed(question: str) -> bool:
+    from robotrials.cli.progress import shown_otherwise
+
+    with shown_otherwise():
+        return typer.confirm(question, default=False, err=True)
 
 
 def offer_mapping(source: Path, options: ImportOptions) -> None:
@@ -49,7 +57,7 @@ def offer_mapping(source: Path, options: ImportOptions) -> None:
     imported = open_source(source, options)
     if imported.resolved is None:
         return
-    if typer.confirm(f'Save this as {beside}, so that {source} is always read so?', default=False, err=True):
+    if _confirmed(f'Save this as {beside}, so that {source} is always read so?'):
         write_mapping(beside, imported)
 
 

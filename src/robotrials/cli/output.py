@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
@@ -28,7 +29,6 @@ MethodsOption = Annotated[bool, typer.Option('--methods', help='What was compute
 def say(text: str) -> None:
     """A line on stderr, wrapped where its width is known: on a terminal, or by COLUMNS; a log keeps whole lines."""
     import os
-    import sys
 
     if sys.stderr.isatty() or os.environ.get('COLUMNS'):
         from robotrials.show.terminal import terminal_width, wrap
@@ -145,13 +145,18 @@ def check_form(form: str) -> str:
 
 @contextmanager
 def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar with the time left on a terminal's stderr, nothing elsewhere; call what it yields with (done, total)."""
+    """A bar with the time left on a terminal's stderr, lines elsewhere; call what it yields with (done, total)."""
+    from robotrials.cli.progress import doing, shown_otherwise
+
+    if not sys.stderr.isatty():
+        yield lambda done, total: doing(f'{label}, {done:,} of {total:,}')
+        return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
     columns = (TextColumn(label), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with shown_otherwise(), Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(label, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 

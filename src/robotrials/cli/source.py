@@ -68,12 +68,14 @@ def open_analysis(
     On an open trial this is an interim look: it is said, and written to the trial's log where that can be written.
     """
     from robotrials.cli.option import analysis_settings
-    from robotrials.cli.progress import analysis_progress
+    from robotrials.cli.progress import analysis_progress, doing
     from robotrials.trial import analyse_opened
 
     named, matching = named_changes(**changes), parse_where(where) or None  # refused before anything is read
     named |= {name: value for name, value in analysis_settings().items() if name not in named}
-    opened = analyse_opened(open_named(store, given), where=matching, advance=analysis_progress(), **named)
+    source = open_named(store, given)
+    doing(f'analysing {store}')
+    opened = analyse_opened(source, where=matching, advance=analysis_progress(), **named)
     if is_look:
         log_look(opened)
     return opened
@@ -86,9 +88,11 @@ def open_named(source: Path, given: Mapping[str, str] | None = None) -> OpenedSo
     """
     import sys
 
+    from robotrials.cli.progress import doing
     from robotrials.record import read_store
     from robotrials.record.opened import OpenedSource, is_store
 
+    doing(f'reading {source}')
     if not given and is_store(source):  # who asks a store needs no reader of files
         return OpenedSource(read_store(source), str(source))
     from robotrials.formats.imported import ImportOptions
