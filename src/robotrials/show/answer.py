@@ -22,6 +22,7 @@ from robotrials.verdict.planning.analysis_plan import Correction, EndpointName
 MOST_POLICIES = 8
 MOST_SPECS = 3
 MOST_CLAIMS = 3
+ROUNDING = 1e-12  # a difference of equal rates, summed in another order
 LETTERS = 'Policies that share a letter are not significantly different.'
 LABELS = {
     EndpointName.SUCCESS: 'success', EndpointName.TIME: 'speed', EndpointName.THROUGHPUT: 'speed',
@@ -113,19 +114,22 @@ def _endpoint_text(analysis: Analysis, found: EndpointPairs | Absent, a: str, b:
 
 def _size(pair: EndpointVerdict) -> str:
     """The effect from the side of the one who is ahead."""
+    is_rate = pair.contrast.null == 0
+    is_more = not is_rate and pair.difference < 0  # first more often, and yet slower on average
+    scale = -pair.scale if is_more else pair.scale
     size = estimate_text(
-        pair.scale * pair.difference, None if pair.interval is None else pair.interval.scaled(pair.scale),
-        sign='+' if pair.contrast.null == 0 else '', unit=f' {pair.unit_text}',
+        scale * pair.difference, None if pair.interval is None else pair.interval.scaled(scale),
+        sign='+' if is_rate else '', unit=f' {pair.unit_text}',
     ).replace(' ', GLUE)  # fmt: skip
-    if pair.contrast.null == 0:
-        return f'{pair.policy_a} {size}' if pair.difference else f'no difference, {size}'
+    if is_rate:
+        return f'{pair.policy_a} {size}' if abs(pair.difference) > ROUNDING else f'no difference, {size}'
     span = pair.contrast.interval
     ends = '' if span is None else f' [{100 * span.low:.0f}, {100 * span.high:.0f}]'
     chance = f'{100 * pair.contrast.estimate:.0f} %{ends}'.replace(' ', GLUE)
     what = 'starts' if pair.is_paired else 'comparisons'
     if pair.endpoint is EndpointName.LOST:
         return f'{pair.policy_a} loses fewer in {chance} of {what}, {size}'
-    return f'{pair.policy_a} first in {chance} of {what}, {size} less'
+    return f'{pair.policy_a} first in {chance} of {what}, {size} {"more" if is_more else "less"}'
 
 
 def _rates(analysis: Analysis, pair: EndpointVerdict) -> str:
@@ -135,7 +139,7 @@ def _rates(analysis: Analysis, pair: EndpointVerdict) -> str:
     for name, value in zip((pair.policy_a, pair.policy_b), pair.contrast.values, strict=True):
         own = macro.get(name) if pair.endpoint is EndpointName.SUCCESS else None
         is_own = own is not None and own.value is not None and math.isclose(own.value, value, abs_tol=1e-9)
-        told.append(f'{cut(name, 16)} {100 * value:.0f} % {mark(value, own.interval if own and is_own else None)}')
+        told.append(f'{cut(name, 12)} {100 * value:.0f} % {mark(value, own.interval if own and is_own else None)}')
     return '   '.join(told)
 
 
@@ -146,7 +150,8 @@ def _pair_change(analysis: Analysis, found: Comparisons, a: str, b: str) -> str:
     success = found.endpoints.get(EndpointName.SUCCESS)
     if n is not None and isinstance(success, EndpointPairs):
         winner = success.pair(a, b).ahead
-        told.append(f'{_successes(n)} of {winner} as failures would undo "{claim_words(EndpointName.SUCCESS)}".')
+        as_what = 'a failure' if n == 1 else 'failures'
+        told.append(f'{_successes(n)} of {winner} as {as_what} would undo "{claim_words(EndpointName.SUCCESS)}".')
     open_ = [e.pair(a, b) for e in found.tested if e.pair(a, b).standing is Standing.UNRESOLVED]
     planned = [text for pair in open_ if (text := more_units(pair))]
     if planned:

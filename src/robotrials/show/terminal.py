@@ -87,6 +87,8 @@ def estimate_text(value: float | None, interval: Interval | None, *, sign: str =
     if value is None:
         return '—'
     digits = decimals(interval)
+    if interval is not None and any(0 < abs(end) < 0.5 * 10.0**-digits for end in interval):
+        digits += 1  # an end of "-0" would not say on which side of nothing it lies
     shown = f'{cell_text(value, f"{sign}.{digits}f")}{unit}'
     if interval is None:
         return shown

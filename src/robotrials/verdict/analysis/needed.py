@@ -28,6 +28,7 @@ from robotrials.verdict.planning.success_size import pairs_size
 POWER = 0.8
 HALVINGS = 60
 MOST_ENUMERATED = 400  # pairs
+NO_GAP = 1e-12  # equal shares, summed in another order
 Size = Callable[[float], float]  # units per cell for a gap in favour of whoever is ahead
 
 
@@ -51,7 +52,7 @@ def needed_units(
 ) -> NeededUnits:
     """`interval` is that of the gap (0: level); `alpha` is that of the first step of the correction."""
     size, gap = _sized(rule, n_cells, alpha, power)
-    n = size(abs(gap))
+    n = size(abs(gap)) if abs(gap) > NO_GAP else math.inf
     if interval is None:
         return NeededUnits(n, 0.0, math.inf, power, alpha)
     low, high = interval.low, interval.high
