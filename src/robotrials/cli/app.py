@@ -202,6 +202,12 @@ def main() -> None:
         finally:
             _tell_missing()
             _read_as_usual()
+    except SystemExit as stop:
+        if hasattr(stop.__context__, 'format_message'):  # the parser of the command line, which has said what is wrong
+            from robotrials.cli.advice import command_instead
+
+            typer.echo(plain(command_instead(stop.__context__, sys.argv[1:], VERBS)), err=True)
+        raise
     except RobotrialsError as error:
         typer.secho(plain(f'Error: {error}'), fg='red', err=True)
         sys.exit(2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -57,7 +59,11 @@ def compare(
 
     check_form(form)
     if (a is None) != (b is None):
-        raise InputError('wanted two policies to compare, or none to compare all pairs; found one')
+        other = f'; {a} is another source' if a is not None and Path(a).exists() else ''
+        raise InputError(
+            f'wanted two policies of {store} to compare, or none to compare all pairs; found one, {a or b}{other}\n'
+            f'Try: {shlex.join(["robotrials", "compare", str(store)])}'
+        )
     if a is not None and policy:
         raise InputError('wanted two policies, or --policy to show some of all pairs; found both')
     analysis = open_analysis(

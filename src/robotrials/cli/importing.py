@@ -77,7 +77,11 @@ def import_source(
     if path is None:
         raise InputError('no source given; wanted a file or folder (`robotrials import --list` says which)')
     if to is None and not dry_run:
-        raise InputError(f'{path}: no store given; wanted --to STORE, or --dry-run')
+        from robotrials.formats.imported import import_command
+
+        raise InputError(
+            f'{path}: no store given; wanted --to STORE, or --dry-run\nTry: {import_command(path, ImportOptions())}'
+        )
     options = ImportOptions(
         columns=parse_pairs(mapped, '--map'),
         defaults=parse_pairs(fixed, '--set'),

@@ -73,12 +73,23 @@ def open_analysis(
 
     named, matching = named_changes(**changes), parse_where(where) or None  # refused before anything is read
     named |= {name: value for name, value in analysis_settings().items() if name not in named}
+    check_plan(named)
     source = open_named(store, given)
     doing(f'analysing {store}')
     opened = analyse_opened(source, where=matching, advance=analysis_progress(), **named)
     if is_look:
         log_look(opened)
     return opened
+
+
+def check_plan(changes: Mapping[str, Any]) -> None:
+    """Refuse values that no plan can have before anything is read; names that depend on the data come later."""
+    import dataclasses
+
+    from robotrials.verdict.planning.analysis_plan import AnalysisPlan
+
+    single = {name: value for name, value in changes.items() if name in ('alpha', 'tau_s', 'resamples', 'seed')}
+    dataclasses.replace(AnalysisPlan(), **single)
 
 
 def open_named(source: Path, given: Mapping[str, str] | None = None) -> OpenedSource:

@@ -15,7 +15,8 @@ KEYS = ('format', 'map', 'set', 'answers', 'group_by', 'rate_hz', 'values', 'bla
 
 def mapping_beside(path: Path) -> Path:
     """Where the mapping of a source lies that every verb takes: `results.csv.map.json` beside `results.csv`."""
-    return path.with_name(f'{path.name}.map.json')
+    whole = path if path.name not in ('', '..') else path.resolve()
+    return whole.with_name(f'{whole.name or "root"}.map.json')
 
 
 def as_mapped(path: Path, options: ImportOptions, *, kind: str = '') -> tuple[str, ImportOptions]:
