@@ -176,7 +176,7 @@ def _wide(
     }  # fmt: skip
     means = [i for i in cells if normal(header[i]) in MEANS]
     places = [i for i in cells if i not in means]
-    missing = [name for name in ('policy', 'task') if name in lacks]
+    missing: list[str] = [name for name in ('policy', 'task') if name in lacks]
     names = [header[i] for i in places]
     if len(missing) == 2 and (axis := _unnamed_axis(header, table, cells, names)) is not None:
         place, field = axis
