@@ -267,7 +267,7 @@ def test_a_folder_that_is_no_store_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_beside_or_above_a_store_is_told_where_it_is(tmp_path: Path) -> None:
     Store.create(tmp_path / 'may')
-    with pytest.raises(StoreError, match=r"no such file or folder; wanted a store, or results to read; did you mean '.*/may'"):
+    with pytest.raises(StoreError, match=r"no such folder; wanted a store; did you mean '.*/may'"):
         read_store(tmp_path / 'mai')
     with pytest.raises(StoreError, match=r'not a store; stores in it: .*/may$'):
         read_store(tmp_path)

@@ -786,7 +786,7 @@ def _no_folder(root: Path) -> str:
     told = (
         near_miss(str(root), beside, most=MOST_TOLD) if beside else '`robotrials import` or `robotrials run` makes one'
     )
-    return f'{root}: no such file or folder; wanted a store, or results to read; {told}'
+    return f'{root}: no such folder; wanted a store; {told}'
 
 
 def _stores_in(folder: Path) -> list[str]:
