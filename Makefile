@@ -74,7 +74,7 @@ test-training: $(STAMP) system
 drift: $(STAMP)
 	$(BIN)/python tools/drift.py $(PEERS)
 
-# The demo with ten seeds: what it says must not hang on one. About half an hour of two cores.
+# The demo with ten seeds: what it says must not hang on one. About five minutes of two cores.
 story: $(STAMP)
 	$(BIN)/python -m pytest -m story
 

@@ -169,7 +169,8 @@ def test_the_lead_is_a_few_whole_sentences(pages: Pages, name: str) -> None:
 
 
 def test_the_lead_says_what_is_and_is_not_resolved(pages: Pages) -> None:
-    first, second, third, fourth, last = (p.text for p in trial_document(pages['timed'][0]).lead)
+    better, first, second, fourth, last = (p.text for p in trial_document(pages['timed'][0]).lead)
+    assert better == 'Over episode success and time to success together, quick and steady are each better than slow.'
     assert first.startswith(
         'Of 3 policies and a reference in 160 valid episodes, quick has the highest episode success'
     )
@@ -177,9 +178,6 @@ def test_the_lead_says_what_is_and_is_not_resolved(pages: Pages) -> None:
     assert 'it succeeds more often than slow' in first
     assert second.startswith('quick has the shortest restricted mean time to success, ')
     assert 'it is faster than slow' in second
-    assert third == (
-        'Over episode success and time to success together, quick is better than slow; steady is better than slow.'
-    )
     assert fourth.startswith('Safety was not scored: no trajectory was recorded')
     assert '1 of 3 pairs is not resolved: quick and steady (about ' in last
     assert ' start states per cell for 80 % power in ' in last
@@ -189,8 +187,8 @@ def test_the_lead_says_what_is_and_is_not_resolved(pages: Pages) -> None:
 def test_the_lead_names_the_worst_drop_and_unsafe_success(pages: Pages) -> None:
     changed, safety = (' '.join(p.text for p in trial_document(pages[n][0]).lead) for n in ('changed', 'safety'))
     assert 'most of all seeing under chaos' in changed
-    assert 'gentle was safe most often, in 12 of 12 episodes' in safety
-    assert 'unsafe success was most frequent with rough, 3 of 12' in safety
+    assert 'gentle has the highest share of safe episodes, 100.0 %' in safety
+    assert 'Unsafe success was most frequent with rough, 3 of 12' in safety
 
 
 @pytest.mark.parametrize('render', [render_html, render_markdown, render_latex, render_json])

@@ -199,6 +199,27 @@ def task_block(analysis: Analysis, frame: ComparisonFrame, rates: Rates) -> Tabl
     return table_block('task-table', shown, definitions, episodes=filters, is_folded=len(rows) > 24)
 
 
+def suite_block(analysis: Analysis, frame: ComparisonFrame, rates: Rates) -> TableBlock:
+    """Policies down, strata across and their mean; with invalid episodes, the mean that counts them as failures too."""
+    policies = [p for p in frame.everyone if p in rates.macro]
+    readings = None if isinstance(analysis.pairs, Absent) else analysis.pairs.readings
+    rows: list[tuple[Cell, ...]] = []
+    for policy in policies:
+        counts = [rates.counts.get((policy, stratum)) for stratum in frame.strata]
+        mean, bounds = rates.macro[policy].value, None if readings is None else readings.bounds.get(policy)
+        rows.append((
+            policy, *(None if c is None else _percent(c.value) for c in counts), _percent(mean),
+            None if readings is None else _percent(mean if bounds is None else bounds.low),
+        ))  # fmt: skip
+    columns: list[str | Column] = ['policy', *(Column(stratum, '.1f') for stratum in frame.strata)]
+    columns += [Column('mean', '.1f'), Column('mean, invalid as failures', '.1f')]
+    kept = columns if readings is not None else columns[:-1]
+    invalid = ', '.join(f'{p} {len(frame.invalid[p])}' for p in policies if frame.invalid.get(p))
+    note = f'% of valid episodes. Invalid episodes, set aside: {invalid or "none"}.'
+    shown = table('Episode success by stratum (%)', kept, [row[: len(kept)] for row in rows], note=note)
+    return table_block('suite-table', shown, {'mean': 'success'}, episodes=[of_policies(frame, p) for p in policies])
+
+
 def times_missing(analysis: Analysis) -> Block:
     """Why there are no times to rank by."""
     assert isinstance(analysis.ranking, Absent)

@@ -98,10 +98,11 @@ def _trade_off_words(found: Comparisons, decided: PairDecision) -> list[Words]:
     ahead, behind = (a, b) if decided.claims_for_a else (b, a)
     claims = decided.claims_for_a or decided.claims_for_b
     told = [Words('A trade-off: '), policy_name(ahead), Words(f' {_claimed(claims)} than '), policy_name(behind)]
-    for name in decided.vetoed_by:
+    for place, name in enumerate(decided.vetoed_by):
         pair = found.endpoints[EndpointName(name)]
         assert isinstance(pair, EndpointPairs)
-        told += [Words(f', but looks worse in {endpoint_name(EndpointName(name))} (difference ')]
+        joint = ' and' if place else ', but looks worse'
+        told += [Words(f'{joint} in {endpoint_name(EndpointName(name))} (difference ')]
         told += [*_difference(pair.pair(ahead, behind)), Words(')')]
     if decided.contradicts and not decided.vetoed_by:
         told.append(Words(', but took longer on average'))
@@ -121,7 +122,11 @@ def _resolving(found: Comparisons, a: str, b: str) -> list[Words]:
         nearest = min(planned, key=lambda p: p.needed.n if p.needed else math.inf)
         return [Words(f'; nearest is {endpoint_name(nearest.endpoint)}: '), *needed_words(nearest)]
     withheld = next((p.withheld for p in open_ if p.withheld), '')
-    return [Words(f': {withheld}')] if withheld else [Words('; the observed differences are too small to plan for')]
+    if withheld:
+        return [Words(f': {withheld}')]
+    least = min((p.needed.low for p in open_ if p.needed is not None), default=math.inf)
+    takes = f': a claim takes at least {least:.0f} {open_[0].unit}s per cell' if math.isfinite(least) else ''
+    return [Words(f'; the observed differences are too small to plan for{takes}')]
 
 
 # --- a pair on one endpoint
