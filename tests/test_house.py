@@ -52,3 +52,12 @@ def test_compare_imports_only_rooms_that_it_asks(tmp_path: Path) -> None:
         'sys.modules |= {"room-" + part: None for name in ours for part in name.split(".")[1:3]}'
     )
     assert not imported_by(code) & {'matplotlib', 'room-audit', 'room-actions', 'room-wire', 'room-formats'}
+
+
+def test_make_quick_has_tests_of_every_room() -> None:
+    made = (ROOT / 'Makefile').read_text(encoding='utf-8').replace('\\\n', ' ')
+    (line,) = (text for text in made.splitlines() if text.startswith('QUICK := '))
+    files = [Path(word) for word in line.removeprefix('QUICK := ').split()]
+    assert [str(f) for f in files if not (ROOT / f).exists()] == []
+    rooms = {p.parent.name for p in (ROOT / 'src' / 'robotrials').glob('*/__init__.py')} - {'testing'}  # serves tests
+    assert rooms - {f.parts[1] for f in files} == set()

@@ -294,6 +294,24 @@ def test_two_stories_of_success_are_warned_of(tmp_path: Path) -> None:
     ), told  # fmt: skip
 
 
+def test_success_by_suite_is_the_mean_of_its_tasks_with_both_readings(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / 's')
+    store.append([
+        Episode(policy=p, benchmark=b, task=t, seed=i, outcome=Outcome.SUCCESS if i < n else Outcome.FAILURE)
+        for p, less in (('a', 0), ('b', 4)) for b, t, n in (('x', 'm', 10), ('x', 'n', 5), ('y', 'm', 8))
+        for i in range(less, 10)
+    ])  # fmt: skip
+    store.append([Episode(policy='a', benchmark='y', task='m', seed=99, outcome=Outcome.INVALID, reason='power cut')])
+    shown = table_blocks(trial_document(analyse(store, **FEW)))['suite-table'].table
+    assert [c.name for c in shown.columns] == ['policy', 'x', 'y', 'mean', 'mean, invalid as failures']
+    (a, b) = sorted(shown.rows)
+    assert a[:3] == ('a', pytest.approx(75.0), pytest.approx(80.0))
+    assert a[3] == pytest.approx((100 + 50 + 80) / 3)
+    assert a[4] == pytest.approx((100 + 50 + 800 / 11) / 3)
+    assert b[3] == b[4] == pytest.approx(100 * (6 / 6 + 1 / 6 + 4 / 6) / 3)
+    assert shown.note.endswith('Invalid episodes, set aside: a 1.')
+
+
 def test_a_blinded_trial_says_so_first(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     store = Store.create(tmp_path / 's', trial_id='t', plan_hash='abc123')

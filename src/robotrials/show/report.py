@@ -54,7 +54,6 @@ from robotrials.verdict.planning.analysis_plan import EndpointName
 MOST_OPEN_CELLS = 60  # of a table that is open when the page is
 # The one chart of the first screen: curves tell success and speed at once; without times it is success.
 FIRST_CHARTS = ('curve-chart', 'success-chart')
-MOST_SUITES = 12  # across a table
 MOST_LISTED = 100_000  # episodes on a page, 5 MB of it; more are for the explorer and the command line
 
 
@@ -180,10 +179,9 @@ def _task_section(analysis: Analysis, frame: ComparisonFrame) -> list[Section]:
     rates = analysis.success
     if isinstance(rates, Absent):
         return []
-    blocks = [TableBlock('by-task-table', shown) for shown in by_task(ShowRequest(subject=analysis))]
-    if 1 < len(frame.strata) <= MOST_SUITES:
-        blocks.insert(0, suite_block(analysis, frame, rates))
-    return [section('by-task', 'Success by stratum and task', blocks)]
+    tasks = [TableBlock('by-task-table', shown) for shown in by_task(ShowRequest(subject=analysis))]
+    suites = suite_block(analysis, frame, rates)
+    return [section('by-task', 'Success by suite and task', tasks if suites is None else [suites, *tasks])]
 
 
 def _leading(analysis: Analysis, frame: ComparisonFrame, colors: dict[str, str]) -> list[Section]:

@@ -430,3 +430,9 @@ def showcase_request(
 @functools.lru_cache(maxsize=8)
 def _analysis(source: str, n_resamples: int) -> Analysis:
     return analyse(source, resamples=n_resamples)
+
+
+if __name__ == '__main__':  # python -m robotrials.testing.showcase FOLDER, as the how-to pages do
+    import sys
+
+    make_showcase(Path(sys.argv[1]))
