@@ -230,6 +230,7 @@ RUN_PAGES = {
     'docs/how-to/use-the-tabletop-cell.md': (5, 1),
     'docs/how-to/score-safety.md': (15, 1),
     'docs/how-to/keep-a-store.md': (14, 1),
+    'docs/how-to/audit-a-claim.md': (17, 0),
 }
 
 
