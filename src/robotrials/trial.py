@@ -15,7 +15,6 @@ from robotrials.record import Episode, Store
 from robotrials.show.card import Card
 from robotrials.show.request import ShowRequest
 from robotrials.show.table import Cell, Table, render_all, table_document
-from robotrials.show.table_catalog import find_table
 from robotrials.verdict.analysis import Absent, Analysis, Comparisons, EndpointPairs, analyse, present
 
 if TYPE_CHECKING:
@@ -276,6 +275,8 @@ class Trial:
 
     def table(self, name: str, *, policies: Sequence[str] = (), strata: Sequence[str] = ()) -> Result:
         """Any named table (`robotrials tables --list`), of all policies or of some."""
+        from robotrials.show.table_catalog import find_table
+
         request = ShowRequest(subject=self.analysis, policies=tuple(policies), strata=tuple(strata))
         return Result(find_table(name)(request), statement=self.analysis.statement)
 

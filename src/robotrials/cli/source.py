@@ -85,13 +85,19 @@ def open_named(source: Path, given: Mapping[str, str] | None = None) -> OpenedSo
     """
     import sys
 
+    from robotrials.cli.process import spare_pandas
     from robotrials.record import read_store
     from robotrials.record.opened import OpenedSource, is_store
 
     if not given and is_store(source):  # who asks a store needs no reader of files
+        spare_pandas()
         return OpenedSource(read_store(source), str(source))
+    from robotrials.formats.catalog import FORMATS
     from robotrials.formats.imported import ImportOptions
     from robotrials.formats.scratch import open_for_asking
+
+    if not FORMATS.installed():  # a reader of somebody else's may use pandas
+        spare_pandas()
 
     command = ' '.join(['robotrials', *sys.argv[1:]])
     opened = open_for_asking(source, ImportOptions(defaults=given or {}), command=command)

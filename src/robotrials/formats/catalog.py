@@ -37,6 +37,8 @@ FORMATS = Catalog(
     },
     entry_point_group='robotrials.formats',
 )
+# The formats of ours that recognise a file of this suffix: reading one needs no other.
+BY_SUFFIX = {'.csv': frozenset({'openpi-droid', 'table'}), '.tsv': frozenset({'table'})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +49,12 @@ class Candidate:
     confidence: float
 
 
-def known_formats() -> Iterator[Format]:
-    """Every format that can be loaded; one whose package is broken is left to `--as` to complain."""
+def known_formats(path: Path | None = None) -> Iterator[Format]:
+    """Every format that can be loaded, or may recognise `path`; one whose package is broken is left to `--as`."""
+    likely = BY_SUFFIX.get(path.suffix.lower()) if path is not None and path.is_file() else None
     for name in FORMATS.names():
+        if likely is not None and name in FORMATS.builtin and name not in likely:
+            continue
         try:
             yield load_format(name)
         except (InputError, SetupError):
@@ -67,7 +72,7 @@ def load_format(name: str) -> Format:
 
 def candidates(path: Path) -> list[Candidate]:
     """The formats that recognise the source, surest first."""
-    sure = [(format_, format_.recognise(path)) for format_ in known_formats()]
+    sure = [(format_, format_.recognise(path)) for format_ in known_formats(path)]
     found = [Candidate(format_, confidence) for format_, confidence in sure if confidence is not None]
     return sorted(found, key=lambda c: (-c.confidence, c.format.name))
 

@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING, Any
 from robotrials.declaration import read_table
 from robotrials.errors import InputError
 from robotrials.formats.imported import FieldGuess, Imported, ImportOptions, Ledger, Media, Question, Recording
-from robotrials.record import Episode, Trajectory
+from robotrials.record import Episode
 from robotrials.record.entry import is_inside
 from robotrials.record.episode import check_episode
-from robotrials.record.foreign import parse
 from robotrials.record.provenance import provenance_from_json
-from robotrials.record.trajectory import check_trajectory
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from robotrials.record import Trajectory
 
 TEXT_SUFFIXES = frozenset(
     {'.csv', '.tsv', '.txt', '.log', '.json', '.jsonl', '.ndjson', '.md', '.toml', '.yaml', '.yml', '.xml', '.html'}
@@ -51,6 +51,8 @@ def is_text(path: Path) -> bool:
 
 def open_contained(path: Path, options: ImportOptions, *, name: str) -> Imported:
     """The source, opened in a process of its own; every reading of it is another."""
+    from robotrials.record.foreign import parse
+
     request: dict[str, Any] = {'path': str(path), 'options': dataclasses.asdict(options), 'name': name}
     what = str(path)
     scratch = Path(tempfile.mkdtemp(prefix='robotrials-import-'))
@@ -133,6 +135,7 @@ class _Written:
 def _batch(message: dict[str, Any], stream: Iterator[Any], path: Path, scratch: Path) -> Iterator[Recording]:
     from robotrials.record.column import trajectories_from_arrow
     from robotrials.record.schema import episodes_from_arrow, events_by_episode
+    from robotrials.record.trajectory import check_trajectory
 
     episodes = episodes_from_arrow(next(stream), events_by_episode(next(stream)))
     steps: dict[tuple[str, int], Trajectory] = {}

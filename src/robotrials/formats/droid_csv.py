@@ -8,7 +8,6 @@ from typing import Any
 
 from robotrials.errors import InputError, RecordError
 from robotrials.formats.cell import parse_plain, parse_whole
-from robotrials.formats.control_rate import RATES_HZ
 from robotrials.formats.imported import (
     CERTAIN,
     FieldGuess,
@@ -49,6 +48,8 @@ class DroidCsvFormat:
         return CERTAIN if tuple(name for name in header if name) == COLUMNS else None
 
     def read(self, path: Path, options: ImportOptions) -> Imported:
+        from robotrials.formats.control_rate import RATES_HZ
+
         refuse_unused(options, name='DROID results', takes=('rate_hz', 'answers'))
         check_settable(options, 'DROID results', ('policy', 'task', 'step_cap'))
         for name in ('policy', 'task'):

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from robotrials.errors import InputError, RecordError, UnknownName
-from robotrials.record import Episode, Outcome, Provenance, Trajectory
+from robotrials.record import Episode, Outcome, Provenance
 from robotrials.record.identity import digest
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from robotrials.record import Trajectory
 
 CERTAIN = 1.0  # names or tables that nobody else writes
 LIKELY = 0.6  # the right fields, which others might have too

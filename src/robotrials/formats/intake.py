@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -16,12 +17,15 @@ from numpy.typing import NDArray
 from robotrials.errors import StoreError
 from robotrials.formats.bulk import NotPlainError
 from robotrials.formats.imported import Imported, Recording, source_hash
-from robotrials.record import Episode, Store, Trajectory
+from robotrials.record import Episode, Store
 from robotrials.record.addition import Addition
 from robotrials.record.id_hash import id_hashes
 from robotrials.record.provenance import ImportRecord, Provenance
 from robotrials.record.schema import EPISODE_SCHEMA, EVENT_SCHEMA, episodes_to_arrow, events_to_arrow
 from robotrials.record.select import column_table
+
+if TYPE_CHECKING:
+    from robotrials.record import Trajectory
 
 EPISODES_PER_BATCH = 4096
 TRAJECTORIES_PER_PART = 256

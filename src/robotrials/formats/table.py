@@ -28,8 +28,6 @@ from robotrials.formats.cell import (
     parse_whole,
     short,
 )
-from robotrials.formats.control_rate import known_rate_hz
-from robotrials.formats.counts import expand_counts, fewest_trials, half_digit
 from robotrials.formats.guess import (
     COUNTS,
     FIELDS,
@@ -148,6 +146,8 @@ class TablePlan:
 
 def plan_table(rows: Rows, options: ImportOptions) -> TablePlan:
     """Decide what each column is from its name and its first cells; raise where too little can be told."""
+    from robotrials.formats.counts import half_digit
+
     first = [row for _, row in itertools.islice(rows.read(), SAMPLE_ROWS)]
     if not first:
         raise InputError(f'{rows.path}: no rows; wanted one row an episode')
@@ -307,6 +307,8 @@ def _count_or_truth(name: str, value: Any, comma: bool) -> int:
 
 
 def _check_enough(rows: Rows, plan: TablePlan, cells: Mapping[str, Sequence[Any]]) -> None:
+    from robotrials.formats.counts import fewest_trials
+
     has, options = {*plan.chosen.columns, *plan.given}, plan.options
     for name in ('policy', 'task'):
         if name not in has:
@@ -494,6 +496,8 @@ def _grouped(rows: Rows, plan: TablePlan) -> Iterator[tuple[int, Values, RecordE
 
 
 def _episodes_of(values: Values, plan: TablePlan, caps: Caps, ledger: Ledger) -> Iterator[Values]:
+    from robotrials.formats.counts import expand_counts
+
     values = {**plan.given, **values}
     blank = plan.options.blank
     tells = ('successes', 'success_rate') if plan.shape == 'counts' else TELLING
@@ -528,6 +532,8 @@ def _episodes_of(values: Values, plan: TablePlan, caps: Caps, ledger: Ledger) ->
 
 def _tell_time(values: Values, plan: TablePlan, ledger: Ledger) -> None:
     """Steps become seconds only by a rate that was stated, or that the benchmark fixes."""
+    from robotrials.formats.control_rate import known_rate_hz
+
     steps, cap = values.get('steps'), values.get('step_cap')
     if steps is None and cap is None:
         return

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,9 @@ from robotrials.record.id_hash import encode_hashes, id_hashes
 from robotrials.record.part import METADATA_KEY, ROW_GROUP, PartInfo, parquet_options, write_table
 from robotrials.record.schema import EPISODE_SCHEMA, SCHEMA_VERSION
 from robotrials.record.store import Key, Store, check_media_name, encode_index, write_trajectories
-from robotrials.record.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    from robotrials.record.trajectory import Trajectory
 
 
 @dataclass(slots=True)

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from robotrials.errors import InputError
 from robotrials.record.episode import Episode
 from robotrials.record.provenance import Provenance
-from robotrials.record.trajectory import Trajectory, trusted_trajectory
 
 if TYPE_CHECKING:
     from robotrials.record.select import Where
     from robotrials.record.store import TrialInfo
+    from robotrials.record.trajectory import Trajectory
 
 ALL_ARMS = 'blinded'  # stands for every arm
 WITHHELD_COLUMNS = (
@@ -68,6 +68,8 @@ def coarse_reason(reason: str) -> str:
 
 def blinded_trajectory(trajectory: Trajectory) -> Trajectory:
     """A trajectory without latencies and raw answers."""
+    from robotrials.record.trajectory import trusted_trajectory
+
     values = {f.name: getattr(trajectory, f.name) for f in dataclasses.fields(trajectory)}
     extra = {name: signal for name, signal in trajectory.extra.items() if name not in WITHHELD_SIGNALS}
     return trusted_trajectory(**{**values, **dict.fromkeys(WITHHELD_COLUMNS), 'extra': extra})

@@ -7,16 +7,18 @@ import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from robotrials.errors import StoreError
-from robotrials.record.annotation import Annotation, annotation_from_json
 from robotrials.record.edit import Edit, edit_from_json, read_edits
 from robotrials.record.entry import Entry, EntryKind, LoggedFile
-from robotrials.record.finding import Finding, FindingKind
 from robotrials.record.folder import check_folders
 from robotrials.record.log import LOG, Log, is_logged, read_log
 from robotrials.record.part import PartInfo, listed_parts, part_from_json
+
+if TYPE_CHECKING:
+    from robotrials.record.annotation import Annotation
+    from robotrials.record.finding import Finding
 
 EDITS = 'edits.jsonl'  # of older versions
 
@@ -101,6 +103,9 @@ def _unlogged(root: Path) -> Ledger:
 
 
 def _summed(root: Path, log: Log) -> Ledger:
+    from robotrials.record.annotation import annotation_from_json
+    from robotrials.record.finding import Finding, FindingKind
+
     order = log.ordered()
     files = {file.name: file for _, entry in order for file in entry.files}
     parts: dict[str, PartInfo] = {}

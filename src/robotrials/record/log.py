@@ -17,13 +17,16 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from robotrials.errors import StoreError
-from robotrials.record.entry import Entry, EntryKind, LoggedFile, entry_id, new_entry, parse_entry
-from robotrials.record.finding import Finding, FindingKind
+from robotrials.record.entry import entry_id, new_entry, parse_entry
 from robotrials.record.folder import Folder
 from robotrials.record.signature import signed
+
+if TYPE_CHECKING:
+    from robotrials.record.entry import Entry, EntryKind, LoggedFile
+    from robotrials.record.finding import Finding
 
 LOG = 'log'
 ENTRY_NAME = re.compile(r'^(?P<time>[0-9a-f]{16})-(?P<id>[0-9a-f]{64})\.(?P<form>json|pack)$')
@@ -150,6 +153,8 @@ def _read_new(log: Log) -> None:
 
 def _read_file(log: Log, name: str) -> tuple[str, ...] | None:
     """The ids in one file; a file that does not fit its name adds to the damage. None: not as it stands just now."""
+    from robotrials.record.finding import Finding, FindingKind
+
     path = log.root / LOG / name
     match = ENTRY_NAME.match(name)
     if match is None:

@@ -6,16 +6,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from robotrials.record.finding import Finding, FindingKind
 from robotrials.record.ledger import Ledger, read_ledger
 from robotrials.record.log import LOG
 
 if TYPE_CHECKING:
+    from robotrials.record.finding import Finding
     from robotrials.record.store import TrialInfo
 
 
 def glance(root: Path, trial: TrialInfo) -> tuple[Finding, ...]:
     """Files that are gone or cut, entries of the log that are gone or damaged, and what repairs have set aside."""
+    from robotrials.record.finding import Finding, FindingKind
+
     ledger = read_ledger(root)
     if not ledger.is_logged:
         if trial.is_logged:
@@ -25,6 +27,8 @@ def glance(root: Path, trial: TrialInfo) -> tuple[Finding, ...]:
 
 
 def _absent(root: Path, ledger: Ledger) -> Iterator[Finding]:
+    from robotrials.record.finding import Finding, FindingKind
+
     for name in sorted(ledger.wanted()):
         path = root / name
         try:
@@ -39,6 +43,8 @@ def _absent(root: Path, ledger: Ledger) -> Iterator[Finding]:
 
 def known_losses(root: Path, ledger: Ledger) -> Iterator[Finding]:
     """What repairs have set aside, as they said it."""
+    from robotrials.record.finding import Finding, FindingKind
+
     for name, detail in sorted(ledger.lost.items()):
         yield Finding(FindingKind.LOST, root / name, detail)
 

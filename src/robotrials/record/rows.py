@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -102,10 +103,7 @@ class EpisodeRows(Sequence[Episode]):
         """The combinations of these fields that occur, which no change is about."""
         columns, index = self._columns, pa.array(self._places)
         varying = {name: columns.varying[name].take(index) for name in names if name in columns.varying}
-        rows: list[dict[str, Any]] = [{}]
-        if varying:
-            table = pa.table(varying)
-            rows = table.group_by(list(varying), use_threads=False).aggregate([]).to_pylist()
+        rows = [dict(zip(varying, values, strict=True)) for values in distinct_values(pa.table(varying))]
         return {tuple(row[n] if n in row else columns.shared[n] for n in names) for row in rows}
 
     def changed(self, change: Change) -> EpisodeRows:
@@ -117,6 +115,28 @@ class EpisodeRows(Sequence[Episode]):
     def joined(self, others: Iterable[EpisodeRows]) -> EpisodeRows:
         """These episodes and others of the same columns."""
         return EpisodeRows(self._columns, np.concatenate([self._places, *(o._places for o in others)]), self._change)
+
+
+def distinct_values(table: pa.Table) -> set[tuple[Any, ...]]:
+    """The combinations of values that occur in the columns; one of nothing without columns.
+
+    By codes, because `group_by` imports pyarrow's datasets and query engine for it.
+    """
+    values: list[list[Any]] = []
+    codes = np.zeros(table.num_rows if table.num_columns else 1, np.int64)
+    for column in table.columns:
+        array = column.unify_dictionaries().combine_chunks()
+        array = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+        values.append([None, *array.dictionary.to_pylist()])
+        codes = codes * len(values[-1]) + pc.fill_null(array.indices.cast(pa.int64()), -1).to_numpy() + 1
+    if math.prod(map(len, values)) > np.iinfo(np.int64).max:
+        return {tuple(row.values()) for row in table.group_by(table.column_names).aggregate([]).to_pylist()}
+    rest = pc.unique(pa.array(codes)).to_numpy()
+    chosen: list[list[Any]] = []
+    for names in reversed(values):
+        rest, place = np.divmod(rest, len(names))
+        chosen.append([names[p] for p in place])
+    return set(zip(*reversed(chosen), strict=True)) if chosen else {()}
 
 
 def pick(episodes: Sequence[Episode], places: Sequence[int]) -> Sequence[Episode]:

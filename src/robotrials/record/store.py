@@ -24,11 +24,10 @@ import json
 import uuid
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +35,6 @@ import pyarrow.compute as pc
 
 from robotrials.errors import InputError, RecordError, RobotrialsError, StoreError, WriteError, near_miss
 from robotrials.old_name import STORE_FORMAT
-from robotrials.record.annotation import Annotation, check_within
 from robotrials.record.blinded import (
     blinded_episode,
     blinded_provenance,
@@ -45,17 +43,14 @@ from robotrials.record.blinded import (
     is_blinded_plan,
 )
 from robotrials.record.bucket import CachedPath, forget_copies, store_root
-from robotrials.record.column import columns_for, trajectories_from_arrow, trajectories_to_arrow
-from robotrials.record.commit import Commit, check_logged, commit, log_entry
+from robotrials.record.commit import check_logged, commit, log_entry
 from robotrials.record.edit import Edit, EditOperation, Edits, check_edit, now
-from robotrials.record.entry import Entry, EntryKind, LoggedFile, is_inside
-from robotrials.record.episode import Episode
+from robotrials.record.entry import EntryKind, is_inside
 from robotrials.record.event import enum_member
-from robotrials.record.finding import Finding, FindingKind
 from robotrials.record.folder import LEASES, PENDING, Folder, inside, is_file_inside
 from robotrials.record.id_hash import encode_hashes, id_codes, id_hashes
 from robotrials.record.late_edit import check_approved, late_places
-from robotrials.record.ledger import Ledger, Look, read_ledger
+from robotrials.record.ledger import read_ledger
 from robotrials.record.log import LOG, add_entry, is_logged, read_log
 from robotrials.record.part import (
     ADVICE,
@@ -68,7 +63,7 @@ from robotrials.record.part import (
     row_groups,
     write_table,
 )
-from robotrials.record.provenance import Provenance, provenance_from_json
+from robotrials.record.provenance import provenance_from_json
 from robotrials.record.schema import (
     EVENT_MIGRATIONS,
     SCHEMA_VERSION,
@@ -77,9 +72,7 @@ from robotrials.record.schema import (
     events_to_arrow,
     migrate,
 )
-from robotrials.record.sealed import with_sealed
 from robotrials.record.select import (
-    Where,
     check_where,
     counted_attempt,
     named_ids,
@@ -88,8 +81,20 @@ from robotrials.record.select import (
     rows_named,
     select_attempts,
 )
-from robotrials.record.trajectory import Trajectory
 from robotrials.record.unblinding import Unblindings, board_opening, read_unblindings
+
+if TYPE_CHECKING:
+    from robotrials.record.annotation import Annotation
+    from robotrials.record.commit import Commit
+    from robotrials.record.entry import Entry, LoggedFile
+    from robotrials.record.episode import Episode
+    from robotrials.record.finding import Finding
+    from robotrials.record.ledger import Ledger, Look
+    from robotrials.record.provenance import Provenance
+    from robotrials.record.select import (
+        Where,
+    )
+    from robotrials.record.trajectory import Trajectory
 
 FORMAT = STORE_FORMAT
 FOLDERS = ('episodes', 'events', 'trajectories', 'provenance', 'media')
@@ -289,6 +294,8 @@ class Store:
 
     def annotate(self, annotations: Iterable[Annotation], *, by: str = '') -> tuple[Annotation, ...]:
         """Log accounts of what happened in episodes, all of them or none; nothing that is there changes."""
+        from robotrials.record.annotation import check_within
+
         given = list(annotations)
         wanted = {a.episode_id for a in given}
         rows = self.episodes(where={'episode_id': wanted}, attempts='all', dropped=True, events=False)
@@ -459,6 +466,8 @@ class Store:
 
     def _shown(self, trajectory: Trajectory, key: Key, *, is_blinded: bool) -> Trajectory:
         """A trajectory with what was sealed while its trial was open, or without what may not be seen."""
+        from robotrials.record.sealed import with_sealed
+
         return blinded_trajectory(trajectory) if is_blinded else with_sealed(self, trajectory, key)
 
     def _candidates(self, part: PartInfo, key: Key, codes: Collection[str]) -> Sequence[str]:
@@ -483,6 +492,8 @@ class Store:
     def _one_trajectory(
         self, name: str, logged: LoggedFile | None, key: Key, signals: Sequence[str] | None
     ) -> Trajectory | None:
+        from robotrials.record.column import columns_for, trajectories_from_arrow
+
         path = self.path / 'trajectories' / name
         for group, keys in enumerate(row_groups(path, logged, choose=_key_columns)):
             columns = keys['episode_id'].to_pylist(), keys['attempt'].to_pylist()
@@ -496,6 +507,8 @@ class Store:
     def _trajectories_in(
         self, name: str, logged: LoggedFile | None, signals: Sequence[str] | None
     ) -> Iterator[tuple[Key, Trajectory]]:
+        from robotrials.record.column import columns_for, trajectories_from_arrow
+
         choose = (lambda available: columns_for(signals, available)) if signals is not None else None
         path = self.path / 'trajectories' / name
         try:
@@ -506,6 +519,8 @@ class Store:
 
     def _skip(self, error: StoreError, path: Path) -> None:
         """Raise, or note what is left out."""
+        from robotrials.record.finding import Finding, FindingKind
+
         if not self.skip_damaged:
             raise error
         self.skipped.append(Finding(FindingKind.DAMAGED, path, str(error).removeprefix(f'{path}: ')))
@@ -618,6 +633,7 @@ class _PartEvents(Mapping[Key, tuple[Any, ...]]):
 
 def write_trajectories(under_way: Commit, chunks: Sequence[Sequence[tuple[Key, Trajectory]]]) -> list[str]:
     """Put trajectories into the store; nobody sees them until an episodes part names them."""
+    from robotrials.record.column import trajectories_to_arrow
 
     def write(keyed: Sequence[tuple[Key, Trajectory]]) -> str:
         table = trajectories_to_arrow([key for key, _ in keyed], [trajectory for _, trajectory in keyed])
@@ -628,6 +644,8 @@ def write_trajectories(under_way: Commit, chunks: Sequence[Sequence[tuple[Key, T
 
     if len(chunks) <= 1:
         return [write(chunk) for chunk in chunks]
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(max_workers=WRITER_THREADS) as pool:
         return list(pool.map(write, chunks))
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from robotrials.show.card import ALL, GLUE, MOST_LABEL, Card, brief, p_text, short_statement
 from robotrials.show.phrase import plural
-from robotrials.show.planning import tau_text
-from robotrials.show.report_lead import lead_sentences
-from robotrials.show.scoreboard import ScoreColumn, pooled, scoreboard
 from robotrials.show.terminal import USUAL, cut, display_width, estimate_text, mark, terminal_width, wrap
 from robotrials.show.verdict_text import CORRECTIONS, claim_words, decision_sentence, endpoint_name
 from robotrials.stats.dominance import PairVerdict as Overall
-from robotrials.verdict.analysis import Absent, Analysis, Comparisons, EndpointPairs, EndpointVerdict, present
-from robotrials.verdict.analysis.contrast import Contrast
+from robotrials.verdict.analysis import Absent, EndpointPairs, present
 from robotrials.verdict.analysis.verdict import Standing
-from robotrials.verdict.planning import ArmPair, Decision, WatchedTrial
 from robotrials.verdict.planning.analysis_plan import Correction, EndpointName
+
+if TYPE_CHECKING:
+    from robotrials.show.scoreboard import ScoreColumn
+    from robotrials.verdict.analysis import Analysis, Comparisons, EndpointVerdict
+    from robotrials.verdict.analysis.contrast import Contrast
+    from robotrials.verdict.planning import ArmPair, WatchedTrial
 
 MOST_POLICIES = 8
 MOST_SPECS = 3
@@ -234,6 +236,8 @@ def _nearest(found: Comparisons, pairs: Sequence[tuple[str, str]]) -> str:
 
 def score_rows(analysis: Analysis, policies: Sequence[str] = ()) -> tuple[tuple[str, str], ...]:
     """The scoreboard in lines: a heading, then a policy in each; what has no scores is said below."""
+    from robotrials.show.scoreboard import scoreboard
+
     order, columns = scoreboard(analysis, policies)
     full = [c for c in columns if any(p in c.scores for p in order)]
     fit = _columns_that_fit(order, full)
@@ -279,6 +283,8 @@ def _padded(text: str, width: int) -> str:
 
 def score_card(analysis: Analysis, policies: Sequence[str] = ()) -> Card:
     """How often and how fast each policy succeeds: who leads, and the scoreboard."""
+    from robotrials.show.report_lead import lead_sentences
+
     compared = [] if isinstance(analysis.pairs, Absent) else list(analysis.pairs.tested)
     order = list(policies) or list(present(analysis.frame).everyone)
     title = order[0] if len(order) == 1 else plural(len(order), 'policy')
@@ -359,6 +365,8 @@ def robustness_card(analysis: Analysis, policies: Sequence[str] = ()) -> Card:
 
 def safety_card(analysis: Analysis) -> Card:
     """Who was safe how often, whose successes were unsafe, and which rule was broken most."""
+    from robotrials.show.scoreboard import pooled
+
     part = present(analysis.safety)
     cells = [c for c in part.summary.cells if not c.is_auxiliary] or list(part.summary.cells)
     by_policy = {p: [c for c in cells if c.policy == p] for p in dict.fromkeys(c.policy for c in cells)}
@@ -418,6 +426,9 @@ def watch_card(
     found: WatchedTrial, pairs: Sequence[ArmPair], contrasts: Mapping[tuple[str, str], Contrast], analysis: Analysis
 ) -> Card:
     """Whether the trial may stop, and what may be said of every pair at this look."""
+    from robotrials.show.planning import tau_text
+    from robotrials.verdict.planning import Decision
+
     decided = [p for p in pairs if p.decision is not Decision.CONTINUE]
     better = [p for p in decided if p.decision is not Decision.FUTILE]
     claim = 'succeeds more often than' if found.score == 'success' else 'is faster than'

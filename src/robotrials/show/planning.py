@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from robotrials.show.card import ALL, GLUE, Card
-from robotrials.show.table import Cell, Column, Table, table
+from robotrials.show.table import Column, table
 from robotrials.show.terminal import mark
 from robotrials.show.timing import scalar_name
-from robotrials.verdict.analysis.contrast import Contrast
 from robotrials.verdict.planning import (
-    ArmPair,
-    BridgePower,
     Decision,
-    DesignCalibration,
-    DetectionStudy,
-    FieldPosition,
-    PlanSize,
-    RuleDesign,
-    RulePower,
-    SurveyedPaper,
-    WatchedTrial,
 )
+
+if TYPE_CHECKING:
+    from robotrials.show.table import Cell, Table
+    from robotrials.verdict.analysis.contrast import Contrast
+    from robotrials.verdict.planning import (
+        ArmPair,
+        BridgePower,
+        DesignCalibration,
+        DetectionStudy,
+        FieldPosition,
+        PlanSize,
+        RuleDesign,
+        RulePower,
+        SurveyedPaper,
+        WatchedTrial,
+    )
 
 
 def metric_name(metric: str) -> str:

@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from robotrials.measure.safety.summary import CellSafety
-from robotrials.show.document import Paragraph, Words, paragraph
+from robotrials.show.document import Words, paragraph
 from robotrials.show.phrase import listed, number, plural, policy_name, with_interval
 from robotrials.show.report_success import story_paragraphs
 from robotrials.show.verdict_text import claim_words, decision_words, endpoint_name
-from robotrials.stats import Estimate, Rate
-from robotrials.stats.dominance import PairDecision
+from robotrials.stats import Estimate
 from robotrials.stats.dominance import PairVerdict as Overall
 from robotrials.verdict.analysis import (
     Absent,
-    Analysis,
-    ComparisonFrame,
-    Comparisons,
-    EndpointPairs,
-    EndpointVerdict,
     RobustnessPart,
-    SafetyPart,
 )
 from robotrials.verdict.analysis.success import ALL_STRATA
 from robotrials.verdict.analysis.verdict import Standing
 from robotrials.verdict.planning.analysis_plan import EndpointName
+
+if TYPE_CHECKING:
+    from robotrials.measure.safety.summary import CellSafety
+    from robotrials.show.document import Paragraph
+    from robotrials.stats import Rate
+    from robotrials.stats.dominance import PairDecision
+    from robotrials.verdict.analysis import (
+        Analysis,
+        ComparisonFrame,
+        Comparisons,
+        EndpointPairs,
+        EndpointVerdict,
+        SafetyPart,
+    )
 
 MOST_NAMED = 3
 MOST_DECISIONS = 4

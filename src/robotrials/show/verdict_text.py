@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from robotrials.show.document import Words
 from robotrials.show.phrase import plural, policy_name
 from robotrials.show.table import cell_text
-from robotrials.stats import Interval
-from robotrials.stats.dominance import PairDecision
 from robotrials.stats.dominance import PairVerdict as Overall
-from robotrials.verdict.analysis import Comparisons, EndpointPairs, EndpointVerdict
+from robotrials.verdict.analysis import EndpointPairs
 from robotrials.verdict.analysis.verdict import Standing
 from robotrials.verdict.planning.analysis_plan import Correction, EndpointName
+
+if TYPE_CHECKING:
+    from robotrials.stats import Interval
+    from robotrials.stats.dominance import PairDecision
+    from robotrials.verdict.analysis import Comparisons, EndpointVerdict
 
 ENDPOINT_NAMES = {
     EndpointName.TIME: 'time to success', EndpointName.SUCCESS: 'episode success',

@@ -35,7 +35,7 @@ class BetaPosterior:
         return math.sqrt(self.mean * (1 - self.mean) / (self.alpha + self.beta + 1))
 
     def quantile(self, probability: float) -> float:
-        from scipy.special import betaincinv
+        from robotrials.stats.special import betaincinv
 
         return float(betaincinv(self.alpha, self.beta, check_open_unit('probability', probability)))
 
@@ -46,14 +46,14 @@ class BetaPosterior:
 
     def density(self, rate: FloatArray) -> FloatArray:
         """The density at each rate in (0, 1), for violins."""
-        from scipy.special import betaln, xlog1py, xlogy
+        from robotrials.stats.special import betaln, xlog1py, xlogy
 
         log_density = xlogy(self.alpha - 1, rate) + xlog1py(self.beta - 1, -rate) - betaln(self.alpha, self.beta)
         values: FloatArray = np.exp(log_density)
         return values
 
     def cumulative(self, rate: FloatArray) -> FloatArray:
-        from scipy.special import betainc
+        from robotrials.stats.special import betainc
 
         values: FloatArray = betainc(self.alpha, self.beta, np.clip(rate, 0, 1))
         return values
@@ -95,7 +95,7 @@ def _difference_quantile(first: BetaPosterior, second: BetaPosterior, probabilit
 
 def _panels(shifted: list[tuple[BetaPosterior, float]]) -> tuple[FloatArray, FloatArray]:
     """Nodes and weights on (0, 1), dense where each shifted posterior has its mass."""
-    from scipy.special import betaincinv
+    from robotrials.stats.special import betaincinv
 
     tails = np.array([*PANEL_TAILS, 0.5, *(1 - t for t in PANEL_TAILS)])
     edges = np.concatenate([betaincinv(p.alpha, p.beta, tails) + shift for p, shift in shifted])

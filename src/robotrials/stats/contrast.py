@@ -70,7 +70,7 @@ def rate_contrast(
 
 def _p_value(limits: Any) -> float:
     """The largest level's complement at which the interval still holds zero, by bisection over z."""
-    from scipy.special import ndtr
+    from robotrials.stats.special import ndtr
 
     def holds_zero(z: float) -> bool:
         low, high = limits(z)

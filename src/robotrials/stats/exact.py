@@ -145,7 +145,7 @@ def binomial_pmf(n: int, rate: float) -> FloatArray:
 
 def binomial_pmf_table(n: int, rates: FloatArray) -> FloatArray:
     """The binomial probabilities (rates, n + 1), accurate at rates 0 and 1."""
-    from scipy.special import gammaln, xlog1py, xlogy
+    from robotrials.stats.special import gammaln, xlog1py, xlogy
 
     k = np.arange(n + 1)
     log_choose = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)

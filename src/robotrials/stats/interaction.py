@@ -30,7 +30,7 @@ def gail_simon(differences: Sequence[float], errors: Sequence[float]) -> float:
 
 
 def _p_of_scores(scores: FloatArray) -> float:
-    from scipy.special import chdtrc
+    from robotrials.stats.special import chdtrc
 
     strata = len(scores)
     if strata == 0:
@@ -62,7 +62,7 @@ def _reversal_at(strata: Sequence[MacroDifference], alpha: float) -> float:
 
 
 def _normal_score(found: MacroDifference, alpha: float) -> float:
-    from scipy.special import stdtr
+    from robotrials.stats.special import stdtr
 
     if found.difference == 0:
         return 0.0

@@ -65,7 +65,7 @@ def effective_trials(n: int, n_clusters: int, rate: float, variance: float) -> f
 
 
 def _few_clusters(n_clusters: int, level: float) -> float:
-    from scipy.special import stdtrit
+    from robotrials.stats.special import stdtrit
 
     if n_clusters < 2:
         return 1.0
@@ -116,7 +116,7 @@ def _newcombe_phi(e: int, f: int, g: int, h: int) -> float:
 
 def clopper_pearson(successes: int, n: int, level: float = 0.95) -> Interval:
     """The exact (conservative) interval of Clopper and Pearson (Biometrika 1934)."""
-    from scipy.special import betaincinv
+    from robotrials.stats.special import betaincinv
 
     x, n = check_successes(successes, n)
     tail = (1 - check_open_unit('level', level)) / 2
@@ -127,7 +127,7 @@ def clopper_pearson(successes: int, n: int, level: float = 0.95) -> Interval:
 
 def jeffreys(successes: int, n: int, level: float = 0.95) -> Interval:
     """The equal-tailed Jeffreys interval, reaching 0 or 1 when nothing or everything succeeded (Brown et al. 2001)."""
-    from scipy.special import betaincinv
+    from robotrials.stats.special import betaincinv
 
     x, n = check_successes(successes, n)
     tail = (1 - check_open_unit('level', level)) / 2

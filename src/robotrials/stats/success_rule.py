@@ -210,7 +210,7 @@ class _Exact:
         wider interval than z gives (coverage falls to .85 at 8 per arm): it is widened to Student's t unless it would
         then hold 0 where the test rejects.
         """
-        from scipy.special import stdtrit
+        from robotrials.stats.special import stdtrit
 
         z = two_sided_z(level)
         student = float(stdtrit(self.score.degrees, (1 + level) / 2))
@@ -439,7 +439,7 @@ def _conditional(cells: Sequence[_Cell]) -> tuple[FloatArray, int]:
 @lru_cache(maxsize=4096)
 def hypergeometric(n: int, m: int, hits: int) -> tuple[FloatArray, int]:
     """The chances of a's successes among n given `hits` among n + m, and the smallest number there can be."""
-    from scipy.special import gammaln
+    from robotrials.stats.special import gammaln
 
     first = max(0, hits - m)
     k = np.arange(first, min(n, hits) + 1)

@@ -39,7 +39,6 @@ from robotrials.stats.matching import (
     units_of,
 )
 from robotrials.stats.unseen import UnseenRule
-from robotrials.stats.win_curve import curve_win
 
 FLOAT_NOISE = 1e-9  # relative: times nearer than this are level
 MOST_UNDECIDED = 0.1  # of matched pairs, up to which each is simply counted against the claim
@@ -466,6 +465,8 @@ def _lossy(cells: Sequence[_Cell], *, level: float, n_tests: int) -> WinContrast
 
     Starts that both arms ran are not matched here: comparing different starts with a matched variance does not hold.
     """
+    from robotrials.stats.win_curve import curve_win
+
     values, terms, dof, kept = [], [], [], []
     for cell in cells:
         value, variance_a, variance_b = curve_win(

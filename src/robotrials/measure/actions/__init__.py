@@ -1,17 +1,24 @@
 """Offline action prediction: how well a model predicts recorded actions, with no robot at all."""
 
-from robotrials.formats.dataset import RecordedEpisode, RecordedObservation, open_dataset
-from robotrials.formats.space import ActionSpace, Dimension, DimensionKind
-from robotrials.measure.actions.compare import ActionComparison, compare_actions
-from robotrials.measure.actions.metric import absolute_errors, action_errors, class_metrics
-from robotrials.measure.actions.parse import parse_action
-from robotrials.measure.actions.prediction import Invalid, InvalidChoice, InvalidReason, PredictedEpisode
-from robotrials.measure.actions.predictor import Predictor
-from robotrials.measure.actions.prompt import Prompt, build_prompt
-from robotrials.measure.actions.split import EvaluationSplit, make_split, read_split, write_split
-from robotrials.measure.actions.statistic import ActionStatistics, action_statistics
-from robotrials.measure.actions.summary import ActionSummary, summarize_actions
-from robotrials.stats import Verdict
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from robotrials.catalog import late_names
+
+if TYPE_CHECKING:
+    from robotrials.formats.dataset import RecordedEpisode, RecordedObservation, open_dataset
+    from robotrials.formats.space import ActionSpace, Dimension, DimensionKind
+    from robotrials.measure.actions.compare import ActionComparison, compare_actions
+    from robotrials.measure.actions.metric import absolute_errors, action_errors, class_metrics
+    from robotrials.measure.actions.parse import parse_action
+    from robotrials.measure.actions.prediction import Invalid, InvalidChoice, InvalidReason, PredictedEpisode
+    from robotrials.measure.actions.predictor import Predictor
+    from robotrials.measure.actions.prompt import Prompt, build_prompt
+    from robotrials.measure.actions.split import EvaluationSplit, make_split, read_split, write_split
+    from robotrials.measure.actions.statistic import ActionStatistics, action_statistics
+    from robotrials.measure.actions.summary import ActionSummary, summarize_actions
+    from robotrials.stats import Verdict
 
 __all__ = [
     'ActionComparison',
@@ -43,3 +50,19 @@ __all__ = [
     'summarize_actions',
     'write_split',
 ]
+
+_PLACES = {
+    'robotrials.formats.dataset': 'RecordedEpisode RecordedObservation open_dataset',
+    'robotrials.formats.space': 'ActionSpace Dimension DimensionKind',
+    '.compare': 'ActionComparison compare_actions',
+    '.metric': 'absolute_errors action_errors class_metrics',
+    '.parse': 'parse_action',
+    '.prediction': 'Invalid InvalidChoice InvalidReason PredictedEpisode',
+    '.predictor': 'Predictor',
+    '.prompt': 'Prompt build_prompt',
+    '.split': 'EvaluationSplit make_split read_split write_split',
+    '.statistic': 'ActionStatistics action_statistics',
+    '.summary': 'ActionSummary summarize_actions',
+    'robotrials.stats': 'Verdict',
+}
+__getattr__, __dir__ = late_names(__name__, _PLACES)

@@ -6,13 +6,18 @@ import dataclasses
 import enum
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from robotrials.errors import NotEstimable, RobotrialsError
 from robotrials.measure.annotate.calibrate import Settings
 from robotrials.measure.annotate.telemetry import read_telemetry
-from robotrials.measure.annotate.verdict import JudgedRelease, ReleaseVerdict
-from robotrials.measure.annotate.zone import Zones
-from robotrials.record import Annotation, Episode, Event, EventKind, EventSource, Trajectory
+from robotrials.measure.annotate.verdict import ReleaseVerdict
+from robotrials.record import Annotation, Event, EventKind, EventSource
+
+if TYPE_CHECKING:
+    from robotrials.measure.annotate.verdict import JudgedRelease
+    from robotrials.measure.annotate.zone import Zones
+    from robotrials.record import Episode, Trajectory
 
 TOOL = 'release detector'
 TIME_SLACK_S = 1e-6

@@ -1,55 +1,62 @@
 """Did the object really get there: boxes, poses, reconstruction from RGB-D, and scores of a placement."""
 
-from robotrials.measure.geometry.box import (
-    Box,
-    box_from_pose,
-    box_iou,
-    box_iou_arrays,
-    box_iou_pairs,
-    rotation_from_quaternion,
-)
-from robotrials.measure.geometry.depth_noise import STEREO_NOISE, StereoNoise, stereo_depth
-from robotrials.measure.geometry.pose import (
-    CONE,
-    CYLINDER,
-    NO_SYMMETRY,
-    SPHERE,
-    PoseError,
-    Symmetry,
-    alignment_angle,
-    alignment_error,
-    box_pose_error,
-    box_symmetry,
-    cyclic,
-    dihedral,
-    pose_error,
-)
-from robotrials.measure.geometry.reconstruct import (
-    MaskSource,
-    Reconstruction,
-    identify,
-    reconstruct_box,
-    reconstruct_boxes,
-    score_views,
-)
-from robotrials.measure.geometry.reset import ObjectCheck, ResetCheck, ResetFault, check_reset
-from robotrials.measure.geometry.score import (
-    PlacementScore,
-    PlacementSummary,
-    PlacementTrial,
-    SplitScore,
-    SplitSummary,
-    expected_iou_over_splits,
-    placement_trial,
-    recorded_placement,
-    score_placement,
-    score_recorded_pose,
-    summarize_placements,
-    with_placement,
-)
-from robotrials.measure.geometry.segment import ObjectModel, color_mask
-from robotrials.measure.geometry.shape import Cylinder, Shape, volumetric_iou
-from robotrials.measure.geometry.view import RgbdView, VoxelCloud, fuse_views, view_from_camera, voxel_iou
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from robotrials.catalog import late_names
+
+if TYPE_CHECKING:
+    from robotrials.measure.geometry.box import (
+        Box,
+        box_from_pose,
+        box_iou,
+        box_iou_arrays,
+        box_iou_pairs,
+        rotation_from_quaternion,
+    )
+    from robotrials.measure.geometry.depth_noise import STEREO_NOISE, StereoNoise, stereo_depth
+    from robotrials.measure.geometry.pose import (
+        CONE,
+        CYLINDER,
+        NO_SYMMETRY,
+        SPHERE,
+        PoseError,
+        Symmetry,
+        alignment_angle,
+        alignment_error,
+        box_pose_error,
+        box_symmetry,
+        cyclic,
+        dihedral,
+        pose_error,
+    )
+    from robotrials.measure.geometry.reconstruct import (
+        MaskSource,
+        Reconstruction,
+        identify,
+        reconstruct_box,
+        reconstruct_boxes,
+        score_views,
+    )
+    from robotrials.measure.geometry.reset import ObjectCheck, ResetCheck, ResetFault, check_reset
+    from robotrials.measure.geometry.score import (
+        PlacementScore,
+        PlacementSummary,
+        PlacementTrial,
+        SplitScore,
+        SplitSummary,
+        expected_iou_over_splits,
+        placement_trial,
+        recorded_placement,
+        score_placement,
+        score_recorded_pose,
+        summarize_placements,
+        with_placement,
+    )
+    from robotrials.measure.geometry.segment import ObjectModel, color_mask
+    from robotrials.measure.geometry.shape import Cylinder, Shape, volumetric_iou
+    from robotrials.measure.geometry.view import RgbdView, VoxelCloud, fuse_views, view_from_camera, voxel_iou
 
 __all__ = [
     'CONE',
@@ -107,3 +114,23 @@ __all__ = [
     'voxel_iou',
     'with_placement',
 ]
+
+_PLACES = {
+    '.box': 'Box box_from_pose box_iou box_iou_arrays box_iou_pairs rotation_from_quaternion',
+    '.depth_noise': 'STEREO_NOISE StereoNoise stereo_depth',
+    '.pose': (
+        'CONE CYLINDER NO_SYMMETRY SPHERE PoseError Symmetry alignment_angle alignment_error box_pose_error '
+        'box_symmetry cyclic dihedral pose_error'
+    ),
+    '.reconstruct': 'MaskSource Reconstruction identify reconstruct_box reconstruct_boxes score_views',
+    '.reset': 'ObjectCheck ResetCheck ResetFault check_reset',
+    '.score': (
+        'PlacementScore PlacementSummary PlacementTrial SplitScore SplitSummary expected_iou_over_splits '
+        'placement_trial recorded_placement score_placement score_recorded_pose summarize_placements '
+        'with_placement'
+    ),
+    '.segment': 'ObjectModel color_mask',
+    '.shape': 'Cylinder Shape volumetric_iou',
+    '.view': 'RgbdView VoxelCloud fuse_views view_from_camera voxel_iou',
+}
+__getattr__, __dir__ = late_names(__name__, _PLACES)

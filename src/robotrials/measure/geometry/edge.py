@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import combinations
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from robotrials.measure.geometry.box import FloatArray
-from robotrials.measure.geometry.fit import rotation_of
-from robotrials.measure.geometry.static_scene import IndexArray, StaticScene
-from robotrials.measure.geometry.view import RgbdView
+
+if TYPE_CHECKING:
+    from robotrials.measure.geometry.static_scene import IndexArray, StaticScene
+    from robotrials.measure.geometry.view import RgbdView
 
 SPACING_PX = 4.0
 REACHES_PX = (5.0, 3.0, 2.0, 2.0)  # how far from its predicted place an edge is looked for, step by step
@@ -37,6 +39,8 @@ class EdgeFit:
 
 def fit_edges(view: RgbdView, scene: StaticScene) -> EdgeFit | None:
     """Turn the camera until the fixed edges lie where the picture has them; None where too few are seen."""
+    from robotrials.measure.geometry.fit import rotation_of
+
     points, along = visible_edges(view, scene)
     brightness = view.rgb.astype(np.float64)
     turn = np.eye(3)

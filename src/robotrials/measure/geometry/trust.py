@@ -10,18 +10,20 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from robotrials.errors import NotEstimable
-from robotrials.measure.geometry.agreement import ViewAgreement, laid_on_outlines, view_agreement
 from robotrials.measure.geometry.box import Box, FloatArray, box_iou, box_iou_pairs
-from robotrials.measure.geometry.calibration import CalibrationCheck, Standing, check_calibration
-from robotrials.measure.geometry.fit import fit_cost, refine_box, rotation_of
-from robotrials.measure.geometry.reconstruct import Reconstruction, identify, reconstruct_boxes
-from robotrials.measure.geometry.segment import ObjectModel, supported_masks, whole_patches
-from robotrials.measure.geometry.static_scene import StaticScene
-from robotrials.measure.geometry.view import RgbdView
+
+if TYPE_CHECKING:
+    from robotrials.measure.geometry.agreement import ViewAgreement
+    from robotrials.measure.geometry.calibration import CalibrationCheck
+    from robotrials.measure.geometry.reconstruct import Reconstruction
+    from robotrials.measure.geometry.segment import ObjectModel
+    from robotrials.measure.geometry.static_scene import StaticScene
+    from robotrials.measure.geometry.view import RgbdView
 
 LEAST_CONFIDENCE = 0.5
 RIGHT_IOU = 0.6  # a box that overlaps the true one by less is wrong
@@ -47,11 +49,15 @@ class CheckedViews:
 
     @property
     def residual_m(self) -> float:
+        from robotrials.measure.geometry.calibration import Standing
+
         return max(c.residual_m for c in self.checks if c.standing is not Standing.REFUSED)
 
     @property
     def turn_rad(self) -> float:
         """What a camera may still be turned by, as a standard deviation."""
+        from robotrials.measure.geometry.calibration import Standing
+
         return max(c.doubt_rad for c in self.checks if c.standing is not Standing.REFUSED) / 2
 
     @property
@@ -67,6 +73,8 @@ class CheckedViews:
 
 def check_views(views: Sequence[RgbdView], scene: StaticScene) -> CheckedViews:
     """Check every view against what stands fixed, and keep those that may be trusted, corrected."""
+    from robotrials.measure.geometry.calibration import Standing, check_calibration
+
     checks = tuple(check_calibration(view, scene) for view in views)
     return CheckedViews(tuple(c.view for c in checks if c.standing is not Standing.REFUSED), checks, scene)
 
@@ -111,6 +119,10 @@ def locate(
     checked: CheckedViews, model: ObjectModel, *, start: Box | None = None, others: Sequence[Box] = ()
 ) -> LocatedBox:
     """Find an object of known colour and size in checked views; NotEstimable when it is not seen."""
+    from robotrials.measure.geometry.agreement import laid_on_outlines, view_agreement
+    from robotrials.measure.geometry.reconstruct import identify, reconstruct_boxes
+    from robotrials.measure.geometry.segment import supported_masks, whole_patches
+
     if not checked.views:
         raise NotEstimable(checked.refusal)
     views, tolerance_m = checked.views, checked.tolerance_m
@@ -129,6 +141,8 @@ def locate(
 
 def upright(box: Box, points: FloatArray, *, tolerance_m: float) -> Box:
     """The box with a face down, where that explains the points as well: things at rest do not lean for nothing."""
+    from robotrials.measure.geometry.fit import fit_cost, refine_box, rotation_of
+
     axis = int(np.argmax(np.abs(box.rotation[2])))
     up = box.rotation[:, axis] * np.sign(box.rotation[2, axis])
     lean = math.acos(min(1.0, float(up[2])))

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError
 from robotrials.measure.safety.role import Role
-from robotrials.record import Contacts
+
+if TYPE_CHECKING:
+    from robotrials.record import Contacts
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.integer[Any]]

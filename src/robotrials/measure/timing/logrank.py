@@ -96,7 +96,7 @@ def _logrank_or_none(a: Cohort, b: Cohort, stratified: bool, missing: str) -> Lo
 
 
 def _test(excess: float, variance: float) -> LogrankTest:
-    from scipy.special import erfc
+    from robotrials.stats.special import erfc
 
     if variance <= 0:
         raise NotEstimable('the clustered variance is 0: too few episodes with a success')

@@ -5,8 +5,8 @@ from __future__ import annotations
 import enum
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from robotrials.errors import InputError, NotEstimable
 from robotrials.measure.timing.farm import current_farm
 from robotrials.measure.timing.operation import FloatArray, IntArray, Operations
 from robotrials.stats.argument import check_rng
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 RMST, CHANCE, MOMENT, PLATEAU, FIRST_QUANTILE = range(5)
 
@@ -119,6 +122,8 @@ os.register_at_fork(after_in_child=_HELPERS.clear)
 def helpers(count: int) -> ThreadPoolExecutor:
     """Threads that wait for work: starting them costs more than many a pass takes."""
     if count not in _HELPERS:
+        from concurrent.futures import ThreadPoolExecutor
+
         _HELPERS[count] = ThreadPoolExecutor(count, thread_name_prefix='robotrials-timing')
     return _HELPERS[count]
 

@@ -6,9 +6,11 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from robotrials.record import Episode
-from robotrials.verdict.analysis.selection import Selection
+if TYPE_CHECKING:
+    from robotrials.record import Episode
+    from robotrials.verdict.analysis.selection import Selection
 
 
 @dataclass(frozen=True, slots=True)

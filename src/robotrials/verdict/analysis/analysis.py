@@ -7,80 +7,82 @@ reports, the gate and Python give the same digits, because there is nothing else
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from robotrials.errors import UnknownName
-from robotrials.measure.geometry.camera_score import CameraScore
-from robotrials.measure.geometry.projection import Rescoring, camera_scores
-from robotrials.measure.safety import (
-    EpisodeSafety,
-    Gate,
-    Registry,
-    SafetySummary,
-    Scoring,
-    Severity,
-    load_registry,
-)
-from robotrials.measure.safety.sensitivity import SensitivityRow
-from robotrials.measure.timing import FailureModes
-from robotrials.measure.timing.incidence import Incidence
-from robotrials.record import Episode, Provenance, TrialInfo
-from robotrials.record.packed import Packed
 from robotrials.record.rows import distinct
 from robotrials.verdict.analysis import endpoint_pairs as pairing
 from robotrials.verdict.analysis.absent import Absent, or_absent, present
-from robotrials.verdict.analysis.after_closing import AfterClosing, after_closing
-from robotrials.verdict.analysis.behind import EpisodesBehind
-from robotrials.verdict.analysis.camera_extreme import extreme_contrast
-from robotrials.verdict.analysis.cameras import CameraPart, camera_part
-from robotrials.verdict.analysis.card import KnownPolicy, known_policies
+from robotrials.verdict.analysis.after_closing import after_closing
+from robotrials.verdict.analysis.card import known_policies
 from robotrials.verdict.analysis.comparability import comparability_cautions
-from robotrials.verdict.analysis.contrast import Cells, Contrast, contrast, rate_value
-from robotrials.verdict.analysis.detail import Detail
-from robotrials.verdict.analysis.endings import policy_incidences
+from robotrials.verdict.analysis.contrast import Cells, contrast, rate_value
 from robotrials.verdict.analysis.endpoint_pairs import Comparisons
-from robotrials.verdict.analysis.frame import ComparisonFrame, build_frame
-from robotrials.verdict.analysis.look import InterimLooks, interim_looks
-from robotrials.verdict.analysis.media import Film, Placement, find_films, find_placements, leading_films
+from robotrials.verdict.analysis.frame import build_frame
+from robotrials.verdict.analysis.look import interim_looks
 from robotrials.verdict.analysis.missing import both_readings, counted_sides, success_order
-from robotrials.verdict.analysis.overlap_curve import OverlapCurve, find_overlaps
-from robotrials.verdict.analysis.pairs import TimeComparison
-from robotrials.verdict.analysis.planning import Planning
-from robotrials.verdict.analysis.practice import Practice
-from robotrials.verdict.analysis.price import WinnerPrice, winner_price
-from robotrials.verdict.analysis.quality import DataQuality, Presence, check_quality
 from robotrials.verdict.analysis.ranking import (
-    PolicyCurve,
-    Ranking,
     policy_curves,
     policy_failures,
     rank_policies,
 )
-from robotrials.verdict.analysis.robustness import RobustnessPart, robustness_part
-from robotrials.verdict.analysis.safety import (
-    SafetyPart,
-    TrajectoryPass,
-    pass_trajectories,
-    safety_part,
-    safety_savings,
-    safety_variants,
-)
-from robotrials.verdict.analysis.safety_contrast import SafetyComparison, compare_safety
-from robotrials.verdict.analysis.selection import Selection
-from robotrials.verdict.analysis.side import Side, frame_sides
+from robotrials.verdict.analysis.side import frame_sides
 from robotrials.verdict.analysis.stream import stream
-from robotrials.verdict.analysis.success import Rates, count_rates
-from robotrials.verdict.analysis.times import Times, build_times
-from robotrials.verdict.analysis.two_stories import TwoStories, two_stories
-from robotrials.verdict.analysis.verdict import EndpointPairs, too_few
-from robotrials.verdict.planning.analysis_plan import AnalysisPlan, DeclaredAnalysis, EndpointName, SuccessSource
+from robotrials.verdict.analysis.success import count_rates
+from robotrials.verdict.analysis.times import build_times
+from robotrials.verdict.analysis.verdict import too_few
+from robotrials.verdict.planning.analysis_plan import EndpointName, SuccessSource
 
 if TYPE_CHECKING:
+    from robotrials.measure.geometry.camera_score import CameraScore
+    from robotrials.measure.geometry.projection import Rescoring
+    from robotrials.measure.safety import (
+        EpisodeSafety,
+        Registry,
+        SafetySummary,
+        Scoring,
+    )
+    from robotrials.measure.safety.sensitivity import SensitivityRow
+    from robotrials.measure.timing import FailureModes
+    from robotrials.measure.timing.incidence import Incidence
+    from robotrials.record import Episode, Provenance, TrialInfo
+    from robotrials.verdict.analysis.after_closing import AfterClosing
+    from robotrials.verdict.analysis.behind import EpisodesBehind
+    from robotrials.verdict.analysis.cameras import CameraPart
+    from robotrials.verdict.analysis.card import KnownPolicy
+    from robotrials.verdict.analysis.contrast import Contrast
+    from robotrials.verdict.analysis.detail import Detail
     from robotrials.verdict.analysis.endpoint_pairs import Advance
+    from robotrials.verdict.analysis.frame import ComparisonFrame
+    from robotrials.verdict.analysis.look import InterimLooks
+    from robotrials.verdict.analysis.media import Film, Placement
+    from robotrials.verdict.analysis.overlap_curve import OverlapCurve
+    from robotrials.verdict.analysis.pairs import TimeComparison
+    from robotrials.verdict.analysis.planning import Planning
+    from robotrials.verdict.analysis.practice import Practice
+    from robotrials.verdict.analysis.price import WinnerPrice
+    from robotrials.verdict.analysis.quality import DataQuality, Presence
+    from robotrials.verdict.analysis.ranking import (
+        PolicyCurve,
+        Ranking,
+    )
+    from robotrials.verdict.analysis.robustness import RobustnessPart
+    from robotrials.verdict.analysis.safety import (
+        SafetyPart,
+        TrajectoryPass,
+    )
+    from robotrials.verdict.analysis.safety_contrast import SafetyComparison
+    from robotrials.verdict.analysis.selection import Selection
+    from robotrials.verdict.analysis.side import Side
+    from robotrials.verdict.analysis.success import Rates
+    from robotrials.verdict.analysis.times import Times
+    from robotrials.verdict.analysis.two_stories import TwoStories
+    from robotrials.verdict.analysis.verdict import EndpointPairs
+    from robotrials.verdict.planning.analysis_plan import AnalysisPlan, DeclaredAnalysis
 
 
 class Analysis:
@@ -96,7 +98,7 @@ class Analysis:
         self.selection = selection
         self.declared = declared
         self.plan: AnalysisPlan = declared.plan
-        self.rescoring = Rescoring.MISSING  # which views are scored when their scores are asked for
+        self.rescoring: Rescoring | None = None  # which views are scored when their scores are asked for; None: missing
         self.cells = Cells.SHARED  # declared: runs of the protocol that came to nothing count as failures in contrasts
         self.chances: Mapping[str, int] = {}  # policy -> tries of its account: the best of k is tested at alpha / k
         self._advance = advance  # told of long work: what, how many are done, of how many
@@ -122,6 +124,8 @@ class Analysis:
     @cached_property
     def behind(self) -> EpisodesBehind:
         """The episodes behind its numbers."""
+        from robotrials.verdict.analysis.behind import EpisodesBehind
+
         return EpisodesBehind(self.selection, self.plan.baseline)
 
     @property
@@ -139,6 +143,8 @@ class Analysis:
 
     @cached_property
     def quality(self) -> DataQuality:
+        from robotrials.verdict.analysis.quality import check_quality
+
         return check_quality(self.selection)
 
     # --- time to success
@@ -173,6 +179,8 @@ class Analysis:
     @cached_property
     def incidences(self) -> Mapping[str, Incidence | Absent] | Absent:
         """How operations end by time: competing risks of every policy, macro over its strata."""
+        from robotrials.verdict.analysis.endings import policy_incidences
+
         if isinstance(self.times, Absent):
             return self.times
         return policy_incidences(present(self.frame), self.times, self.plan)
@@ -182,6 +190,8 @@ class Analysis:
     @cached_property
     def camera_scores(self) -> Mapping[tuple[str, int], CameraScore] | Absent:
         """The score of every valid episode by its kept views, where the plan asks for it."""
+        from robotrials.measure.geometry.projection import Rescoring, camera_scores
+
         store = self.selection.store
         if not self.plan.success.wants_cameras:
             return Absent("success is the host's alone by the plan", 'declare success = "both" or "reconstruction"')
@@ -189,7 +199,7 @@ class Analysis:
             return Absent('these episodes are in no store, and views are kept in one', 'run or import into a store')
         told = self._advance
         advance = None if told is None else lambda done, total: told('camera scores', done, total)
-        return camera_scores(store, self.episodes, advance=advance, rescoring=self.rescoring)
+        return camera_scores(store, self.episodes, advance=advance, rescoring=self.rescoring or Rescoring.MISSING)
 
     @cached_property
     def by_cameras(self) -> Mapping[tuple[str, int], bool] | None:
@@ -201,6 +211,8 @@ class Analysis:
     @cached_property
     def cameras(self) -> CameraPart | Absent:
         """Success by cameras: agreement with the host, and rates corrected for the cameras' errors."""
+        from robotrials.verdict.analysis.cameras import camera_part
+
         scores, frame = self.camera_scores, self.frame
         if isinstance(scores, Absent):
             return scores
@@ -231,6 +243,8 @@ class Analysis:
     @cached_property
     def stories(self) -> TwoStories | Absent:
         """Whether operations done by tau and episode success agree about the ranked policies."""
+        from robotrials.verdict.analysis.two_stories import two_stories
+
         if isinstance(self.ranking, Absent):
             return self.ranking
         cohorts = present(self.times).cohorts
@@ -326,7 +340,7 @@ class Analysis:
                 frame, self.sides, contrasts, self.plan, self.primary, judgement.decisions
             )  # fmt: skip
         return Comparisons(
-            self.primary, endpoints, judgement.decisions, self._shapes(contrasts, frame), readings
+            self.primary, endpoints, judgement.decisions, partial(self._shapes, contrasts, frame), readings
         )  # fmt: skip
 
     def _shapes(
@@ -356,6 +370,8 @@ class Analysis:
     def _contrasts(self, name: EndpointName, frame: ComparisonFrame) -> list[Contrast]:
         pairs = pairing.pairs_of(frame)
         if name is EndpointName.SUCCESS and (unscored := self._unscored_ends(frame)):
+            from robotrials.verdict.analysis.camera_extreme import extreme_contrast
+
             return [
                 extreme_contrast(self.sides[a], self.sides[b], self.plan, unscored=(unscored, unscored))
                 for a, b in pairs
@@ -406,6 +422,8 @@ class Analysis:
     @property
     def price(self) -> WinnerPrice | Absent:
         """The fewest units at which a winner could be named."""
+        from robotrials.verdict.analysis.price import winner_price
+
         if isinstance(self.pairs, Absent):
             return self.pairs
         return winner_price(self.pairs.tested) if self.pairs.tested else Absent('no primary endpoint could be judged')
@@ -421,6 +439,8 @@ class Analysis:
     @cached_property
     def registry(self) -> Registry:
         """The safety registry: the built-in one, with the declared files added."""
+        from robotrials.measure.safety import load_registry
+
         return (
             load_registry(*(Path(f) for f in self.plan.safety_registry))
             if self.plan.safety_registry
@@ -430,11 +450,15 @@ class Analysis:
     @cached_property
     def trajectories(self) -> TrajectoryPass:
         """What one pass over the trajectories gives."""
+        from robotrials.verdict.analysis.safety import pass_trajectories
+
         return pass_trajectories(self.selection, self.plan, self.scoring)
 
     @cached_property
     def scoring(self) -> Scoring:
         """How safety is scored."""
+        from robotrials.measure.safety import Gate, Scoring, Severity
+
         plan = self.plan
         return Scoring(
             self.registry,
@@ -450,12 +474,16 @@ class Analysis:
     @property
     def signals(self) -> tuple[Presence, ...]:
         """Which signals the trajectories have."""
+        from robotrials.verdict.analysis.quality import Presence
+
         found = self.trajectories
         return tuple(Presence(name, n, found.n_trajectories) for name, n in sorted(found.signals.items()))
 
     @property
     def ranked_safety(self) -> Sequence[EpisodeSafety]:
         """Safety of the episodes that policies are ranked by."""
+        from robotrials.record.packed import Packed
+
         frame = self.frame
         if isinstance(frame, Absent):
             return []
@@ -467,6 +495,8 @@ class Analysis:
 
     @cached_property
     def safety(self) -> SafetyPart | Absent:
+        from robotrials.verdict.analysis.safety import safety_part
+
         return safety_part(self.ranked_safety, self.plan, registry=self.registry, stream=self.stream)
 
     @property
@@ -476,6 +506,8 @@ class Analysis:
 
     @cached_property
     def robustness(self) -> RobustnessPart | Absent:
+        from robotrials.verdict.analysis.robustness import robustness_part
+
         found = self.trajectories
         return robustness_part(
             self.selection.episodes,
@@ -489,15 +521,21 @@ class Analysis:
     @cached_property
     def safety_variants(self) -> tuple[SensitivityRow, ...]:
         """Safety under other thresholds, on the same episodes."""
+        from robotrials.verdict.analysis.safety import safety_variants
+
         return safety_variants(self.selection, self.scoring)
 
     @cached_property
     def safety_savings(self) -> tuple[tuple[str, SafetySummary], ...]:
         """What the registry keeps from being counted as unsafe."""
+        from robotrials.verdict.analysis.safety import safety_savings
+
         return safety_savings(self.selection, self.scoring, self.plan, stream=self.stream)
 
     def safety_comparison(self, a: str, b: str) -> SafetyComparison:
         """Two policies' safety, by contrasts of what violates and how severely."""
+        from robotrials.verdict.analysis.safety_contrast import compare_safety
+
         frame = present(self.frame)
         for name in (a, b):
             if name not in frame.cells:
@@ -509,21 +547,29 @@ class Analysis:
     @cached_property
     def films(self) -> tuple[Film, ...]:
         """Every recorded film, of all cameras."""
+        from robotrials.verdict.analysis.media import find_films
+
         return find_films(self.selection)
 
     @cached_property
     def leading_films(self) -> dict[tuple[str, int], Film]:
         """One film per episode, by its key: the one to look at."""
+        from robotrials.verdict.analysis.media import leading_films
+
         return leading_films(self.films)
 
     @cached_property
     def overlaps(self) -> tuple[OverlapCurve, ...] | Absent:
         """IoU over time by cameras, of episodes whose RGB-D was kept at a rate."""
+        from robotrials.verdict.analysis.overlap_curve import find_overlaps
+
         return find_overlaps(self.selection)
 
     @cached_property
     def placements(self) -> tuple[Placement, ...] | Absent:
         """Where objects came to lie, the smallest overlap first."""
+        from robotrials.verdict.analysis.media import find_placements
+
         return find_placements(self.selection)
 
     # --- beyond the headline
@@ -531,16 +577,22 @@ class Analysis:
     @cached_property
     def detail(self) -> Detail:
         """Strata one by one, logrank tests, shapes of curves, labels, what was recorded."""
+        from robotrials.verdict.analysis.detail import Detail
+
         return Detail(self)
 
     @cached_property
     def practice(self) -> Practice:
         """Posteriors, performance profiles, improvement and ranks."""
+        from robotrials.verdict.analysis.practice import Practice
+
         return Practice(self)
 
     @cached_property
     def planning(self) -> Planning:
         """Detection rates, power, calibration, and the trial as it is watched."""
+        from robotrials.verdict.analysis.planning import Planning
+
         return Planning(self)
 
     # --- provenance

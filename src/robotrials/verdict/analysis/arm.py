@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from robotrials.errors import InputError, StoreError, UnknownName
-from robotrials.record import Episode, Store
-from robotrials.record.select import Where
 from robotrials.verdict.analysis.selection import asked_for
-from robotrials.verdict.planning.analysis_plan import DeclaredAnalysis, declared_analysis
+from robotrials.verdict.planning.analysis_plan import declared_analysis
+
+if TYPE_CHECKING:
+    from robotrials.record import Episode, Store
+    from robotrials.record.select import Where
+    from robotrials.verdict.planning.analysis_plan import DeclaredAnalysis
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from robotrials.measure.safety import EpisodeSafety, Registry, Scoring, score_episode
-from robotrials.record import Episode
-from robotrials.verdict.analysis.arm import Arm
-from robotrials.verdict.analysis.side import Side
+from robotrials.measure.safety import EpisodeSafety, score_episode
+
+if TYPE_CHECKING:
+    from robotrials.measure.safety import Registry, Scoring
+    from robotrials.record import Episode
+    from robotrials.verdict.analysis.arm import Arm
+    from robotrials.verdict.analysis.side import Side
 
 MOST_UNSCORED = 0.1
 Scores = Mapping[tuple[str, int], EpisodeSafety]

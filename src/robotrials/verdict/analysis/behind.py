@@ -6,18 +6,23 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from robotrials.measure.timing.incidence import End, places_by_end
-from robotrials.record import Episode
+from robotrials.measure.timing.incidence import places_by_end
 from robotrials.record.rows import join, pick
-from robotrials.verdict.analysis.cameras import CameraPart, has_truth
-from robotrials.verdict.analysis.frame import ComparisonFrame
+from robotrials.verdict.analysis.cameras import has_truth
 from robotrials.verdict.analysis.ranking import ALL_STRATA
-from robotrials.verdict.analysis.selection import Selection
-from robotrials.verdict.analysis.times import Times
 from robotrials.verdict.robustness.trial import conditions_by_severity, recorded_severity
+
+if TYPE_CHECKING:
+    from robotrials.measure.timing.incidence import End
+    from robotrials.record import Episode
+    from robotrials.verdict.analysis.cameras import CameraPart
+    from robotrials.verdict.analysis.frame import ComparisonFrame
+    from robotrials.verdict.analysis.selection import Selection
+    from robotrials.verdict.analysis.times import Times
 
 
 @dataclass(frozen=True, eq=False)

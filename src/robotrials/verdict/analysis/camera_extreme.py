@@ -8,14 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from robotrials.measure.geometry.projection import camera_scores
-from robotrials.record import Episode
 from robotrials.stats import Interval
-from robotrials.verdict.analysis.arm import Arm
-from robotrials.verdict.analysis.contrast import Contrast, contrast
-from robotrials.verdict.analysis.side import Side
-from robotrials.verdict.planning.analysis_plan import AnalysisPlan, EndpointName, SuccessSource
+from robotrials.verdict.analysis.contrast import contrast
+from robotrials.verdict.planning.analysis_plan import EndpointName, SuccessSource
+
+if TYPE_CHECKING:
+    from robotrials.record import Episode
+    from robotrials.verdict.analysis.arm import Arm
+    from robotrials.verdict.analysis.contrast import Contrast
+    from robotrials.verdict.analysis.side import Side
+    from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 
 Key = tuple[str, int]
 Silence = tuple[Collection[Key], Collection[Key]]  # unscored ends of either arm: one id may stand in both stores

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from robotrials.measure.geometry.camera_score import CameraScore
-from robotrials.record import Episode
 from robotrials.stats import Estimate, Interval, Rate
 from robotrials.stats.corrected_rate import LEAST_KNOWN, ScorerErrors, StratumWord, prediction_powered, stratified_rate
 from robotrials.stats.proportion import newcombe_paired
 from robotrials.verdict.analysis.absent import Absent
-from robotrials.verdict.analysis.frame import ComparisonFrame
+
+if TYPE_CHECKING:
+    from robotrials.measure.geometry.camera_score import CameraScore
+    from robotrials.record import Episode
+    from robotrials.verdict.analysis.frame import ComparisonFrame
 
 Key = tuple[str, int]
 MOST_REASONS = 12

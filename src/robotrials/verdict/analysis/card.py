@@ -6,9 +6,12 @@ import dataclasses
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from robotrials.record import PolicyCard, Provenance, Unblinding
+from robotrials.record import PolicyCard
+
+if TYPE_CHECKING:
+    from robotrials.record import Provenance, Unblinding
 
 # What a card can say beside whose it is; a plan of another version may declare more.
 CARD_FIELDS = frozenset(f.name for f in dataclasses.fields(PolicyCard)) - {'policy'}

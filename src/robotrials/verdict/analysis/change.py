@@ -5,24 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from robotrials.errors import InputError, NotEstimable, UnknownName
-from robotrials.measure.safety import EpisodeSafety, Scoring, load_registry
+from robotrials.measure.safety import Scoring, load_registry
 from robotrials.measure.timing.better import better
 from robotrials.measure.timing.operation import stratum_of
 from robotrials.measure.timing.unit import Endpoint as Timed
-from robotrials.record import Episode, Store
-from robotrials.record.select import Where
 from robotrials.stats import Interval, holm
-from robotrials.verdict.analysis.arm import Arm, check_distinct, declared_for, read_arms
+from robotrials.verdict.analysis.arm import check_distinct, declared_for, read_arms
 from robotrials.verdict.analysis.arm_safety import arm_caveats, arm_safety, scored_sides, tell_apart
-from robotrials.verdict.analysis.camera_extreme import Silence, extreme_contrast, told_by_cameras
-from robotrials.verdict.analysis.contrast import Contrast, LeftOut, contrast, design_word
+from robotrials.verdict.analysis.camera_extreme import extreme_contrast, told_by_cameras
+from robotrials.verdict.analysis.contrast import contrast, design_word
 from robotrials.verdict.analysis.endpoint import tau_words
 from robotrials.verdict.analysis.selection import selection_of
-from robotrials.verdict.analysis.side import Side, two_sides
-from robotrials.verdict.planning.analysis_plan import AnalysisPlan, DeclaredAnalysis, EndpointName, SuccessSource
+from robotrials.verdict.analysis.side import two_sides
+from robotrials.verdict.planning.analysis_plan import EndpointName, SuccessSource
+
+if TYPE_CHECKING:
+    from robotrials.measure.safety import EpisodeSafety
+    from robotrials.record import Episode, Store
+    from robotrials.record.select import Where
+    from robotrials.verdict.analysis.arm import Arm
+    from robotrials.verdict.analysis.camera_extreme import Silence
+    from robotrials.verdict.analysis.contrast import Contrast, LeftOut
+    from robotrials.verdict.analysis.side import Side
+    from robotrials.verdict.planning.analysis_plan import AnalysisPlan, DeclaredAnalysis
 
 METRICS = ('success', 'faster', 'rmst_s', 'hard_failure', 'safety', 'sbu', 'vsi')
 ROUNDING = 1e-12  # below this a difference of equal means is that of their last digits

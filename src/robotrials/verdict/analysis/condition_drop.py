@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from robotrials.errors import InputError, NotEstimable
-from robotrials.record import Episode
 from robotrials.stats.dominance import adjusted_p_values
-from robotrials.verdict.analysis.contrast import Contrast, contrast
+from robotrials.verdict.analysis.contrast import contrast
 from robotrials.verdict.analysis.side import two_sides
-from robotrials.verdict.planning.analysis_plan import AnalysisPlan, EndpointName
+from robotrials.verdict.planning.analysis_plan import EndpointName
 from robotrials.verdict.robustness import ConditionDrop, condition_trials, conditions_by_severity, iou_drop
 from robotrials.verdict.robustness.trial import split_conditions
+
+if TYPE_CHECKING:
+    from robotrials.record import Episode
+    from robotrials.verdict.analysis.contrast import Contrast
+    from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 
 
 def condition_drops(

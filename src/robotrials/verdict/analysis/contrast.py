@@ -11,19 +11,26 @@ import enum
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from robotrials.errors import InputError, NotEstimable
-from robotrials.measure.timing.better import Better, better
+from robotrials.measure.timing.better import better
 from robotrials.measure.timing.operation import Unit
 from robotrials.measure.timing.unit import CENTRES
 from robotrials.record import Episode
 from robotrials.stats import Estimate, Interval
 from robotrials.stats.success_rule import SuccessArm, SuccessContrast, success_contrast
-from robotrials.stats.win import WinArm, WinContrast, win_arm, win_contrast
-from robotrials.verdict.analysis.needed import NeededUnits, needed_units
-from robotrials.verdict.analysis.side import Side
+from robotrials.stats.win import WinArm, win_arm, win_contrast
+from robotrials.verdict.analysis.needed import needed_units
 from robotrials.verdict.analysis.times import cell_tau
-from robotrials.verdict.planning.analysis_plan import AnalysisPlan, EndpointName
+from robotrials.verdict.planning.analysis_plan import EndpointName
+
+if TYPE_CHECKING:
+    from robotrials.measure.timing.better import Better
+    from robotrials.stats.win import WinContrast
+    from robotrials.verdict.analysis.needed import NeededUnits
+    from robotrials.verdict.analysis.side import Side
+    from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 
 Value = Callable[[Episode], float]
 Arms = Sequence[Sequence[SuccessArm | WinArm]]

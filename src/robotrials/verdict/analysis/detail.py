@@ -10,24 +10,28 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from robotrials.errors import InputError, UnknownName
-from robotrials.measure.timing import Cohort, LabelSensitivity, LogrankPair, label_sensitivity, logrank_pairs
+from robotrials.measure.timing import Cohort, label_sensitivity, logrank_pairs
 from robotrials.measure.timing.follow_up import common_follow_up
 from robotrials.measure.timing.label import label_reader
 from robotrials.record.rows import pick
-from robotrials.stats import Interval, Rate
+from robotrials.stats import Rate
 from robotrials.stats.dominance import adjusted_p_values
 from robotrials.verdict.analysis.absent import Absent, or_absent, present
 from robotrials.verdict.analysis.contrast import TIMED
-from robotrials.verdict.analysis.frame import ComparisonFrame, project, stratum_names
-from robotrials.verdict.analysis.shape import PairShape, Shapes, curve_shapes, pair_shapes
+from robotrials.verdict.analysis.frame import project, stratum_names
+from robotrials.verdict.analysis.shape import curve_shapes, pair_shapes
 from robotrials.verdict.analysis.verdict import EndpointPairs, too_few
-from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 from robotrials.verdict.robustness import conditions_by_severity
 
 if TYPE_CHECKING:
+    from robotrials.measure.timing import LabelSensitivity, LogrankPair
+    from robotrials.stats import Interval
     from robotrials.verdict.analysis.analysis import Analysis
     from robotrials.verdict.analysis.endpoint_pairs import Comparisons
+    from robotrials.verdict.analysis.frame import ComparisonFrame
+    from robotrials.verdict.analysis.shape import PairShape, Shapes
     from robotrials.verdict.analysis.times import Times
+    from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,16 +7,21 @@ not one less a Kaplan-Meier curve of its own.
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from robotrials.measure.timing.incidence import Incidence, cumulative_incidence, endings
+from robotrials.measure.timing.incidence import cumulative_incidence, endings
 from robotrials.measure.timing.operation import Unit
-from robotrials.verdict.analysis.absent import Absent, or_absent
-from robotrials.verdict.analysis.frame import ComparisonFrame
+from robotrials.verdict.analysis.absent import or_absent
 from robotrials.verdict.analysis.success import judged_cells
-from robotrials.verdict.analysis.times import Times
-from robotrials.verdict.planning.analysis_plan import AnalysisPlan
+
+if TYPE_CHECKING:
+    from robotrials.measure.timing.incidence import Incidence
+    from robotrials.verdict.analysis.absent import Absent
+    from robotrials.verdict.analysis.frame import ComparisonFrame
+    from robotrials.verdict.analysis.times import Times
+    from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 
 N_TIMES = 24  # of the grid that incidences are given on, evenly up to the largest tau; the end comes last
 

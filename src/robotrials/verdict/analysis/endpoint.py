@@ -6,17 +6,21 @@ import enum
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from robotrials.errors import InputError, NotEstimable
-from robotrials.measure.timing.unit import UnitMeans
-from robotrials.stats import MeanCell, RatioNonInferiority, ratio_noninferiority
-from robotrials.stats.argument import FloatArray
+from robotrials.stats import MeanCell, ratio_noninferiority
 from robotrials.stats.success_rule import SuccessContrast
-from robotrials.stats.unseen import UnseenRule
-from robotrials.verdict.analysis.contrast import Contrast
 from robotrials.verdict.planning import MoreEpisodes, more_episodes, more_for_margin, time_standing
+
+if TYPE_CHECKING:
+    from robotrials.measure.timing.unit import UnitMeans
+    from robotrials.stats import RatioNonInferiority
+    from robotrials.stats.argument import FloatArray
+    from robotrials.stats.unseen import UnseenRule
+    from robotrials.verdict.analysis.contrast import Contrast
 
 ENDPOINTS = ('success', 'speed', 'safety')
 FAR_CAP = 4.0

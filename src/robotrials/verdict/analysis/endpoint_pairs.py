@@ -5,38 +5,47 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from robotrials.stats.dominance import Claim, Judgement, PairDecision, PairFlags, adjusted_p_values, judge
+from robotrials.stats.dominance import Claim, PairFlags, adjusted_p_values, judge
 from robotrials.verdict.analysis.absent import Absent
 from robotrials.verdict.analysis.contrast import Contrast, contrast
-from robotrials.verdict.analysis.frame import ComparisonFrame
-from robotrials.verdict.analysis.pairs import TimeComparison, compare_cells
-from robotrials.verdict.analysis.side import Side
-from robotrials.verdict.analysis.success import Rates
-from robotrials.verdict.analysis.times import Times
+from robotrials.verdict.analysis.pairs import compare_cells
 from robotrials.verdict.analysis.verdict import EndpointPairs, EndpointVerdict, Standing, lettered
-from robotrials.verdict.planning.analysis_plan import AnalysisPlan, Correction, EndpointName
+from robotrials.verdict.planning.analysis_plan import EndpointName
 
 if TYPE_CHECKING:
+    from robotrials.stats.dominance import Judgement, PairDecision
+    from robotrials.verdict.analysis.frame import ComparisonFrame
     from robotrials.verdict.analysis.missing import BothReadings
+    from robotrials.verdict.analysis.pairs import TimeComparison
+    from robotrials.verdict.analysis.side import Side
+    from robotrials.verdict.analysis.success import Rates
+    from robotrials.verdict.analysis.times import Times
+    from robotrials.verdict.planning.analysis_plan import AnalysisPlan, Correction
 
 Stream = Callable[..., np.random.Generator]
 Advance = Callable[[int], None]  # told how many pairs are done
 Contrasts = Mapping[EndpointName, Sequence[Contrast]]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Comparisons:
     """Every pair on every endpoint, primary ones first, and what the primary ones say of each pair together."""
 
     primary: tuple[EndpointName, ...]
     endpoints: Mapping[EndpointName, EndpointPairs | Absent]
     decisions: tuple[PairDecision, ...] = ()
-    times: tuple[TimeComparison, ...] = ()  # the shapes of curves and their scalars, where there are times
+    compare_times: Callable[[], tuple[TimeComparison, ...]] = tuple
     readings: BothReadings | None = None  # what invalid episodes could turn; None where there are none
+
+    @cached_property
+    def times(self) -> tuple[TimeComparison, ...]:
+        """The shapes of curves and their scalars, where there are times: no decision needs them, and no card."""
+        return self.compare_times()
 
     @property
     def lead(self) -> EndpointPairs | Absent:

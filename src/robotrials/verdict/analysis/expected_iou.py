@@ -6,16 +6,19 @@ Where success is the cameras', so is the overlap, and its interval includes what
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from robotrials.measure.geometry.camera_score import CameraScore
 from robotrials.measure.geometry.score import placement_trial, summarize_placements
-from robotrials.record import Episode
-from robotrials.stats import Estimate
 from robotrials.stats.corrected_overlap import SplitOverlap, expected_overlap
 from robotrials.verdict.analysis.absent import Absent, present
-from robotrials.verdict.analysis.analysis import Analysis
 from robotrials.verdict.analysis.cameras import has_truth, stratum_word
 from robotrials.verdict.planning.analysis_plan import SuccessSource
+
+if TYPE_CHECKING:
+    from robotrials.measure.geometry.camera_score import CameraScore
+    from robotrials.record import Episode
+    from robotrials.stats import Estimate
+    from robotrials.verdict.analysis.analysis import Analysis
 
 BY_POSES = "E[IoU] rests on the host's own poses of the object, not on cameras"
 

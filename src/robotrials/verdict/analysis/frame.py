@@ -6,14 +6,20 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from robotrials.errors import InputError, UnknownName
-from robotrials.measure.timing.operation import Unit, unit_of
-from robotrials.record import Episode, Outcome
+from robotrials.measure.timing.operation import unit_of
+from robotrials.record import Outcome
 from robotrials.record.rows import EpisodeRows, distinct, pick
 from robotrials.verdict.analysis.absent import Absent
-from robotrials.verdict.analysis.selection import Selection
-from robotrials.verdict.planning.analysis_plan import AnalysisPlan, FailureRule, SuccessSource
+from robotrials.verdict.planning.analysis_plan import FailureRule, SuccessSource
+
+if TYPE_CHECKING:
+    from robotrials.measure.timing.operation import Unit
+    from robotrials.record import Episode
+    from robotrials.verdict.analysis.selection import Selection
+    from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 
 SEPARATOR = ' / '
 

@@ -11,21 +11,18 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from robotrials.errors import InputError, NotEstimable, UnknownName
 from robotrials.measure.safety import Scoring, load_registry
-from robotrials.record import Store
-from robotrials.record.select import Where
 from robotrials.stats.argument import check_open_unit
-from robotrials.verdict.analysis.arm import Arm, check_distinct, choose_arm, declared_for, read_arms
-from robotrials.verdict.analysis.arm_safety import Scores, arm_caveats, arm_safety, scored_sides, tell_apart
-from robotrials.verdict.analysis.camera_extreme import Silence, success_extremes, told_by_cameras
-from robotrials.verdict.analysis.contrast import LeftOut, contrast, design_word
+from robotrials.verdict.analysis.arm import check_distinct, choose_arm, declared_for, read_arms
+from robotrials.verdict.analysis.arm_safety import arm_caveats, arm_safety, scored_sides, tell_apart
+from robotrials.verdict.analysis.camera_extreme import success_extremes, told_by_cameras
+from robotrials.verdict.analysis.contrast import contrast, design_word
 from robotrials.verdict.analysis.endpoint import (
     ENDPOINTS,
     Finding,
-    GateEndpoint,
     Levels,
     check_margins,
     check_required,
@@ -34,15 +31,29 @@ from robotrials.verdict.analysis.endpoint import (
     speed_endpoint,
     tau_words,
 )
-from robotrials.verdict.analysis.side import Side, n_identical, two_sides
+from robotrials.verdict.analysis.side import n_identical, two_sides
 from robotrials.verdict.planning import MoreEpisodes
 from robotrials.verdict.planning.analysis_plan import (
-    AnalysisPlan,
-    DeclaredAnalysis,
     EndpointName,
     Pairing,
     SuccessSource,
 )
+
+if TYPE_CHECKING:
+    from robotrials.record import Store
+    from robotrials.record.select import Where
+    from robotrials.verdict.analysis.arm import Arm
+    from robotrials.verdict.analysis.arm_safety import Scores
+    from robotrials.verdict.analysis.camera_extreme import Silence
+    from robotrials.verdict.analysis.contrast import LeftOut
+    from robotrials.verdict.analysis.endpoint import (
+        GateEndpoint,
+    )
+    from robotrials.verdict.analysis.side import Side
+    from robotrials.verdict.planning.analysis_plan import (
+        AnalysisPlan,
+        DeclaredAnalysis,
+    )
 
 MARGINS: Mapping[str, float] = {'success': 0.05, 'speed': 0.10, 'safety': 0.05}
 SAFE = 'safe episodes'

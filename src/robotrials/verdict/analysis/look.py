@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from robotrials.record import Store
-from robotrials.verdict.analysis.selection import Selection
+if TYPE_CHECKING:
+    from robotrials.record import Store
+    from robotrials.verdict.analysis.selection import Selection
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import NotEstimable
-from robotrials.measure.geometry import Box, PlacementScore, recorded_placement, score_recorded_pose
-from robotrials.record import Camera, Episode, Store, Trajectory
+from robotrials.measure.geometry import recorded_placement, score_recorded_pose
 from robotrials.record.trajectory import frame_times
 from robotrials.verdict.analysis.absent import Absent
-from robotrials.verdict.analysis.selection import Selection
+
+if TYPE_CHECKING:
+    from robotrials.measure.geometry import Box, PlacementScore
+    from robotrials.record import Camera, Episode, Store, Trajectory
+    from robotrials.verdict.analysis.selection import Selection
 
 
 @dataclass(frozen=True, slots=True, eq=False)

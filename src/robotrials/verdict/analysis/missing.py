@@ -10,15 +10,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from robotrials.errors import InputError, NotEstimable
 from robotrials.stats import Interval
-from robotrials.stats.dominance import PairDecision
-from robotrials.verdict.analysis.contrast import Contrast
 from robotrials.verdict.analysis.endpoint_pairs import judged, pair_contrasts
-from robotrials.verdict.analysis.frame import ComparisonFrame
-from robotrials.verdict.analysis.side import Side
-from robotrials.verdict.planning.analysis_plan import AnalysisPlan, EndpointName
+from robotrials.verdict.planning.analysis_plan import EndpointName
+
+if TYPE_CHECKING:
+    from robotrials.stats.dominance import PairDecision
+    from robotrials.verdict.analysis.contrast import Contrast
+    from robotrials.verdict.analysis.frame import ComparisonFrame
+    from robotrials.verdict.analysis.side import Side
+    from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 
 COUNTED = (EndpointName.SUCCESS, EndpointName.TIME)
 

@@ -10,20 +10,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from robotrials.stats import Interval
 from robotrials.stats.allowance import Spread
-from robotrials.stats.argument import FloatArray
 from robotrials.stats.evidence import SignTest, WorstCase
 from robotrials.stats.normal import normal_cdf, two_sided_z
 from robotrials.stats.sample_size import mcnemar_sample_size
 from robotrials.stats.success_rule import MID_P_FACTOR, SuccessContrast, SuccessRule
 from robotrials.stats.unseen import UnseenRule
-from robotrials.stats.win import WinContrast
-from robotrials.verdict.planning.rule_power import MOST_TIMES, units_needed
 from robotrials.verdict.planning.success_size import pairs_size
+
+if TYPE_CHECKING:
+    from robotrials.stats import Interval
+    from robotrials.stats.argument import FloatArray
+    from robotrials.stats.win import WinContrast
 
 POWER = 0.8
 HALVINGS = 60
@@ -84,6 +86,8 @@ def _sized(rule: WinContrast | SuccessContrast, n_cells: int, alpha: float, powe
 
 def _unseen_size(rule: UnseenRule, n_cells: int, alpha: float, power: float, *, is_part_shared: bool) -> Size:
     """R with as many units in every cell: what is suggested is an even trial, whatever the present one is."""
+    from robotrials.verdict.planning.rule_power import units_needed
+
     per_cell = rule.n_star / n_cells
     terms, units = rule.spread.terms, rule.spread.dof + 1
     if len(terms) in (n_cells, 2 * n_cells) and not is_part_shared:
@@ -107,6 +111,8 @@ def _pairs(difference: float, discordance: float, n_cells: int, alpha: float, po
 
 def _rate_size(rule: SuccessContrast, alpha: float, power: float) -> Size:
     """McNemar by enumeration, the conditional tests by their score form."""
+    from robotrials.verdict.planning.rule_power import MOST_TIMES
+
     assert rule.exact is not None
     score, sign = rule.exact.score, -1.0 if rule.difference < 0 else 1.0
     n_cells = len(score.share)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from robotrials.errors import NotEstimable
 from robotrials.measure.geometry import score_recorded_pose
 from robotrials.measure.geometry.camera_score import score_moment
-from robotrials.record import Episode
 from robotrials.record.rgbd import END, START, kept_views
 from robotrials.verdict.analysis.absent import Absent
-from robotrials.verdict.analysis.selection import Selection
+
+if TYPE_CHECKING:
+    from robotrials.record import Episode
+    from robotrials.verdict.analysis.selection import Selection
 
 MOST_EPISODES = 12
 

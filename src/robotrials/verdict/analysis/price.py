@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from robotrials.stats.unseen import fewest_for_claim
-from robotrials.verdict.analysis.verdict import EndpointPairs
 from robotrials.verdict.planning.analysis_plan import Correction, EndpointName
+
+if TYPE_CHECKING:
+    from robotrials.verdict.analysis.verdict import EndpointPairs
 
 
 @dataclass(frozen=True, slots=True)

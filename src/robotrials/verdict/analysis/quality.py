@@ -6,14 +6,17 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from robotrials.measure.timing.operation import scene_of, stratum_of
-from robotrials.record import Edit, Episode, Store, Unblinding
-from robotrials.record.select import Where
 from robotrials.verdict.analysis.arm import is_blinded
-from robotrials.verdict.analysis.selection import Selection
+
+if TYPE_CHECKING:
+    from robotrials.record import Edit, Episode, Store, Unblinding
+    from robotrials.record.select import Where
+    from robotrials.verdict.analysis.selection import Selection
 
 # What an episode may record beside the required fields; an analysis that wants one says so where it is missing.
 FACTS: Mapping[str, Callable[[Episode], bool]] = {

@@ -5,28 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from robotrials.measure.timing import (
-    BandKind,
-    Cohort,
-    CohortScore,
-    FailureModes,
-    Operations,
-    RelativeScore,
-    auc,
-    failure_modes,
-    hrt,
-    macro_band,
-    rmst,
-    score_cohort,
-    success_curve,
-)
-from robotrials.measure.timing.operation import FloatArray
-from robotrials.verdict.analysis.frame import ComparisonFrame
-from robotrials.verdict.analysis.times import Times
-from robotrials.verdict.planning.analysis_plan import AnalysisPlan
+from robotrials.measure.timing import auc, hrt, rmst, score_cohort, success_curve
+
+if TYPE_CHECKING:
+    from robotrials.measure.timing import (
+        Cohort,
+        CohortScore,
+        FailureModes,
+        Operations,
+        RelativeScore,
+    )
+    from robotrials.measure.timing.operation import FloatArray
+    from robotrials.verdict.analysis.frame import ComparisonFrame
+    from robotrials.verdict.analysis.times import Times
+    from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 
 ALL_STRATA = ''
 MOST_STEPS = 256
@@ -121,6 +117,8 @@ def _against_reference(
 
 def policy_failures(times: Times) -> tuple[FailureModes, ...]:
     """How operations and episodes of every policy failed."""
+    from robotrials.measure.timing import failure_modes
+
     return tuple(failure_modes(c, tau_s=times.scale(tuple(c.cells)).tau_s) for c in times.cohorts.values() if c.cells)
 
 
@@ -137,6 +135,8 @@ def policy_curves(times: Times, strata: Sequence[str], level: float) -> dict[str
 
 def _curve(cohort: Cohort, stratum: str, cells: Mapping[str, Operations], times: Times, level: float) -> PolicyCurve:
     """F at its own steps up to tau (at most MOST_STEPS of them), and its pointwise band clustered by unit."""
+    from robotrials.measure.timing import BandKind, macro_band
+
     units = {s: c.by_unit() for s, c in cells.items()}
     curves = [success_curve(c.durations_s, c.observed) for c in units.values()]
     steps = np.unique(np.concatenate([c.times_s[c.n_success > 0] for c in curves]))

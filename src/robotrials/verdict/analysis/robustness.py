@@ -4,26 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from robotrials.errors import InputError, NotEstimable
-from robotrials.record import Episode
 from robotrials.verdict.analysis.absent import Absent
 from robotrials.verdict.analysis.condition_drop import condition_drops
-from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 from robotrials.verdict.robustness import (
-    CompoundEffect,
-    ConditionDrop,
-    ConditionRow,
-    DoseResponse,
-    SpatialSensitivity,
-    StartPlace,
-    StartSpread,
-    StartTrial,
-    SwapResult,
-    SwapTrial,
     by_severity,
     compound_effects,
     condition_rows,
@@ -34,6 +22,22 @@ from robotrials.verdict.robustness import (
     swap_tests,
     told_spread,
 )
+
+if TYPE_CHECKING:
+    from robotrials.record import Episode
+    from robotrials.verdict.planning.analysis_plan import AnalysisPlan
+    from robotrials.verdict.robustness import (
+        CompoundEffect,
+        ConditionDrop,
+        ConditionRow,
+        DoseResponse,
+        SpatialSensitivity,
+        StartPlace,
+        StartSpread,
+        StartTrial,
+        SwapResult,
+        SwapTrial,
+    )
 
 R = TypeVar('R')
 CHANGED = 'run the same seeds under changed conditions: docs/how-to/test-robustness.md'

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from robotrials.errors import NotEstimable
 from robotrials.measure.safety import (
-    EpisodeSafety,
-    Registry,
-    SafetySummary,
-    Scoring,
     load_variants,
     pareto_frontier,
     score_episode,
@@ -22,21 +19,32 @@ from robotrials.measure.safety import (
     summarize_safety,
 )
 from robotrials.measure.safety.score import is_metrics
-from robotrials.measure.safety.sensitivity import SensitivityRow, sensitivity_rows, with_body_frame_tilt
+from robotrials.measure.safety.sensitivity import sensitivity_rows, with_body_frame_tilt
 from robotrials.measure.safety.summary import N_RESAMPLES
 from robotrials.record.packed import Packed
 from robotrials.verdict.analysis.absent import Absent
-from robotrials.verdict.analysis.selection import Selection
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 from robotrials.verdict.robustness import (
-    StartPlace,
-    StartTrial,
-    SwapTrial,
     conditions_by_severity,
     start_place,
     start_trial,
     swap_trial,
 )
+
+if TYPE_CHECKING:
+    from robotrials.measure.safety import (
+        EpisodeSafety,
+        Registry,
+        SafetySummary,
+        Scoring,
+    )
+    from robotrials.measure.safety.sensitivity import SensitivityRow
+    from robotrials.verdict.analysis.selection import Selection
+    from robotrials.verdict.robustness import (
+        StartPlace,
+        StartTrial,
+        SwapTrial,
+    )
 
 SIGNALS = (
     'ee_pose', 'joint_position_rad', 'joint_torque_nm', 'body_pose', 'contacts', 'gripper_command', 'gripper_position',

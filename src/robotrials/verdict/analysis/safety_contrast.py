@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from robotrials.errors import NotEstimable
-from robotrials.measure.safety import EpisodeSafety, Registry
 from robotrials.measure.safety.summary import is_auxiliary
-from robotrials.record import Episode
 from robotrials.stats.dominance import adjusted_p_values
-from robotrials.verdict.analysis.contrast import Contrast, contrast
+from robotrials.verdict.analysis.contrast import contrast
 from robotrials.verdict.analysis.side import two_sides
-from robotrials.verdict.planning.analysis_plan import AnalysisPlan, EndpointName
+from robotrials.verdict.planning.analysis_plan import EndpointName
+
+if TYPE_CHECKING:
+    from robotrials.measure.safety import EpisodeSafety, Registry
+    from robotrials.record import Episode
+    from robotrials.verdict.analysis.contrast import Contrast
+    from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 
 METRICS: Mapping[str, Callable[[EpisodeSafety], float]] = {
     'sbu': lambda s: float(bool(s.sbu)),

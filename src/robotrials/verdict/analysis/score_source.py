@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from robotrials.measure.geometry.camera_score import METHOD
 from robotrials.verdict.analysis.absent import Absent
-from robotrials.verdict.analysis.analysis import Analysis
 from robotrials.verdict.planning.analysis_plan import SuccessSource
+
+if TYPE_CHECKING:
+    from robotrials.verdict.analysis.analysis import Analysis
 
 OF_THE_HOST = "Times and safety are the host's."
 

@@ -6,16 +6,18 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from robotrials.errors import InputError, NotEstimable, RecordError
-from robotrials.measure.annotate import with_marks
-from robotrials.measure.safety import store_pairs
-from robotrials.record import Episode, Store, Trajectory, TrialInfo
+from robotrials.record import Episode, TrialInfo
 from robotrials.record.counted import counted_columns
 from robotrials.record.rows import distinct, ordered_columns, ordered_rows
 from robotrials.record.schema import EPISODE_FIELDS, episodes_from_arrow
-from robotrials.record.select import Where
 from robotrials.verdict.analysis.task_name import by_any_name, names_in, one_name, with_one_name
+
+if TYPE_CHECKING:
+    from robotrials.record import Store, Trajectory
+    from robotrials.record.select import Where
 
 # As objects (0.5 kB each) so many episodes are kept; more are columns (0.05 kB), built as they are read.
 MOST_KEPT = 20_000
@@ -47,6 +49,8 @@ class Selection:
 
     def pairs(self) -> Iterator[tuple[Episode, Trajectory | None]]:
         """Each episode with its trajectory, where one was recorded."""
+        from robotrials.measure.safety import store_pairs
+
         if self.store is None:
             return zip(self.episodes, self.recorded or [None] * len(self.episodes), strict=True)
         return store_pairs(self.store, where=self.where, episodes=self.episodes)
@@ -65,6 +69,8 @@ def select_store(store: Store, *, where: Where | None = None) -> Selection:
     if is_plain and not any(part.n_events for part in store.parts()):
         episodes = _from_columns(store, where)
     else:
+        from robotrials.measure.annotate import with_marks
+
         stream = store.episodes(where=where or None)
         marked = (with_marks(e, annotations.get(e.key, ())) for e in stream) if annotations else stream
         episodes = _kept(with_one_name(marked, names) if names else marked)

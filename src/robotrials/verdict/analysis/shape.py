@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from robotrials.measure.timing import SuccessCurve, macro_curve, success_curve
-from robotrials.measure.timing.sup_sign import SupSign, example_curves, find_cycle
-from robotrials.measure.timing.trace import PPTrace, QQTrace, TradeOffTrace, pp_trace, qq_trace, trade_off_trace
+from robotrials.measure.timing import macro_curve, success_curve
+from robotrials.measure.timing.sup_sign import example_curves, find_cycle
+from robotrials.measure.timing.trace import pp_trace, qq_trace, trade_off_trace
 from robotrials.stats import Estimate, Interval
-from robotrials.verdict.analysis.frame import ComparisonFrame
-from robotrials.verdict.analysis.pairs import TimeComparison
 from robotrials.verdict.analysis.ranking import ALL_STRATA
-from robotrials.verdict.analysis.times import Times
+
+if TYPE_CHECKING:
+    from robotrials.measure.timing import SuccessCurve
+    from robotrials.measure.timing.sup_sign import SupSign
+    from robotrials.measure.timing.trace import PPTrace, QQTrace, TradeOffTrace
+    from robotrials.verdict.analysis.frame import ComparisonFrame
+    from robotrials.verdict.analysis.pairs import TimeComparison
+    from robotrials.verdict.analysis.times import Times
 
 SWEEP_LOW_S = 30.0  # UPH against MTBF starts here, or at a quarter of tau where that is earlier
 Key = tuple[str, str]  # policy, stratum (ALL_STRATA is the mean over them)

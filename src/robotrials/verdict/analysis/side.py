@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,13 +23,16 @@ from robotrials.measure.timing.operation import (
     scene_of,
     unit_of,
 )
-from robotrials.record import Episode, EventKind, Outcome
+from robotrials.record import EventKind, Outcome
 from robotrials.record.rows import distinct
-from robotrials.stats.argument import BoolArray, FloatArray
-from robotrials.verdict.analysis.frame import ComparisonFrame, projected_episodes, ranked_episodes, stratum_names
+from robotrials.verdict.analysis.frame import projected_episodes, ranked_episodes, stratum_names
 from robotrials.verdict.analysis.task_name import one_name, with_one_name
-from robotrials.verdict.planning.analysis_plan import AnalysisPlan
-from robotrials.verdict.robustness import conditions_by_severity
+
+if TYPE_CHECKING:
+    from robotrials.record import Episode
+    from robotrials.stats.argument import BoolArray, FloatArray
+    from robotrials.verdict.analysis.frame import ComparisonFrame
+    from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 
 EDGE = 1 + 1e-9  # a run that is done at the very end of the follow-up is done
 Labels = dict[Hashable, Hashable]
@@ -153,6 +157,8 @@ def frame_sides(
 
 
 def _by_condition(cells: Mapping[str, Sequence[Episode]]) -> dict[str, Sequence[Episode]]:
+    from robotrials.verdict.robustness import conditions_by_severity
+
     named = conditions_by_severity(e for group in cells.values() for e in group)
     found: dict[str, list[Episode]] = {}
     for stratum, group in cells.items():
@@ -174,6 +180,8 @@ def two_sides(
     Compared is the baseline condition where both were run under it, else every condition that both have, each a cell of
     its own. With `is_condition_cell` false the condition is what differs between the arms, and names no cell.
     """
+    from robotrials.verdict.robustness import conditions_by_severity
+
     valid: list[Sequence[Episode]] = [[e for e in side if e.is_valid] for side in (a, b)]
     if tasks := one_name(
         (e.benchmark, e.task) for side in valid for e in side

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,9 +14,12 @@ from robotrials.measure.timing.operation import Unit
 from robotrials.record import Episode
 from robotrials.stats import Estimate, Rate
 from robotrials.stats.allowance import FEWEST_PER_CELL, MacroArm, Spread, macro_interval
-from robotrials.stats.success_pair import UnitShares, unit_shares
-from robotrials.verdict.analysis.frame import ComparisonFrame
-from robotrials.verdict.planning.analysis_plan import AnalysisPlan
+from robotrials.stats.success_pair import unit_shares
+
+if TYPE_CHECKING:
+    from robotrials.stats.success_pair import UnitShares
+    from robotrials.verdict.analysis.frame import ComparisonFrame
+    from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 
 ALL_STRATA = ''
 Flag = Callable[[Episode], bool]

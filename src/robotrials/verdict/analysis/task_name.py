@@ -10,11 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from typing import TYPE_CHECKING
 
-from robotrials.measure.safety import load_registry
-from robotrials.record import Episode, Store
 from robotrials.record.counted import counted_columns
-from robotrials.record.select import Where
+from robotrials.record.rows import distinct_values
+
+if TYPE_CHECKING:
+    from robotrials.record import Episode, Store
+    from robotrials.record.select import Where
 
 TaskName = tuple[str, str]  # the benchmark and the task, as a source names them
 SAME_BENCHMARK: Mapping[str, str] = {'libero-long': 'libero-10'}  # two names for the same ten tasks
@@ -34,6 +37,8 @@ def canonical_name(benchmark: str, task: str) -> TaskName | None:
     """The ids of benchmark and task, by the task's id, its sentence or its file; None where it is not listed, or a
     sentence stands for several tasks, as some of LIBERO-90's do.
     """
+    if not benchmark:  # as in most tables: nothing to look up
+        return None
     ids = _listed_tasks().get(_folded(benchmark), {}).get(_folded(task), frozenset())
     return next(iter(ids)) if len(ids) == 1 else None
 
@@ -47,8 +52,8 @@ def with_one_name(episodes: Iterable[Episode], names: Mapping[TaskName, TaskName
 
 def names_in(store: Store, *, where: Where | None = None) -> set[TaskName]:
     """The benchmarks and tasks of a store's counted episodes."""
-    table = counted_columns(store, ['benchmark', 'task'], where=where).group_by(['benchmark', 'task']).aggregate([])
-    return {(row['benchmark'] or '', row['task']) for row in table.to_pylist()}
+    table = counted_columns(store, ['benchmark', 'task'], where=where).select(['benchmark', 'task'])
+    return {(benchmark or '', task) for benchmark, task in distinct_values(table)}
 
 
 def by_any_name(store: Store, where: Where | None) -> Where | None:
@@ -66,6 +71,8 @@ def by_any_name(store: Store, where: Where | None) -> Where | None:
 @cache
 def _listed_tasks() -> Mapping[str, Mapping[str, frozenset[TaskName]]]:
     """Benchmark -> name of a task, in any spelling -> the tasks it may be."""
+    from robotrials.measure.safety import load_registry
+
     registry = load_registry()
     found: dict[str, dict[str, set[TaskName]]] = {}
     for entry in registry.entries:

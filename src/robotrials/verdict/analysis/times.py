@@ -5,18 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from robotrials.errors import InputError, NotEstimable
-from robotrials.measure.timing import Cohort, Operations, Scale, operations
+from robotrials.measure.timing import Cohort, Scale, operations
 from robotrials.measure.timing.operation import Unit
 from robotrials.measure.timing.unit import followed_to
-from robotrials.record import Episode
 from robotrials.record.rows import join
 from robotrials.verdict.analysis.absent import Absent
-from robotrials.verdict.analysis.frame import SEPARATOR, ComparisonFrame
-from robotrials.verdict.planning.analysis_plan import AnalysisPlan
+from robotrials.verdict.analysis.frame import SEPARATOR
+
+if TYPE_CHECKING:
+    from robotrials.measure.timing import Operations
+    from robotrials.record import Episode
+    from robotrials.verdict.analysis.frame import ComparisonFrame
+    from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 
 THRESHOLDS_S = (30.0, 60.0)
 LONGEST_S = 1e9  # 30 years: beyond, squares of times overflow

@@ -5,10 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from robotrials.stats import Estimate, Interval
-from robotrials.verdict.analysis.ranking import Ranking
-from robotrials.verdict.analysis.success import Rates
+
+if TYPE_CHECKING:
+    from robotrials.verdict.analysis.ranking import Ranking
+    from robotrials.verdict.analysis.success import Rates
 
 
 @dataclass(frozen=True, slots=True)

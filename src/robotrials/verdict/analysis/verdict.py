@@ -6,12 +6,17 @@ import enum
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from robotrials.stats import Estimate, Interval, different_matrix, letter_groups
+from robotrials.stats import Estimate, different_matrix, letter_groups
 from robotrials.verdict.analysis.absent import Absent
-from robotrials.verdict.analysis.contrast import Contrast, ContrastCell
-from robotrials.verdict.analysis.needed import NeededUnits
-from robotrials.verdict.planning.analysis_plan import Correction, EndpointName
+from robotrials.verdict.planning.analysis_plan import EndpointName
+
+if TYPE_CHECKING:
+    from robotrials.stats import Interval
+    from robotrials.verdict.analysis.contrast import Contrast, ContrastCell
+    from robotrials.verdict.analysis.needed import NeededUnits
+    from robotrials.verdict.planning.analysis_plan import Correction
 
 
 class Standing(enum.StrEnum):

@@ -58,7 +58,7 @@ class AssumedCurve:
 
 def lognormal_curve(median_s: float, *, spread: float = 0.8, ceiling: float = 1.0) -> AssumedCurve:
     """A lognormal time with this median and log standard deviation, for the share `ceiling` that ever succeeds."""
-    from scipy.special import ndtri
+    from robotrials.stats.special import ndtri
 
     if not (np.isfinite(median_s) and median_s > 0 and np.isfinite(spread) and spread > 0):
         raise InputError(f'median_s is {median_s} and spread {spread}, wanted finite numbers > 0')
@@ -94,7 +94,7 @@ class AssumedCell:
 
 def assumed_operations(cell: AssumedCell, n_episodes: int, *, rng: np.random.Generator) -> Operations:
     """Episodes drawn from the assumption: each operation's time has the curve's distribution."""
-    from scipy.special import ndtr
+    from robotrials.stats.special import ndtr
 
     if n_episodes < 1:
         raise InputError(f'n_episodes is {n_episodes}, wanted at least 1')

@@ -67,7 +67,7 @@ def _chance_at(horizon: int, difference: float, alpha: float, method: str) -> fl
 
 
 def _chance_of_wins(wins: int, horizon: int, difference: float) -> float:
-    from scipy.special import bdtrc
+    from robotrials.stats.special import bdtrc
 
     return float(bdtrc(wins - 1, horizon, difference)) if wins <= horizon else 0.0
 

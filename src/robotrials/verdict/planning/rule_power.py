@@ -10,17 +10,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError
 from robotrials.stats.argument import FloatArray, check_count, check_open_unit
-from robotrials.stats.interval import Interval
 from robotrials.stats.proportion import wilson
 from robotrials.stats.trials import TrialTests, success_trials, win_trials
-from robotrials.stats.unseen import UnseenRule, unseen_reach
-from robotrials.verdict.planning.assumed import AssumedCell, AssumedCurve
+from robotrials.stats.unseen import unseen_reach
+from robotrials.verdict.planning.assumed import AssumedCell
+
+if TYPE_CHECKING:
+    from robotrials.stats.interval import Interval
+    from robotrials.stats.unseen import UnseenRule
+    from robotrials.verdict.planning.assumed import AssumedCurve
 
 Law = Callable[[FloatArray], FloatArray]  # uniform numbers -> seconds, infinite where it never succeeds
 TRIALS = 4_000
@@ -126,7 +131,7 @@ Uniforms = list[tuple[FloatArray, FloatArray]]
 
 def _uniforms(design: RuleDesign, most: int, n_trials: int, rng: np.random.Generator) -> Uniforms:
     """(trials, most) uniform numbers of both arms in every stratum; fewer episodes are the first columns of more."""
-    from scipy.special import ndtr
+    from robotrials.stats.special import ndtr
 
     check_count('n_trials', n_trials, least=1)
     shape = (most, n_trials)
@@ -224,7 +229,7 @@ def units_needed(
     A trial x times as large has a variance of V / x and an N* of x N*: power is the chance that the estimate exceeds
     R there. `alpha` is that of the first step of the correction.
     """
-    from scipy.special import ndtri
+    from robotrials.stats.special import ndtri
 
     size, z = abs(rule.gap if gap is None else gap), float(ndtri(check_open_unit('power', power)))
     variance, degrees = rule.spread.variance, rule.degrees

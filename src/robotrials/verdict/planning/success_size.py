@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from robotrials.errors import InputError, NotEstimable
 from robotrials.stats.allowance import satterthwaite
-from robotrials.stats.argument import BoolArray, FloatArray, IntArray, check_count, check_open_unit, check_unit
+from robotrials.stats.argument import check_count, check_open_unit, check_unit
 from robotrials.stats.exact import binomial_pmf, region_chance
 from robotrials.stats.sample_size import (
     mcnemar_sample_size,
@@ -31,8 +32,10 @@ from robotrials.stats.success_rule import (
     boschloo_p_values,
     hypergeometric,
 )
-from robotrials.stats.trials import success_count_trials
 from robotrials.stats.unseen import one_sided_p_values
+
+if TYPE_CHECKING:
+    from robotrials.stats.argument import BoolArray, FloatArray, IntArray
 
 MOST_EXACT = 1_000
 MOST_PAIRS = 20_000
@@ -87,6 +90,8 @@ def _region(n: int, alpha: float) -> BoolArray:
 
 
 def _simulated(p_a: float, p_b: float, n: int, strata: int, alpha: float) -> float:
+    from robotrials.stats.trials import success_count_trials
+
     rng = np.random.default_rng(SEED)
     hits = [_binomial_draws(rate, n, rng.random((TRIALS, strata))) for rate in (p_a, p_b)]
     return float(np.mean(success_count_trials(hits[0], hits[1], n=n, m=n).p_value <= alpha))
@@ -94,7 +99,7 @@ def _simulated(p_a: float, p_b: float, n: int, strata: int, alpha: float) -> flo
 
 def _binomial_draws(rate: float, n: int, uniform: FloatArray) -> IntArray:
     """Successes among n as a rising function of uniform numbers, so that sizes differ in nothing else."""
-    from scipy.special import bdtr
+    from robotrials.stats.special import bdtr
 
     edges = bdtr(np.arange(n + 1), n, rate)
     return np.searchsorted(edges, uniform, side='left').clip(0, n).astype(np.int64)

@@ -1,47 +1,54 @@
 """Does a policy survive a changed world: drops, dose-response, compounds, the swap test, spatial sensitivity."""
 
-from robotrials.verdict.robustness.compound import CompoundEffect, CompoundVerdict, compound_effects
-from robotrials.verdict.robustness.dispersion import (
-    StartPlace,
-    StartSpread,
-    start_place,
-    start_spreads,
-    told_spread,
-)
-from robotrials.verdict.robustness.dose import (
-    Dose,
-    DoseResponse,
-    dose_responses,
-    falling_rates,
-    half_severity,
-    trend_test,
-)
-from robotrials.verdict.robustness.drop import (
-    ConditionDrop,
-    ConditionRow,
-    condition_rows,
-    iou_drop,
-)
-from robotrials.verdict.robustness.spatial import SpatialSensitivity, StartTrial, spatial_sensitivities, start_trial
-from robotrials.verdict.robustness.swap import (
-    Habit,
-    HabitShare,
-    SwapResult,
-    SwapTrial,
-    SwapVerdict,
-    salient_object,
-    swap_tests,
-    swap_trial,
-)
-from robotrials.verdict.robustness.trial import (
-    ConditionTrial,
-    by_severity,
-    condition_trials,
-    conditions_by_severity,
-    recorded_parts,
-    recorded_severity,
-    split_conditions,
-)
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from robotrials.catalog import late_names
+
+if TYPE_CHECKING:
+    from robotrials.verdict.robustness.compound import CompoundEffect, CompoundVerdict, compound_effects
+    from robotrials.verdict.robustness.dispersion import (
+        StartPlace,
+        StartSpread,
+        start_place,
+        start_spreads,
+        told_spread,
+    )
+    from robotrials.verdict.robustness.dose import (
+        Dose,
+        DoseResponse,
+        dose_responses,
+        falling_rates,
+        half_severity,
+        trend_test,
+    )
+    from robotrials.verdict.robustness.drop import (
+        ConditionDrop,
+        ConditionRow,
+        condition_rows,
+        iou_drop,
+    )
+    from robotrials.verdict.robustness.spatial import SpatialSensitivity, StartTrial, spatial_sensitivities, start_trial
+    from robotrials.verdict.robustness.swap import (
+        Habit,
+        HabitShare,
+        SwapResult,
+        SwapTrial,
+        SwapVerdict,
+        salient_object,
+        swap_tests,
+        swap_trial,
+    )
+    from robotrials.verdict.robustness.trial import (
+        ConditionTrial,
+        by_severity,
+        condition_trials,
+        conditions_by_severity,
+        recorded_parts,
+        recorded_severity,
+        split_conditions,
+    )
 
 __all__ = [
     'CompoundEffect',
@@ -82,3 +89,17 @@ __all__ = [
     'told_spread',
     'trend_test',
 ]
+
+_PLACES = {
+    '.compound': 'CompoundEffect CompoundVerdict compound_effects',
+    '.dispersion': 'StartPlace StartSpread start_place start_spreads told_spread',
+    '.dose': 'Dose DoseResponse dose_responses falling_rates half_severity trend_test',
+    '.drop': 'ConditionDrop ConditionRow condition_rows iou_drop',
+    '.spatial': 'SpatialSensitivity StartTrial spatial_sensitivities start_trial',
+    '.swap': 'Habit HabitShare SwapResult SwapTrial SwapVerdict salient_object swap_tests swap_trial',
+    '.trial': (
+        'ConditionTrial by_severity condition_trials conditions_by_severity recorded_parts recorded_severity '
+        'split_conditions'
+    ),
+}
+__getattr__, __dir__ = late_names(__name__, _PLACES)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from robotrials.errors import NotEstimable, UnknownName
-from robotrials.measure.geometry import PlacementTrial, placement_trial
-from robotrials.record import Episode
+from robotrials.measure.geometry import placement_trial
+
+if TYPE_CHECKING:
+    from robotrials.measure.geometry import PlacementTrial
+    from robotrials.record import Episode
 
 NOMINAL = 'nominal'
 
