@@ -13,7 +13,7 @@ VERBS = tuple(map(str.split, (
     'compare r.csv', 'compare store', 'score store', 'tables needed-n store',
     'gate store --baseline store --policy p1 --baseline-policy p0', 'plot cdf store -o {out}/f.svg',
     'report store -o {out}/r.html', 'store verify store', 'store ls store', 'doctor store', 'power size',
-    'export store --to table --out {out}/e',
+    'export store --to table --out {out}/e.csv',
 )))  # fmt: skip
 
 
