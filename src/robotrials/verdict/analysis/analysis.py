@@ -452,7 +452,9 @@ class Analysis:
         """What one pass over the trajectories gives."""
         from robotrials.verdict.analysis.safety import pass_trajectories
 
-        return pass_trajectories(self.selection, self.plan, self.scoring)
+        if self.plan.safety_registry:
+            _ = self.registry  # a mistake in what was declared is told, whatever was recorded
+        return pass_trajectories(self.selection, self.plan, lambda: self.scoring)
 
     @cached_property
     def scoring(self) -> Scoring:
@@ -497,7 +499,7 @@ class Analysis:
     def safety(self) -> SafetyPart | Absent:
         from robotrials.verdict.analysis.safety import safety_part
 
-        return safety_part(self.ranked_safety, self.plan, registry=self.registry, stream=self.stream)
+        return safety_part(self.ranked_safety, self.plan, registry=lambda: self.registry, stream=self.stream)
 
     @property
     def safety_caveats(self) -> tuple[str, ...]:

@@ -75,8 +75,10 @@ class SafetyPart:
     scores: Sequence[EpisodeSafety]  # of every ranked episode
 
 
-def pass_trajectories(selection: Selection, plan: AnalysisPlan, scoring: Scoring) -> TrajectoryPass:
-    """Read every trajectory once, and take all that an analysis needs of it."""
+def pass_trajectories(
+    selection: Selection, plan: AnalysisPlan, scoring: Callable[[], Scoring]
+) -> TrajectoryPass:  # fmt: skip
+    """Read every trajectory once, and take all that an analysis needs of it; a table of outcomes needs no registry."""
     found = TrajectoryPass()
     has_any, named = selection.has_trajectories, conditions_by_severity(selection.episodes)
     for episode, trajectory in selection.pairs():
@@ -86,7 +88,7 @@ def pass_trajectories(selection: Selection, plan: AnalysisPlan, scoring: Scoring
             found.n_trajectories += 1
             found.signals.update(name for name in SIGNALS if getattr(trajectory, name, None) is not None)
         if has_any or is_metrics(episode):
-            found.safety.append(score_episode(episode, trajectory, scoring=scoring))
+            found.safety.append(score_episode(episode, trajectory, scoring=scoring()))
         if episode.is_reference:
             continue
         if episode.condition == plan.baseline and (swap := swap_trial(episode, trajectory)) is not None:
@@ -102,7 +104,7 @@ def safety_part(
     scores: Sequence[EpisodeSafety],
     plan: AnalysisPlan,
     *,
-    registry: Registry,
+    registry: Callable[[], Registry],
     stream: Callable[..., np.random.Generator],
 ) -> SafetyPart | Absent:  # fmt: skip
     """Summaries of scored episodes; absent, with the most frequent reasons, where none could be scored."""
@@ -115,13 +117,13 @@ def safety_part(
     if not any(s.is_scored for s in scores):
         told = '; '.join(f'{reason} ({n} episodes)' for reason, n in reasons.most_common(3))
         return Absent(f'no episode could be scored: {told}', 'describe the tasks in a safety registry file of your own')
-    n, level = plan.resamples, plan.level
+    n, level, known = plan.resamples, plan.level, registry()
     # The paper's table has 10,000 resamples, unless another number than the default was asked for.
     n_table = N_RESAMPLES if n == AnalysisPlan().resamples else n
     try:
-        summary = summarize_safety(scores, rng=stream('safety'), registry=registry, n_resamples=n_table, level=level)
+        summary = summarize_safety(scores, rng=stream('safety'), registry=known, n_resamples=n_table, level=level)
         by_task = summarize_safety(
-            scores, rng=stream('safety by task'), registry=registry, n_resamples=n, level=level, per_task=True
+            scores, rng=stream('safety by task'), registry=known, n_resamples=n, level=level, per_task=True
         )
     except NotEstimable as error:
         return Absent(str(error))
