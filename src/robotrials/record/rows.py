@@ -130,7 +130,8 @@ def distinct_values(table: pa.Table) -> set[tuple[Any, ...]]:
         values.append([None, *array.dictionary.to_pylist()])
         codes = codes * len(values[-1]) + pc.fill_null(array.indices.cast(pa.int64()), -1).to_numpy() + 1
     if math.prod(map(len, values)) > np.iinfo(np.int64).max:
-        return {tuple(row.values()) for row in table.group_by(table.column_names).aggregate([]).to_pylist()}
+        whole = table.unify_dictionaries().group_by(table.column_names).aggregate([])
+        return {tuple(row.values()) for row in whole.to_pylist()}
     rest = pc.unique(pa.array(codes)).to_numpy()
     chosen: list[list[Any]] = []
     for names in reversed(values):
