@@ -24,6 +24,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / 'r.csv').write_text(f'policy,task,seed,success,duration_s\n{rows}')
     subprocess.run([sys.executable, '-m', 'robotrials', 'import', 'r.csv', '--to', 'store'], cwd=folder, check=True)
     (folder / 'out').mkdir()
+    (folder / 'bare').mkdir()
     return folder
 
 
@@ -36,8 +37,9 @@ def test_verbs_work_without_a_home(lab: Path, arguments: list[str]) -> None:
         'XDG_CONFIG_HOME': nowhere,
     }  # fmt: skip
     before = {p: p.stat().st_mtime_ns for p in (lab / 'store').rglob('*')}
-    words = [word.format(out=lab / 'out') for word in arguments]
-    for env in (environment, {k: v for k, v in environment.items() if not k.startswith(('HOME', 'XDG'))}):
+    bare = {k: v for k, v in environment.items() if not k.startswith(('HOME', 'XDG'))}
+    for out, env in (('out', environment), ('bare', bare)):
+        words = [word.format(out=lab / out) for word in arguments]
         ran = subprocess.run(
             [sys.executable, '-m', 'robotrials', *words], cwd=lab, env=env, capture_output=True, text=True
         )
