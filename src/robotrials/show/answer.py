@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from robotrials.record.rows import distinct
 from robotrials.show.card import ALL, GLUE, MOST_LABEL, Card, brief, p_text, short_statement
 from robotrials.show.phrase import plural
 from robotrials.show.planning import tau_text
@@ -34,7 +35,7 @@ def scope_text(analysis: Analysis, policies: Sequence[str] = ()) -> str:
     frame = present(analysis.frame)
     chosen = [p for p in frame.everyone if not policies or p in policies]
     n = sum(len(group) for p in chosen for group in frame.cells[p].values())
-    tasks = {task for p in chosen for group in frame.cells[p].values() for task in {e.task for e in group}}
+    tasks = {task for p in chosen for group in frame.cells[p].values() for (task,) in distinct(group, 'task')}
     told = [plural(n, 'episode')]
     pairs = analysis.pairs
     if len(chosen) == 2 and not isinstance(pairs, Absent) and pairs.tested and set(chosen) <= set(frame.policies):

@@ -34,10 +34,12 @@ from robotrials.stats.evidence import check_side, few_units
 from robotrials.stats.exact import binomial_pmf, binomial_pmf_table
 from robotrials.stats.interval import Interval
 from robotrials.stats.matching import (
+    Labels,
     Match,
     Pairing,
     Units,
     distinct_units,
+    has_label,
     linked_spread,
     match_units,
     mean_term,
@@ -71,7 +73,7 @@ class SuccessArm:
     """One stratum's runs of one arm: (runs,) successes as 0/1 or shares, and the start state of each run, if known."""
 
     successes: FloatArray
-    starts: tuple[Hashable | None, ...] | None
+    starts: Labels | None
 
     def __post_init__(self) -> None:
         if self.successes.ndim != 1 or self.successes.size == 0:
@@ -247,7 +249,7 @@ def success_contrast(
     cells = _cells(a, b, 'independent' if is_linked else pairing)
     rule, rates, per_stratum = _unseen_rule(cells, is_linked=is_linked)
     test = SuccessRule.UNSEEN if is_linked else _test_of(cells)
-    kind = 'start states' if any(x is not None for c in cells for x in c.units_a.labels) else 'episodes'
+    kind = 'start states' if any(has_label(c.units_a.labels) for c in cells) else 'episodes'
     sizes = [rule.n_star] if is_linked else [c.match.n_compared for c in cells]
     few = few_units(sizes, n_tests, alpha, kind, farthest=1.0)
     exact, withheld = None, few

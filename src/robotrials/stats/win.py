@@ -29,10 +29,12 @@ from robotrials.stats.argument import BoolArray, FloatArray, IntArray, check_ope
 from robotrials.stats.evidence import Evidence, SignTest, WorstCase, check_side, few_units
 from robotrials.stats.interval import Interval
 from robotrials.stats.matching import (
+    Labels,
     Match,
     Pairing,
     Units,
     distinct_units,
+    has_label,
     linked_spread,
     match_units,
     mean_term,
@@ -66,7 +68,7 @@ class WinArm:
     """
 
     times_s: FloatArray
-    starts: tuple[Hashable | None, ...] | None
+    starts: Labels | None
     followed_s: FloatArray
 
     def __post_init__(self) -> None:
@@ -250,7 +252,7 @@ def _level_ranks(parts: Sequence[FloatArray]) -> list[FloatArray]:
 
 def _withheld(sizes: Sequence[float], n_tests: int, alpha: float, cells: Sequence[_Cell]) -> str:
     """Why no claim is made: too few units in a cell, or too few for as many hypotheses."""
-    kind = 'start states' if any(x is not None for c in cells for x in c.units_a.labels) else 'episodes'
+    kind = 'start states' if any(has_label(c.units_a.labels) for c in cells) else 'episodes'
     return few_units(sizes, n_tests, alpha, kind)
 
 

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
+import numpy as np
+
 from robotrials.errors import InputError, NotEstimable, UnknownName
 from robotrials.measure.timing.curve import success_curve
 from robotrials.measure.timing.operation import BatchRule, Operations, is_safety_stopped, operations_by_stratum, pool
-from robotrials.record import Episode
-from robotrials.record.rows import pick
+from robotrials.record import Episode, Outcome
+from robotrials.record.rows import EpisodeRows, ended, pick
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,18 +26,20 @@ class Cohort:
 
     @property
     def valid(self) -> Sequence[Episode]:
-        return pick(self.episodes, [place for place, e in enumerate(self.episodes) if e.is_valid])
+        return pick(self.episodes, np.flatnonzero(~ended(self.episodes, Outcome.INVALID)))
 
     @property
     def n_episodes(self) -> int:
-        return sum(e.is_valid for e in self.episodes)
+        return len(self.episodes) - self.n_invalid
 
     @property
     def n_invalid(self) -> int:
-        return len(self.episodes) - self.n_episodes
+        return int(ended(self.episodes, Outcome.INVALID).sum())
 
     @property
     def n_safety_stops(self) -> int:
+        if isinstance(self.episodes, EpisodeRows) and not self.episodes.has_events:
+            return int(self.episodes.ended(Outcome.SAFETY_STOP).sum())
         return sum(e.is_valid and is_safety_stopped(e) for e in self.episodes)
 
     @property

@@ -64,8 +64,10 @@ def cut(cell: Operations, at_s: float) -> Operations:
     durations_s = np.where(later, at_s, cell.durations_s)
     lost = None if cell.lost is None else cell.lost & ~later
     cause = cell.cause
-    if cause is not None:
-        cause = tuple(Cause.TAIL if cut_off else c for c, cut_off in zip(cause, later.tolist(), strict=True))
+    if cause is not None and later.any():
+        causes = np.array(cause, dtype=object)
+        causes[later] = Cause.TAIL
+        cause = tuple(causes.tolist())
     return replace(cell, durations_s=durations_s, observed=cell.observed & ~later, lost=lost, cause=cause)
 
 

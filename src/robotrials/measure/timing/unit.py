@@ -12,6 +12,7 @@ from robotrials.errors import InputError
 from robotrials.measure.timing.curve import check_tau
 from robotrials.measure.timing.operation import FloatArray, Operations, Unit
 from robotrials.stats.allowance import FEWEST_PER_CELL, MacroArm, Spread
+from robotrials.stats.matching import Labels
 
 CENTRES = (Unit.SESSION, Unit.OPERATOR)
 
@@ -30,7 +31,7 @@ class UnitMeans:
 
     value: float
     left_out: FloatArray  # (units,)
-    labels: tuple[Hashable, ...]  # (units,)
+    labels: Labels  # (units,)
     low: float
     high: float
     n_followed: int  # units that were watched to the end of an operation, or to tau
@@ -169,7 +170,7 @@ def matched_spread(first: ArmMeans, second: ArmMeans) -> Spread:
     return Spread(np.array(terms) / len(terms) ** 2, np.array(dof))
 
 
-def _places_in(labels: tuple[Hashable, ...], wanted: tuple[Hashable, ...]) -> slice | list[int]:
+def _places_in(labels: Labels, wanted: Labels) -> slice | list[int]:
     """Where each of the wanted labels stands among these."""
     if labels == wanted:
         return slice(None)

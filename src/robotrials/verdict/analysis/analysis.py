@@ -30,7 +30,7 @@ from robotrials.measure.timing import FailureModes
 from robotrials.measure.timing.incidence import Incidence
 from robotrials.record import Episode, Provenance, TrialInfo
 from robotrials.record.packed import Packed
-from robotrials.record.rows import distinct
+from robotrials.record.rows import coded, distinct
 from robotrials.verdict.analysis import endpoint_pairs as pairing
 from robotrials.verdict.analysis.absent import Absent, or_absent, present
 from robotrials.verdict.analysis.after_closing import AfterClosing, after_closing
@@ -71,7 +71,7 @@ from robotrials.verdict.analysis.safety import (
 )
 from robotrials.verdict.analysis.safety_contrast import SafetyComparison, compare_safety
 from robotrials.verdict.analysis.selection import Selection
-from robotrials.verdict.analysis.side import Side, frame_sides
+from robotrials.verdict.analysis.side import Side, frame_sides, success_of
 from robotrials.verdict.analysis.stream import stream
 from robotrials.verdict.analysis.success import Rates, count_rates
 from robotrials.verdict.analysis.times import Times, build_times
@@ -226,7 +226,7 @@ class Analysis:
                     f'whatever they were, success is {bounds}',
                     'see the corrected rates of the cameras; pairs are compared at both extremes',
                 )  # fmt: skip
-        return count_rates(self.frame, self.plan, lambda episode: episode.is_success)
+        return count_rates(self.frame, self.plan, success_of)
 
     @cached_property
     def stories(self) -> TwoStories | Absent:
@@ -378,7 +378,8 @@ class Analysis:
         if self.cells is Cells.DECLARED:
             return success_order(self.sides)
         unscored = self._unscored_ends(frame)
-        rates = count_rates(frame, self.plan, lambda e: e.key not in unscored and e.is_success)
+        is_success = success_of if not unscored else lambda e: e.key not in unscored and e.is_success
+        rates = count_rates(frame, self.plan, is_success)
         return pairing.ordered_by_rate(frame, rates)
 
     def _unscored_ends(self, frame: ComparisonFrame) -> frozenset[tuple[str, int]]:
@@ -566,11 +567,9 @@ class Analysis:
         store = self.selection.store
         if store is None or distinct(self.episodes, 'provenance_id') == {('',)}:
             return ()
-        counts: dict[str, int] = {}
-        for episode in self.episodes:
-            if episode.provenance_id:
-                counts[episode.provenance_id] = counts.get(episode.provenance_id, 0) + 1
-        return tuple((store.provenance(name), n) for name, n in counts.items())
+        codes, names = coded(self.episodes, 'provenance_id')
+        counts = np.bincount(codes).tolist()
+        return tuple((store.provenance(name), n) for (name,), n in zip(names, counts, strict=True) if name)
 
     @cached_property
     def known_policies(self) -> Mapping[str, KnownPolicy]:

@@ -17,7 +17,7 @@ from robotrials.stats.dominance import PairDecision
 from robotrials.verdict.analysis.contrast import Contrast
 from robotrials.verdict.analysis.endpoint_pairs import judged, pair_contrasts
 from robotrials.verdict.analysis.frame import ComparisonFrame
-from robotrials.verdict.analysis.side import Side
+from robotrials.verdict.analysis.side import Side, success_of
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan, EndpointName
 
 COUNTED = (EndpointName.SUCCESS, EndpointName.TIME)
@@ -100,7 +100,7 @@ def _rates(sides: Mapping[str, Side], missing_as: float) -> dict[str, float]:
     for policy, side in sides.items():
         cells = []
         for cell in side.cells:
-            values = side.shares(cell, lambda e: float(e.is_success))
+            values = side.shares(cell, success_of)
             n = side.missing.get(cell, 0)
             cells.append((float(values.sum()) + missing_as * n) / len(values))
         found[policy] = sum(cells) / len(cells)

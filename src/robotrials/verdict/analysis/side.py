@@ -16,15 +16,20 @@ from robotrials.measure.timing import Operations, operations
 from robotrials.measure.timing.operation import (
     CAP_SLACK,
     Unit,
+    final_failures,
     is_final_failure,
+    is_one_run_each,
     is_safety_stopped,
     is_unfinished,
+    row_units,
     scene_of,
     unit_of,
 )
 from robotrials.record import Episode, EventKind, Outcome
-from robotrials.record.rows import distinct
+from robotrials.record.rows import EpisodeRows, column, distinct, pick
 from robotrials.stats.argument import BoolArray, FloatArray
+from robotrials.stats.matching import Labels as UnitNames
+from robotrials.stats.matching import NumberedLabels
 from robotrials.verdict.analysis.frame import ComparisonFrame, projected_episodes, ranked_episodes, stratum_names
 from robotrials.verdict.analysis.task_name import one_name, with_one_name
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan
@@ -62,7 +67,9 @@ class Side:
 
     def where(self, is_kept: Callable[[Episode], bool], why: str) -> Side:
         """The same arm with some episodes left out, told as `why`."""
-        found = {c: [e for e in group if is_kept(e)] for c, group in self.cells.items()}
+        found: dict[str, Sequence[Episode]] = {
+            c: pick(group, [place for place, e in enumerate(group) if is_kept(e)]) for c, group in self.cells.items()
+        }
         gone = self.n_episodes - sum(map(len, found.values()))
         left = dict(self.left_out) | ({why: gone} if gone else {})
         return replace(self, cells={c: g for c, g in found.items() if g}, left_out=left, _kept={})
@@ -71,10 +78,15 @@ class Side:
     def every(self) -> list[Episode]:
         return [e for group in self.cells.values() for e in group]
 
-    def starts(self, cell: str) -> tuple[Hashable | None, ...]:
+    def starts(self, cell: str) -> UnitNames:
         """The unit of each run of a cell; None: a run is a unit of its own."""
 
-        def read() -> tuple[Hashable | None, ...]:
+        def read() -> UnitNames:
+            group = self.cells.get(cell, ())
+            if isinstance(group, EpisodeRows):
+                own_units = row_units(group, self.unit)
+                none = np.full(self.missing.get(cell, 0), -1)
+                return NumberedLabels(np.concatenate([own_units.numbers, none]), own_units.label_of)
             found = [unit_of(e, self.unit) for e in self.cells.get(cell, ())]
             own = [None if label is None else self.labels.setdefault(label, label) for label in found]
             return (*own, *([None] * self.missing.get(cell, 0)))
@@ -90,23 +102,33 @@ class Side:
 
     def caps_s(self, cell: str) -> frozenset[float]:
         """The time caps of a cell's runs; empty where one does not say."""
-        caps = {e.time_cap_s for e in self.cells.get(cell, ())}
-        return frozenset() if None in caps else frozenset(c for c in caps if c is not None)
+        caps = np.unique(column(self.cells.get(cell, ()), 'time_cap_s'))
+        return frozenset() if np.isnan(caps).any() else frozenset(caps.tolist())
 
     def n_untimed(self, cell: str) -> int:
-        return sum(e.duration_s is None for e in self.cells.get(cell, ()))
+        return int(np.isnan(column(self.cells.get(cell, ()), 'duration_s')).sum())
 
     def shares(self, cell: str, value: Callable[[Episode], float]) -> FloatArray:
         """(runs,) a value in [0, 1] of each run; a run that is missing has 0."""
-        own = [float(value(e)) for e in self.cells.get(cell, ())]
-        return np.array([*own, *([0.0] * self.missing.get(cell, 0))])
+        group = self.cells.get(cell, ())
+        if isinstance(group, EpisodeRows) and value is success_of:
+            own = group.successes().astype(np.float64)
+        else:
+            own = np.array([float(value(e)) for e in group], dtype=np.float64)
+        return np.concatenate([own, np.zeros(self.missing.get(cell, 0))])
 
     def fewest_items(self, cell: str) -> int:
-        return min((e.items or 1 for e in self.cells.get(cell, ())), default=1)
+        items = column(self.cells.get(cell, ()), 'items')
+        return int(np.where(items > 0, items, 1.0).min(initial=np.inf)) if len(items) else 1
 
     def race(self, cell: str, *, items: int, until_s: float) -> tuple[FloatArray, FloatArray]:
         """(runs, items) seconds to the k-th item, infinite where none by `until_s`; (runs,) when a run was lost."""
-        rows = [_race(e, items, until_s) for e in self.cells.get(cell, ())]
+        group = self.cells.get(cell, ())
+        if isinstance(group, EpisodeRows) and items == 1 and is_one_run_each(group):
+            never = np.full(self.missing.get(cell, 0), np.inf)
+            times, followed = (np.concatenate([own, never]) for own in _row_race(group, until_s))
+            return times[:, None], followed
+        rows = [_race(e, items, until_s) for e in group]
         rows += [([np.inf] * items, np.inf)] * self.missing.get(cell, 0)
         return np.array([r[0] for r in rows]).reshape(len(rows), items), np.array([r[1] for r in rows])
 
@@ -115,6 +137,20 @@ class Side:
         found = self.operations(cell)
         never: BoolArray = np.isinf(found.durations_s)
         return np.bincount(found.cluster[never], minlength=found.n_episodes).astype(np.float64)
+
+
+def success_of(episode: Episode) -> float:
+    """What an episode scores on success, which columns say too."""
+    return float(episode.is_success)
+
+
+def _row_race(rows: EpisodeRows, until_s: float) -> tuple[FloatArray, FloatArray]:
+    """`_race` of rows that are one run each."""
+    lasted, is_done = rows.floats('duration_s'), rows.ended(Outcome.SUCCESS)
+    times = np.where(is_done & (lasted <= until_s * EDGE), lasted, np.inf)
+    is_watched = is_done | (lasted >= until_s * (1 - CAP_SLACK))
+    is_known = is_watched | rows.ended(Outcome.SAFETY_STOP) | final_failures(rows)
+    return times, np.where(is_known, np.inf, lasted)
 
 
 def _race(episode: Episode, items: int, until_s: float) -> tuple[list[float], float]:

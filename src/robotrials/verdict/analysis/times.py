@@ -13,7 +13,7 @@ from robotrials.measure.timing import Cohort, Operations, Scale, operations
 from robotrials.measure.timing.operation import Unit
 from robotrials.measure.timing.unit import followed_to
 from robotrials.record import Episode
-from robotrials.record.rows import join
+from robotrials.record.rows import column, join
 from robotrials.verdict.analysis.absent import Absent
 from robotrials.verdict.analysis.frame import SEPARATOR, ComparisonFrame
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan
@@ -59,18 +59,15 @@ class Times:
 def build_times(frame: ComparisonFrame, plan: AnalysisPlan) -> Times | Absent:
     """Operations of every policy; absent, with the reason, where an episode has no time."""
     valid = join([group for cells in frame.cells.values() for group in cells.values()])
-    n_untimed, n_steps, absurd = 0, 0, None
-    for episode in valid:
-        if episode.duration_s is None:
-            n_untimed, n_steps = n_untimed + 1, n_steps + (episode.steps is not None)
-        elif absurd is None or episode.duration_s > absurd.known_duration_s:
-            absurd = episode
-    if n_untimed:
+    lasted = column(valid, 'duration_s')
+    untimed = np.isnan(lasted)
+    if n_untimed := int(untimed.sum()):
         remedy = 'record durations'
-        if n_steps:
+        if n_steps := int((untimed & ~np.isnan(column(valid, 'steps'))).sum()):
             remedy = f'{n_steps} of them have control steps: give the control rate when you import them'
         return Absent(f'{n_untimed} of {len(valid)} valid episodes have no duration', remedy)
-    if absurd is not None and absurd.known_duration_s > LONGEST_S:
+    if lasted.max(initial=0.0) > LONGEST_S:
+        absurd = valid[int(np.argmax(lasted))]
         told = f'episode {absurd.episode_id} ({absurd.policy}, {absurd.task}) lasted {absurd.known_duration_s:g} s'
         return Absent(f'{told}, which no trial does', 'correct its duration_s')
     try:
@@ -139,15 +136,15 @@ def declared_tau(cell: str, first: Episode, taus_s: float | Mapping[str, float])
 
 
 def _default_tau(arms: Sequence[tuple[Operations, Sequence[Episode]]], followed: float) -> tuple[float, str]:
-    cap_s = min((e.time_cap_s for _, group in arms for e in group if e.time_cap_s is not None), default=None)
-    if cap_s is not None:
-        return cap_s, "each stratum's smallest time cap"
+    caps_s = np.concatenate([column(group, 'time_cap_s') for _, group in arms])
+    if not np.isnan(caps_s).all():
+        return float(np.nanmin(caps_s)), "each stratum's smallest time cap"
     if math.isfinite(followed) and followed > 0:
         return two_digits_down(followed), 'the largest time at which every arm was still observed, rounded down'
     longest = max(float(c.durations_s[np.isfinite(c.durations_s)].max(initial=0.0)) for c, _ in arms)
     if longest > 0:
         return longest, 'the longest operation'
-    lasted = max(e.known_duration_s for _, group in arms for e in group)
+    lasted = max(float(column(group, 'duration_s').max()) for _, group in arms)
     return (lasted, 'the longest episode') if lasted > 0 else (1.0, 'no episode lasted longer than 0 s')
 
 
