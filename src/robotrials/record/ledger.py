@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -81,10 +81,28 @@ def read_ledger(root: Path, *, fresh: bool = False) -> Ledger:
         return _unlogged(root)
     log = read_log(root, fresh=fresh)
     with log.guard:
-        ledger: Ledger = log.state if log.state is not None else _summed(root, log)
+        ledger: Ledger | None = log.state
+        if ledger is not None and log.added:
+            ledger = _extended(root, ledger, log.added)
+        if ledger is None:
+            ledger = _summed(root, log)
+        log.added.clear()
         # Whether something lost has come back shows in the folder, not in the log.
         log.state = None if ledger.has_losses else ledger
     return ledger
+
+
+def _extended(root: Path, ledger: Ledger, added: Sequence[tuple[str, Entry]]) -> Ledger | None:
+    """The ledger with entries that follow all others, where they only add parts: else None, and all are summed anew."""
+    if any(entry.kind is not EntryKind.APPEND or entry.body.keys() - {'parts'} for _, entry in added):
+        return None
+    files, parts = dict(ledger.files), list(ledger.parts)
+    for _, entry in added:
+        own = {file.name: file for file in entry.files}
+        files.update(own)
+        parts += [part_from_json(root, values, own) for values in entry.body.get('parts', ())]
+    parts.sort(key=lambda part: part.path.name)
+    return dataclasses.replace(ledger, parts=tuple(parts), files=files, entries=(*ledger.entries, *added))
 
 
 def _place(root: Path, log: Log, name: str, entry: Entry) -> Path:

@@ -38,7 +38,8 @@ class Log:
     damage: list[Finding] = field(default_factory=list)
     sources: dict[str, tuple[str, ...]] = field(default_factory=dict)  # file name -> ids in it
     own: set[str] = field(default_factory=set)  # files that this process knows to be durable
-    state: Any = None  # what others derived from these entries; dropped when they change
+    state: Any = None  # what others derived from these entries but `added`; dropped when others add some
+    added: list[tuple[str, Entry]] = field(default_factory=list)  # by this process since, each after all before it
     guard: threading.RLock = field(default_factory=threading.RLock)
     _named: set[str] = field(default_factory=set)  # parents of all entries
     _heads: set[str] = field(default_factory=set)  # kept up with every entry: a commit must not cost more in a long log
@@ -58,7 +59,7 @@ class Log:
             self._heads.add(name)
 
     def clear(self) -> None:
-        for held in (self.sources, self.entries, self._named, self._heads):
+        for held in (self.sources, self.entries, self._named, self._heads, self.added):
             held.clear()
 
     def dangling(self) -> dict[str, list[str]]:
@@ -118,34 +119,46 @@ def read_log(root: Path, *, fresh: bool = False) -> Log:
         with _guard:
             log = _logs.setdefault(root.resolve(), Log(root))
     with log.guard:
-        _refresh(log)
+        _refresh(log, reads_all=fresh)
     return log
 
 
-def _refresh(log: Log, *, tries: int = 5) -> None:
+def _refresh(log: Log, *, reads_all: bool, tries: int = 5) -> None:
     for left in reversed(range(tries)):
         try:
-            _read_new(log)
+            _read_new(log, reads_all=reads_all)
             return
         except FileNotFoundError as error:  # packed between listing and reading
             if not left:
                 raise StoreError(f'{log.root}: its log changes faster than it can be read ({error})') from error
 
 
-def _read_new(log: Log) -> None:
+def _read_new(log: Log, *, reads_all: bool) -> None:
+    """Read files that are new; packs first, since a file whose entry a pack has need not be opened to be known."""
     names = Folder(log.root).names(LOG)
     if log.sources.keys() == set(names) and all(f.path.name in log.sources for f in log.damage):
         return
-    gone = log.sources.keys() - set(names)
-    if gone:  # packed, or taken away: start over from what is there
-        log.clear()
+    n_before, damage_before = len(log.entries), list(log.damage)
     log.damage = [f for f in log.damage if f.path.name in log.sources]
-    for name in names:
+    for name in sorted(names, key=lambda name: not name.endswith('.pack')):
         if name not in log.sources:
-            ids = _read_file(log, name)
+            match = ENTRY_NAME.match(name)
+            is_known = match is not None and match['form'] == 'json' and match['id'] in log.entries
+            ids = (match['id'],) if match is not None and is_known and not reads_all else _read_file(log, name)
             if ids is not None:
                 log.sources[name] = ids
-    log.state = None
+    gone = log.sources.keys() - set(names)
+    there = {i for name, ids in log.sources.items() if name not in gone for i in ids}
+    if any(i not in there for name in gone for i in log.sources[name]):  # taken away: start over from what is there
+        log.clear()
+        log.state = None
+        _read_new(log, reads_all=reads_all)
+        return
+    for name in gone:  # packed
+        del log.sources[name]
+    if len(log.entries) != n_before or log.damage != damage_before:
+        log.state = None
+        log.added.clear()
 
 
 def _read_file(log: Log, name: str) -> tuple[str, ...] | None:
@@ -195,7 +208,7 @@ def add_entry(
         log.add(identity, entry)
         log.sources[name] = (identity,)
         log.own.add(name)
-        log.state = None
+        log.added.append((identity, entry))
     return identity, entry
 
 
@@ -209,9 +222,12 @@ def add_pack(root: Path, lines: Sequence[bytes]) -> str:
     return name
 
 
-def pack_log(root: Path, *, stale_after_s: float) -> int:
-    """Put many entries into one file, and remove files older than `stale_after_s` that only repeat packed entries."""
-    log = read_log(root, fresh=True)
+def pack_log(root: Path, *, stale_after_s: float, fresh: bool = True) -> int:
+    """Put many entries into one file, and remove files older than `stale_after_s` that only repeat packed entries.
+
+    Without `fresh` only files that this process has not read yet are read, beside those that go into the pack.
+    """
+    log = read_log(root, fresh=fresh)
     folder = Folder(root)
     single = [name for name in log.sources if name.endswith('.json') and log.sources[name]]
     packed = {i for name, ids in log.sources.items() if name.endswith('.pack') for i in ids}

@@ -179,7 +179,8 @@ class EpisodeRows(Sequence[Episode]):
         if 'outcome' in columns.shared:
             return np.full(len(self), columns.shared['outcome'] is outcome)
         codes, values = columns.codes('outcome')
-        return np.array([value == outcome.value for value in values.to_pylist()])[codes[self._places]]
+        is_so: BoolArray = np.array([value == outcome.value for value in values.to_pylist()])[codes[self._places]]
+        return is_so
 
     def successes(self) -> BoolArray:
         """(n,) `Episode.is_success` of each."""

@@ -97,6 +97,7 @@ TRAJECTORY_ROW_GROUP = 256
 TRAJECTORIES_A_PART = 512
 WRITER_THREADS = 4
 MOST_OPENED = 64
+TIDY_EVERY = 128  # entries of the log
 MOST_TOLD = 8
 
 Key = tuple[str, int]
@@ -198,6 +199,10 @@ class Store:
             index = [place.get(e.key, 0) for e in batch] if keyed else []
             part = write_episodes(self.path, under_way, *tables, trajectories=names, index=index)
             under_way.finish(EntryKind.APPEND, {'parts': [part.as_json()]}, by=by)
+        if len(self.ledger().entries) % TIDY_EVERY == 0 and not isinstance(self.path, CachedPath):
+            from robotrials.record.maintain import tidy_store
+
+            tidy_store(self)
 
     def check_open(self, trial_ids: Collection[str] = ()) -> None:
         """Refuse to add episodes to a store whose trial was closed, or of a trial that was."""

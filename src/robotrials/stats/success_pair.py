@@ -23,6 +23,7 @@ from robotrials.errors import InputError
 from robotrials.stats.allowance import FEWEST_PER_CELL, MacroArm, MacroDifference, Spread, macro_difference
 from robotrials.stats.argument import (
     Alternative,
+    BoolArray,
     FloatArray,
     IntArray,
     check_alternative,
@@ -293,7 +294,7 @@ class UnitShares:
     labels: Labels
 
 
-def unit_shares(successes: Sequence[bool | int] | FloatArray, starts: Labels | Sequence[Hashable | None]) -> UnitShares:
+def unit_shares(successes: Sequence[bool | int] | BoolArray, starts: Labels | Sequence[Hashable | None]) -> UnitShares:
     """Successes and start states, one an episode; an episode without a start (None) is a unit of its own."""
     if len(successes) != len(starts):
         raise InputError(f'{len(successes)} successes and {len(starts)} starts, wanted one start an episode')

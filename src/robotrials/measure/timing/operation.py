@@ -87,7 +87,7 @@ class Operations:
         episode = np.asarray(self.episode, dtype=np.int64)
         if episode.shape != durations_s.shape:
             raise InputError(f'episode has shape {episode.shape}, wanted one index an operation: {durations_s.shape}')
-        scored = np.union1d(np.asarray(self.scored, dtype=np.int64), episode)
+        scored = _all_scored(np.asarray(self.scored, dtype=np.int64), episode)
         for name, value in (
             ('durations_s', durations_s), ('observed', observed), ('episode', episode), ('scored', scored)
         ):  # fmt: skip
@@ -135,7 +135,7 @@ class Operations:
         codes = self.unit_codes
         return Operations(
             durations_s=self.durations_s, observed=self.observed, episode=codes[self.cluster], cause=self.cause,
-            scored=np.unique(codes), n_invalid=self.n_invalid, lost=self.lost, unit=self.unit,
+            scored=np.arange(self.n_units), n_invalid=self.n_invalid, lost=self.lost, unit=self.unit,
             units=None if self.units is None else _first_labels(self.units, codes),
         )  # fmt: skip
 
@@ -163,6 +163,15 @@ class Operations:
             lost=None if self.lost is None else self.lost[index],
             unit=self.unit,
         )
+
+
+def _all_scored(scored: IntArray, episode: IntArray) -> IntArray:
+    """The scored episodes and those that have operations, in order; nothing is sorted where the first say it all."""
+    if len(scored) and (np.diff(scored) > 0).all():
+        places = np.minimum(np.searchsorted(scored, episode), len(scored) - 1)
+        if (scored[places] == episode).all():
+            return scored
+    return np.union1d(scored, episode)
 
 
 def _first_labels(labels: Labels, codes: IntArray) -> Labels:
@@ -275,7 +284,8 @@ def final_failures(rows: EpisodeRows) -> BoolArray:
     """`is_final_failure` of rows."""
     told = rows.flags('is_unrecoverable')
     is_early = np.isnan(rows.floats('time_cap_s')) | ~at_caps(rows)
-    return rows.ended(Outcome.FAILURE) & (told != 0) & ((told == 1) | is_early)
+    found: BoolArray = rows.ended(Outcome.FAILURE) & (told != 0) & ((told == 1) | is_early)
+    return found
 
 
 START_FIELDS = ('benchmark', 'task', 'condition', 'condition_parameters', 'instance', 'seed')

@@ -70,7 +70,7 @@ def unit_means(cell: Operations, tau_s: float, endpoint: Endpoint = Endpoint.RMS
         labels=whole.units if whole.units is not None else tuple(range(whole.n_episodes)),
         low=0.0,
         high=tau_s if endpoint is Endpoint.RMST else 1.0,
-        n_followed=len(np.unique(whole.episode[ended])),
+        n_followed=int(np.count_nonzero(np.bincount(whole.episode[ended]))),
     )
 
 

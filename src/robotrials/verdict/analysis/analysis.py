@@ -326,7 +326,7 @@ class Analysis:
                 frame, self.sides, contrasts, self.plan, self.primary, judgement.decisions
             )  # fmt: skip
         return Comparisons(
-            self.primary, endpoints, judgement.decisions, self._shapes(contrasts, frame), readings
+            self.primary, endpoints, judgement.decisions, lambda: self._shapes(contrasts, frame), readings
         )  # fmt: skip
 
     def _shapes(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,8 +35,16 @@ class Comparisons:
     primary: tuple[EndpointName, ...]
     endpoints: Mapping[EndpointName, EndpointPairs | Absent]
     decisions: tuple[PairDecision, ...] = ()
-    times: tuple[TimeComparison, ...] = ()  # the shapes of curves and their scalars, where there are times
+    shapes: Callable[[], tuple[TimeComparison, ...]] = tuple
     readings: BothReadings | None = None  # what invalid episodes could turn; None where there are none
+    _kept: list[tuple[TimeComparison, ...]] = field(default_factory=list)
+
+    @property
+    def times(self) -> tuple[TimeComparison, ...]:
+        """The shapes of curves and their scalars, where there are times: resampled for who asks, once."""
+        if not self._kept:
+            self._kept.append(self.shapes())
+        return self._kept[0]
 
     @property
     def lead(self) -> EndpointPairs | Absent:
