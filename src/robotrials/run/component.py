@@ -39,6 +39,7 @@ POLICIES = Catalog(
         'function': 'robotrials.policies.function:FunctionPolicy',
         'groot': 'robotrials.policies.groot:GrootPolicy',
         'lerobot': 'robotrials.policies.lerobot:LeRobotPolicy',
+        'lerobot-server': 'robotrials.policies.lerobot_server:LeRobotServerPolicy',
         'libero-scripted': 'robotrials.worlds.libero.scripted:ScriptedLiberoPolicy',
         'lookup': 'robotrials.study.lookup:LookupPolicy',
         'no_op': 'robotrials.policies.plain:NoOpPolicy',

@@ -17,7 +17,7 @@ from robotrials.wire.frame import HEADER, encode_frame, read_header
 from robotrials.wire.link import Deadline, Link
 
 WORKER = 'robotrials.run.environment.worker'
-END_S = 5.0
+END_S = 60.0  # a killed process ends; on a busy machine not at once
 TOLD_BYTES = 4000
 KEPT_VARIABLES = ('PATH', 'HOME', 'LANG', 'CUDA_VISIBLE_DEVICES', 'MUJOCO_GL', 'PYOPENGL_PLATFORM', 'LD_LIBRARY_PATH',
                   'TMPDIR', 'XDG_CACHE_HOME', 'HF_HOME', 'OMP_NUM_THREADS', 'DISPLAY')  # fmt: skip
