@@ -22,6 +22,7 @@ HOSTS = Catalog(
     'host',
     {
         'gymnasium': 'robotrials.worlds.gymnasium:gymnasium_host',
+        'lerobot-robot': 'robotrials.worlds.lerobot_robot:lerobot_robot_host',
         'libero': 'robotrials.worlds.libero:libero_host',
         'point-mass': 'robotrials.testing.point_mass:PointMassHost',
         'replay': 'robotrials.worlds.replay:ReplayHost',
