@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 import time
 
 from robotrials.worlds.arm.render import mend_rendering
@@ -38,7 +39,8 @@ config = {
     }],
 }  # fmt: skip
 began_s, began_cpu_s = time.perf_counter(), time.process_time()
-ran = vla_eval.run(config, no_save=True, docker=False)
+with tempfile.TemporaryDirectory() as folder:  # it makes one for its progress even if nothing is to be kept
+    ran = vla_eval.run(config, no_save=True, docker=False, output_dir=folder)
 took = {'wall_s': time.perf_counter() - began_s, 'cpu_s': time.process_time() - began_cpu_s}
 episodes = [
     {'suite': SUITE, 'task': task['task'], 'success': bool(e['metrics']['success']), 'steps': e.get('steps'),
