@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from robotrials.errors import NotEstimable
-from robotrials.measure.geometry.bin_count import ObjectCount, count_objects
+from robotrials.measure.geometry.bin_count import ViewCount, count_objects
 from robotrials.measure.geometry.box import Box
 from robotrials.measure.geometry.calibration import CalibrationCheck
 from robotrials.measure.geometry.fit import weigh_evidence
@@ -22,10 +22,8 @@ from robotrials.measure.geometry.trust import LEAST_CONFIDENCE, CheckedViews, ch
 from robotrials.measure.geometry.view import RgbdView, view_from_camera
 from robotrials.record.rgbd import BoxGoal, KnownBox, KnownObject, KnownScene, RegionGoal, View
 
-METHOD = 'reconstruction 2'  # changes whenever the same views may be scored otherwise
+METHOD = 'reconstruction 3'  # changes whenever the same views may be scored otherwise
 EMPTY_SHARE = 0.7  # of a target that must be seen through to call it empty
-ONE_SHORT = 0.5  # half an object
-SLACK = 0.1  # counts this near to a half are not told
 MOST_HIDDEN = 0.1  # of a region, where an object could lie unseen
 
 
@@ -168,7 +166,7 @@ def seen_through(target: Box, checked: CheckedViews) -> float:
 
 
 def _score_region(before: CheckedViews, after: CheckedViews, known: KnownScene, region: RegionGoal) -> GoalScore:
-    """All objects of a look in a region: as much of them shown inside as all of them showed at the start."""
+    """All objects of a look in a region, by the pieces that each view shows inside and elsewhere."""
     objects = [o for o in known.objects if o.name in region.objects]
     name = f'{len(objects)} objects'
     if not objects or any(not _looks_like(o, objects[0]) for o in objects):
@@ -178,34 +176,39 @@ def _score_region(before: CheckedViews, after: CheckedViews, known: KnownScene, 
     return region_verdict(count_objects(before, after, places, low_m=low, high_m=high), len(objects), name)
 
 
-def region_verdict(count: ObjectCount, n: int, name: str) -> GoalScore:
-    """Reached when all are shown inside and none elsewhere; missed when one is clearly elsewhere, or nowhere.
+def region_verdict(counts: Sequence[ViewCount], n: int, name: str) -> GoalScore:
+    """Reached when all are shown inside, missed when one is shown elsewhere or nowhere; the steepest view comes first.
 
-    What one object shows varies with where it lies, so counts near a half are not told; and a view must show as many
-    separate pieces as there are objects, or else three that show much would pass for four.
+    A view that shows as many objects as there are has accounted for each: it tells where they are. Others miss what is
+    hidden, or take an object that is held up for a part of one behind it; so one such view is enough only if it is the
+    steepest, and two that contradict each other tell nothing. Where no view shows all of them inside, one was missed if
+    two views show something elsewhere, or show the same: what all views miss inside is not there.
     """
-    if not count.is_known:
-        return GoalScore(name, None, 0.0, 'the objects could not be made out at the start')
-    placed = int(np.clip(round(count.inside), 0, n))
-    missing = n - count.inside
-    said = f'cameras show {count.inside:.1f} of {n} inside, {count.outside:.1f} elsewhere'
-    if count.pieces:
-        said += f', in {"/".join(map(str, count.pieces))} pieces by view'
-    sure = 1.0 - min(1.0, count.apart / n)
-    is_whole = n in count.pieces
-    if count.outside > ONE_SHORT - SLACK and missing > ONE_SHORT / 2 and not is_whole:
-        return GoalScore(name, False, sure, n_placed=min(placed, n - 1))
-    few = max(count.pieces, default=0) < n
-    if missing > 1 + ONE_SHORT + SLACK and count.hidden_share <= MOST_HIDDEN and few:
-        return GoalScore(name, False, sure, n_placed=min(placed, n - 1))
-    is_clear = count.outside < ONE_SHORT / 2
-    if is_whole and is_clear and missing < 1 + ONE_SHORT:
-        return GoalScore(name, True, max(sure, LEAST_CONFIDENCE), n_placed=n)
-    if not count.pieces and is_clear and missing < ONE_SHORT + SLACK and sure >= LEAST_CONFIDENCE:
-        return GoalScore(name, True, sure, n_placed=n)
-    if count.hidden_share > MOST_HIDDEN:
-        said = f'{100 * count.hidden_share:.0f} % of the region is hidden; {said}'
-    return GoalScore(name, None, 0.0, said, n_placed=placed)
+    usable = [c for c in counts if c.hidden_share <= MOST_HIDDEN and c.is_clear]
+    if not usable:
+        return GoalScore(name, None, 0.0, _why_no_count(counts))
+    said = 'cameras show ' + ', '.join(f'{c.n_inside} inside and {c.n_outside} elsewhere ({c.view})' for c in usable)
+    whole = [c for c in usable if c.n_inside + c.n_outside == n]
+    agreed = {c.n_inside == n for c in whole}
+    share = len(whole) / len(usable)
+    if len(agreed) == 1 and (usable[0] in whole or len(whole) > 1):
+        placed = min(c.n_inside for c in whole)
+        return GoalScore(name, placed == n, max(share, LEAST_CONFIDENCE), n_placed=placed)
+    steepest = usable[0]
+    same = [c for c in usable if (c.n_inside, c.n_outside) == (steepest.n_inside, steepest.n_outside)]
+    witnesses = max(len(same), sum(c.n_outside > 0 for c in usable))
+    if all(c.n_inside < n for c in usable) and witnesses > 1:
+        return GoalScore(name, False, max(witnesses / len(usable), LEAST_CONFIDENCE), n_placed=steepest.n_inside)
+    return GoalScore(name, None, 0.0, f'{said}, of {n}', n_placed=min(steepest.n_inside, n))
+
+
+def _why_no_count(counts: Sequence[ViewCount]) -> str:
+    if not counts:
+        return 'the objects could not be made out at the start'
+    hidden = min(c.hidden_share for c in counts)
+    if hidden > MOST_HIDDEN:
+        return f'{100 * hidden:.0f} % of the region is hidden from every view'
+    return 'an object lies on the border of the region'
 
 
 def _looks_like(a: KnownObject, b: KnownObject) -> bool:
