@@ -7,7 +7,7 @@ STAMP := $(VENV)/.built
 KERNELS := $(shell find src -name kernel.c) src/robotrials/stats/native.h tools/build_kernels.py
 QUIETLY := -qq --disable-pip-version-check
 
-.PHONY: demo test quick docs wheel-test again drift test-peers test-drift test-hosts test-platform test-scale test-training story setup check study grid crash fuzz bench generated house lock sbom system peers clean
+.PHONY: demo test quick docs wheel-test again drift test-peers test-drift test-hosts test-platform test-scale test-training story setup check study grid crash soak fuzz fuzz-python bench generated house lock sbom system peers clean
 
 demo: $(STAMP)
 	$(BIN)/robotrials demo
@@ -24,8 +24,13 @@ check: $(STAMP)
 # For each change while one works: no apt, no peers, no browser; lint, types, and the quickest tests of every room.
 quick: $(STAMP) check
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal $(QUICK)
-QUICK := tests/test_house.py tests/test_names.py tests/stats/test_dominance.py tests/wire tests/record/test_episode.py \
-	tests/formats/test_table.py tests/run/test_plan.py tests/show/test_document_text.py tests/policies/test_plain.py
+QUICK := tests/test_house.py tests/test_names.py tests/cli/test_option.py tests/formats/test_table.py \
+	tests/measure/timing/test_tally.py tests/measure/safety/test_parse.py tests/measure/actions/test_parse.py \
+	tests/measure/geometry/test_pose.py tests/policies/test_plain.py tests/record/test_episode.py tests/run/test_plan.py \
+	tests/service/platform/test_lease_token.py tests/service/test_frame.py tests/show/test_document_text.py \
+	tests/show/test_page.py tests/stats/test_dominance.py tests/study/test_evaluate.py tests/study/test_shortcut_plan.py \
+	tests/verdict/analysis/test_comparability.py tests/verdict/planning/test_capacity.py tests/wire \
+	tests/worlds/cell/test_measure.py tests/worlds/cell/test_panda.py tests/worlds/cell/test_task.py
 
 # The documentation as a site in site/, offline, with search and llms.txt; a warning is an error.
 docs: .venv-docs/.installed
@@ -74,7 +79,7 @@ test-training: $(STAMP) system
 drift: $(STAMP)
 	$(BIN)/python tools/drift.py $(PEERS)
 
-# The demo with ten seeds: what it says must not hang on one. About half an hour of two cores.
+# The demo with ten seeds: what it says must not hang on one. About five minutes of two cores.
 story: $(STAMP)
 	$(BIN)/python -m pytest -m story
 
@@ -92,6 +97,18 @@ grid: $(STAMP)
 MINUTES ?= 2
 fuzz: $(STAMP)
 	$(BIN)/python tools/fuzz.py --minutes $(MINUTES) --keep .fuzz
+
+# Parsers that are Python alone, by coverage (atheris, for Python 3.11); MINUTES for each.
+fuzz-python: $(STAMP)
+	test -x .venv-fuzz/bin/python || $(PYTHON) -m venv .venv-fuzz
+	.venv-fuzz/bin/pip install $(QUIETLY) atheris==3.0.0
+	PYTHONPATH=src:$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
+		.venv-fuzz/bin/python tools/fuzz_python.py --minutes $(MINUTES) --keep .fuzz
+
+# Server, workers, clients and the database killed at random for SOAK_S seconds on each kind of database; then all is counted.
+SOAK_S ?= 1800
+soak: $(STAMP) system
+	ROBOTRIALS_SOAK_S=$(SOAK_S) $(BIN)/python -m pytest -s -m platform tests/service/platform/test_random_kills.py
 
 crash: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m crash
@@ -115,8 +132,8 @@ $(STAMP): $(INSTALLED) $(KERNELS)
 
 $(INSTALLED): requirements.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install $(QUIETLY) -r requirements.lock
-	$(BIN)/pip install $(QUIETLY) --no-deps -e .
+	$(BIN)/pip install $(QUIETLY) --require-hashes -r requirements.lock
+	$(BIN)/pip install $(QUIETLY) --no-deps --no-build-isolation -e .
 	touch $(INSTALLED)
 
 # Lines, modules, classes and options of each room, and who imports whom.
@@ -128,12 +145,12 @@ generated: $(STAMP)
 
 lock: $(STAMP)
 	$(BIN)/pip install $(QUIETLY) -e '.[dev]'
-	$(BIN)/python tools/lock.py $(BIN)/pip > requirements.lock.new
-	mv requirements.lock.new requirements.lock
+	test -x .venv-lock/bin/uv || ($(PYTHON) -m venv .venv-lock && .venv-lock/bin/pip install $(QUIETLY) uv)
+	$(BIN)/python tools/lock.py $(BIN)/pip .venv-lock/bin/uv
 	$(BIN)/python tools/sbom.py requirements.lock > sbom.json
 
 sbom: requirements.lock
 	$(PYTHON) tools/sbom.py requirements.lock > sbom.json
 
 clean:
-	rm -rf $(VENV) .venv-docs .wheel site .peers .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-docs .venv-lock .wheel site .peers .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

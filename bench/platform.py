@@ -218,8 +218,12 @@ def _queue(kind: str, database: str) -> Result:
 
 def _cycles(apis: dict[str, Any]) -> float:
     """The mean time of an operation, with one client and one worker that take turns."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
     from robotrials.record import Outcome
-    from robotrials.service.platform.bundle import pack_bundle
+    from robotrials.record.log import public_half
+    from robotrials.service.platform.bundle import pack_bundle, sign_bundle
+    from robotrials.service.platform.cells import PROTOCOL
     from robotrials.service.platform.job import job_from_json
     from robotrials.wire.link import keep_trying
 
@@ -227,7 +231,9 @@ def _cycles(apis: dict[str, Any]) -> float:
     keep_trying(lambda _: _reached(boss), what='the server', timeout_s=60)
     boss.post('/benchmarks', {'name': 'load', 'plan': PLAN})
     mine = kim.post('/submissions', {'client_key': 'k', 'benchmark': 'load', 'name': 'p'})[1]['id']
-    place = {'name': 'cell', 'host': 'point-mass', 'address': 'ws://127.0.0.1:1', 'protocol': 1}
+    key = Ed25519PrivateKey.generate()
+    place = {'name': 'cell', 'host': 'point-mass', 'address': 'ws://127.0.0.1:1', 'protocol': PROTOCOL}
+    place['key'] = public_half(key)
     worker = cells.post('/workers', place)[1]['worker_id']
     taken: list[float] = []
 
@@ -242,7 +248,8 @@ def _cycles(apis: dict[str, Any]) -> float:
         lease = timed(lambda: kim.post(f'/submissions/{mine}/lease'))['lease_id']
         job = job_from_json(timed(lambda i=lease: cells.get(f'/leases/{i}/job')))
         bundle = pack_bundle(job.planned(operator='cell').replace(outcome=Outcome.SUCCESS, duration_s=1.0))
-        timed(lambda i=lease, b=bundle: cells.post_bytes(f'/leases/{i}/result', b))
+        signed = sign_bundle(bundle, key, lease_id=lease)
+        timed(lambda i=lease, b=signed: cells.post_bytes(f'/leases/{i}/result', b))
     for api in apis.values():
         api.close()
     return statistics.fmean(taken)

@@ -22,6 +22,7 @@ import httpx
 
 from bench.measure import Result, against
 from robotrials.service.platform.backup import issue_offline
+from robotrials.service.platform.cells import PROTOCOL
 from robotrials.service.platform.config import read_config
 from robotrials.testing.postgres import new_database, started_postgres
 
@@ -60,6 +61,7 @@ def _load(kind: str, database: str) -> list[Result]:
         root = Path(folder) / 'p'
         root.mkdir()
         (root / 'platform.toml').write_text(
+            "private_addresses = ['127.0.0.0/8']\n"
             '[quota]\nrequests_per_minute = 1000000\nopen_submissions = 1000\nsubmissions_per_day = 1000\n'
         )
         config = read_config(root, database=database or None)
@@ -149,7 +151,8 @@ class _Load:
             self._free.put_nowait((await self._post('/submissions', 'submitter', body)).json()['id'])
         ids = []
         for n in range(N_WORKERS):
-            body = {'name': f'w{n}', 'host': 'point-mass', 'address': 'ws://127.0.0.1:1'}
+            body = {'name': f'w{n}', 'host': 'point-mass', 'address': 'ws://127.0.0.1:1', 'protocol': PROTOCOL}
+            body['key'] = f'{n:064x}'
             ids.append(str((await self._post('/workers', 'worker', body)).json()['worker_id']))
         return ids
 

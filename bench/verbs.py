@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+import robotrials
 from bench.measure import Result, against
 
 REPEATS = 5
@@ -32,6 +34,18 @@ print(tables.mcnemar(pandas.crosstab(both.success_a, both.success_b), exact=True
 done = both[(both.success_a == 1) & (both.success_b == 1)]
 print(scipy.stats.wilcoxon(done.duration_s_a, done.duration_s_b))
 print(scipy.stats.bootstrap((both.success_b - both.success_a,), numpy.mean, n_resamples=2000).confidence_interval)
+"""
+COMMITS = os.environ.get('ROBOTRIALS_BENCH_COMMITS', '10000')
+APPENDS = """
+import sys
+from robotrials.record import Episode, Outcome, Store
+store = Store.create(sys.argv[1])
+for k in range(int(sys.argv[2])):
+    outcome = Outcome.SUCCESS if k * 31 % 7 < 4 + k % 2 else Outcome.TIMEOUT
+    store.append([Episode(
+        policy=f'p{k % 2}', task=f't{k // 2 % 4}', seed=k // 8, outcome=outcome, duration_s=5 + k * 7919 % 100 / 10,
+        time_cap_s=60.0,
+    )])
 """
 DIFFERENCES = """
 import sys, numpy, pyarrow.parquet
@@ -58,14 +72,28 @@ def rows(count: int, *, policies: int, tasks: int) -> pa.Table:
     })  # fmt: skip
 
 
-def cpu_s(command: Sequence[str | Path], *, folder: Path, repeats: int = REPEATS) -> tuple[float, float]:
-    """User and system time of a command in a new process, its children included: the median, and the spread."""
+def cpu_s(
+    command: Sequence[str | Path], *, folder: Path, repeats: int = REPEATS, is_cold: bool = False
+) -> tuple[float, float]:
+    """User and system time of a command in a new process, its children included: the median, and the spread.
+
+    Every process finds the bytecode of the packages that it imports; a cold one finds none of ours, and writes it.
+    """
+    bytecode = folder / 'bytecode'
+    environment = {k: v for k, v in os.environ.items() if k != 'PYTHONDONTWRITEBYTECODE'}
+    environment |= {'PYTHONPYCACHEPREFIX': str(bytecode), 'XDG_CACHE_HOME': str(folder / 'cache')}
     taken = []
-    for _ in range(repeats):
+    for repeat in range(repeats + (repeats > 1)):
+        if is_cold:
+            shutil.rmtree(f'{bytecode}{Path(robotrials.__file__).parent}', ignore_errors=True)
+            shutil.rmtree(folder / 'cache', ignore_errors=True)
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, *map(str, command)], cwd=folder, check=True, capture_output=True)
+        subprocess.run(
+            [sys.executable, *map(str, command)], cwd=folder, check=True, capture_output=True, env=environment
+        )
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        taken.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        if repeat or repeats == 1:  # the first of several writes bytecode
+            taken.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     return statistics.median(taken), max(taken) - min(taken)
 
 
@@ -75,7 +103,8 @@ def verb(*arguments: str | Path) -> list[str | Path]:
 
 def run() -> list[Result]:
     with tempfile.TemporaryDirectory() as folder:
-        return [*_first_answers(Path(folder)), *_large(Path(folder))]
+        where = Path(folder)
+        return [*_first_answers(where), _report_many(where), _many_commits(where), *_large(where)]
 
 
 def _row(
@@ -91,9 +120,7 @@ def _first_answers(folder: Path) -> list[Result]:
     pyarrow.csv.write_csv(rows(200, policies=2, tasks=4), table)
     cpu_s(verb('import', table, '--to', folder / 'small'), folder=folder, repeats=1)
     floor = cpu_s(['-c', READ, table], folder=folder)
-    cold = cpu_s(
-        ['-X', f'pycache_prefix={folder / "none"}', '-B', *verb('compare', table)], folder=folder, repeats=2
-    )  # fmt: skip
+    cold = cpu_s(verb('compare', table), folder=folder, is_cold=True)
     warm = cpu_s(verb('compare', table), folder=folder)
     stored = cpu_s(verb('compare', folder / 'small'), folder=folder)
     report = cpu_s(verb('report', folder / 'small', '-o', folder / 'small.html'), folder=folder)
@@ -106,6 +133,27 @@ def _first_answers(folder: Path) -> list[Result]:
         ),
         _row('report_200', report, FLOOR, floor, 1 / 5, '`report` of a store of 200 episodes'),
     ]
+
+
+def _report_many(folder: Path) -> Result:
+    table = folder / 'many.parquet'
+    pyarrow.parquet.write_table(rows(10_000, policies=8, tasks=40), table)
+    cpu_s(verb('import', table, '--to', folder / 'many'), folder=folder, repeats=1)
+    ours = cpu_s(verb('report', folder / 'many', '-o', folder / 'many.html'), folder=folder, repeats=3)
+    peer = cpu_s(['-c', READ_PARQUET, table], folder=folder)
+    work = '`report` of 10,000 episodes, 8 policies, 40 tasks'
+    return _row('report_10000', ours, 'pyarrow.parquet.read_table', peer, 1 / 200, work)
+
+
+def _many_commits(folder: Path) -> Result:
+    """A store of single appends beside the same one compacted: a row whose peer is our own code."""
+    many, few = folder / 'commits', folder / 'compacted'
+    cpu_s(['-c', APPENDS, many, COMMITS], folder=folder, repeats=1)
+    shutil.copytree(many, few)
+    cpu_s(verb('store', 'compact', few), folder=folder, repeats=1)
+    ours, peer = (cpu_s(verb('compare', path), folder=folder, repeats=3) for path in (many, few))
+    work = f'`compare` of a store of {COMMITS} appends of one episode'
+    return _row('many_commits', ours, 'the same store compacted (our own)', peer, 1 / 1.5, work)
 
 
 def _large(folder: Path) -> list[Result]:

@@ -15,6 +15,7 @@ settings.load_profile('default')
 
 # Text is compared as it stands, whatever terminal the tests run in; tests of the layout set 80 columns themselves.
 os.environ['COLUMNS'] = '400'
+os.environ['ROBOTRIALS_PROGRESS'] = '0'  # a slow machine would add lines to what tests compare
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

@@ -223,6 +223,14 @@ RUN_PAGES = {
     'docs/how-to/compare-two-policies.md': (13, 0),
     'docs/how-to/write-a-report.md': (9, 0),
     'docs/how-to/run-a-trial.md': (3, 0),
+    'docs/how-to/plan-a-trial.md': (11, 0),
+    'docs/how-to/put-results-in-a-paper.md': (12, 0),
+    'docs/how-to/gate-policies-in-ci.md': (4, 1),
+    'docs/how-to/check-resets.md': (1, 0),
+    'docs/how-to/use-the-tabletop-cell.md': (5, 1),
+    'docs/how-to/score-safety.md': (15, 1),
+    'docs/how-to/keep-a-store.md': (14, 1),
+    'docs/how-to/audit-a-claim.md': (17, 0),
 }
 
 

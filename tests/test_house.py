@@ -52,3 +52,53 @@ def test_compare_imports_only_rooms_that_it_asks(tmp_path: Path) -> None:
         'sys.modules |= {"room-" + part: None for name in ours for part in name.split(".")[1:3]}'
     )
     assert not imported_by(code) & {'matplotlib', 'room-audit', 'room-actions', 'room-wire', 'room-formats'}
+
+
+def test_make_quick_has_tests_of_every_room() -> None:
+    made = (ROOT / 'Makefile').read_text(encoding='utf-8').replace('\\\n', ' ')
+    (line,) = (text for text in made.splitlines() if text.startswith('QUICK := '))
+    files = [Path(word) for word in line.removeprefix('QUICK := ').split()]
+    assert [str(f) for f in files if not (ROOT / f).exists()] == []
+    rooms = {p.parent.name for p in (ROOT / 'src' / 'robotrials').glob('*/__init__.py')} - {'testing'}  # serves tests
+    assert rooms - {f.parts[1] for f in files} == set()
+
+
+MOST_OF_OURS = 155  # modules; a module that a comparison of a table does not run is imported by who runs it
+NEVER = (
+    'pandas', 'matplotlib', 'rich', 'jinja2', 'cryptography', 'openpyxl', 'fastapi', 'pydantic', 'asyncio', 'yaml',
+    'multiprocessing', 'numpy.testing', 'scipy.special', 'scipy.stats', 'scipy.optimize', 'pyarrow.dataset',
+    'robotrials.measure.safety.score', 'robotrials.measure.geometry', 'robotrials.measure.annotate',
+    'robotrials.verdict.robustness.dose', 'robotrials.show.chart', 'robotrials.run',
+)  # fmt: skip
+
+
+@pytest.mark.parametrize('source', ['r.csv', 'store'])
+def test_compare_imports_what_it_runs(tmp_path: Path, source: str) -> None:
+    rows = ''.join(f'p{p},pick,{(i + p) % 3 != 0:d},{5 + i % 7 + p}\n' for p in range(2) for i in range(20))
+    (tmp_path / 'r.csv').write_text(f'policy,task,success,duration_s\n{rows}')
+    robotrials('import', tmp_path / 'r.csv', '--to', tmp_path / 'store')
+    code = (
+        f'import sys\nsys.argv = ["robotrials", "compare", {str(tmp_path / source)!r}]\n'
+        'from robotrials.cli import run_command\ntry:\n    run_command()\nexcept SystemExit:\n    pass\n'
+        'print(*sys.modules, sep=",")'
+    )
+    ran = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
+    *card, last = ran.stdout.strip().splitlines()
+    modules = set(last.split(','))
+    assert card[0].startswith('p1 vs p0    40 episodes')
+    assert 'robotrials.cli.compare' in modules
+    assert not modules & set(NEVER)
+    assert sum(name.startswith('robotrials') for name in modules) <= MOST_OF_OURS
+
+
+def test_pandas_that_a_verb_was_spared_can_be_used_afterwards(tmp_path: Path) -> None:
+    (tmp_path / 'r.csv').write_text('policy,task,success\na,pick,1\nb,pick,0\n')
+    code = (
+        f'import sys\nsys.argv = ["robotrials", "score", {str(tmp_path / "r.csv")!r}]\n'
+        'from robotrials.cli import run_command\ntry:\n    run_command()\nexcept SystemExit:\n    pass\n'
+        'assert "pandas" not in sys.modules\n'
+        'import pandas, pyarrow\nframe = pandas.DataFrame({"x": [1.0, None]})\n'
+        'table = pyarrow.Table.from_pandas(frame)\nprint(table["x"].null_count, table.to_pandas().equals(frame))'
+    )
+    ran = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
+    assert ran.stdout.split()[-2:] == ['1', 'True']

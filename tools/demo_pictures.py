@@ -18,8 +18,8 @@ from robotrials.show.request import ShowRequest
 from robotrials.verdict.analysis import analyse
 
 IMAGES = Path(__file__).resolve().parent.parent / 'docs' / 'images'
-WIDTH_PX = 1200
-UNTIL = '#ranking-chart'  # the picture ends below this figure
+WIDTH_PX = 1280
+UNTIL = '#scoreboard'  # the picture ends below this section: the first screen
 NAMES = ('chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable')
 
 
@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def shoot(report: Path, picture: Path) -> None:
-    """The report's page from its top to the end of its first figure."""
+    """The report's page from its top to the end of the scoreboard and the chart beside it."""
     from playwright.sync_api import sync_playwright
 
     program = os.environ.get('ROBOTRIALS_CHROMIUM') or next(filter(None, map(shutil.which, NAMES)), None)

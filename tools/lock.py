@@ -1,22 +1,27 @@
-"""Print the lock: exact versions of everything in the environment but robotrials, each with the hashes of its files.
+"""Write the locks: exact versions, each with the hashes of all its files, so that pip installs nothing else.
 
-    python tools/lock.py PIP > requirements.lock
+    python tools/lock.py PIP UV
 
-Versions come from `pip freeze`, hashes from pip's own report of what it would install, for every Python that robotrials
-supports on this platform. With hashes in it, pip installs nothing from the lock that is not one of these files.
+requirements.lock has what is installed here but robotrials, and what builds it; deploy/requirements.lock the part that
+the container needs. Versions come from `pip freeze`; uv looks up the hashes, for every Python and platform.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-PYTHONS = ('3.11', '3.12', '3.13')
+ROOT = Path(__file__).resolve().parent.parent
+LOCK, DEPLOYED = ROOT / 'requirements.lock', ROOT / 'deploy' / 'requirements.lock'
+BUILDS = ('hatchling==1.27.0', 'editables')  # as [build-system] has it; editables: for `pip install -e`
 ONLY_OLD_PYTHONS = {'rtamt', 'antlr4-python3-runtime'}  # rtamt runs on no newer Python than 3.11
-HEADER = '# Exact versions and hashes for a reproducible set-up of robotrials and its tests; written by `make lock`.'
+EXTRAS = ('platform', 'sim', 'video')  # of the container
+HEADER = '# Exact versions and hashes for a reproducible set-up; written by `make lock`.\n'
+COMPILE = ('pip', 'compile', '--quiet', '--universal', '--python-version', '3.11', '--generate-hashes',
+           '--no-annotate', '--no-header')  # fmt: skip
 
 
 def frozen(pip: str) -> list[str]:
@@ -27,47 +32,26 @@ def frozen(pip: str) -> list[str]:
     return sorted((line for line in told.splitlines() if re.fullmatch(r'[\w.\-]+==\S+', line)), key=str.lower)
 
 
-def report(pip: str, pins: Sequence[str], options: Sequence[str]) -> dict[str, set[str]] | None:
-    """Name -> SHA-256 of the file that pip would install; None if it finds no such files."""
-    command = [pip, 'install', '--dry-run', '--ignore-installed', '--no-deps', '--quiet', '--report', '-', *options]
-    ran = subprocess.run([*command, *pins], capture_output=True, text=True, check=False)
+def with_marker(pin: str) -> str:
+    return f'{pin}; python_version < "3.12"' if pin.partition('==')[0].lower() in ONLY_OLD_PYTHONS else pin
+
+
+def compiled(uv: str, arguments: Sequence[str], source: str = '') -> str:
+    ran = subprocess.run(
+        [uv, *COMPILE, *arguments], input=source, capture_output=True, text=True, cwd=ROOT, check=False
+    )
     if ran.returncode:
-        return None
-    found: dict[str, set[str]] = {}
-    for item in json.loads(ran.stdout)['install']:
-        digest = item['download_info']['archive_info']['hashes']['sha256']
-        found.setdefault(normal(item['metadata']['name']), set()).add(digest)
-    return found
-
-
-def normal(name: str) -> str:
-    return re.sub(r'[-_.]+', '-', name).lower()
-
-
-def hashes(pip: str, pins: Sequence[str]) -> dict[str, set[str]]:
-    """The hashes of every pin: for this Python, sources allowed, and for the others where there is a wheel."""
-    own = report(pip, pins, [])
-    if own is None:
-        raise SystemExit('pip does not find all that is installed here; is the package index reachable?')
-    for python in PYTHONS:
-        options = ['--python-version', python, '--only-binary', ':all:', '--target', '/nonexistent']
-        found = report(pip, pins, options)
-        batches = [found] if found is not None else [report(pip, [pin], options) for pin in pins]
-        for batch in batches:
-            for name, digests in (batch or {}).items():
-                own.setdefault(name, set()).update(digests)
-    return own
+        raise SystemExit(f'uv does not find all that is to be locked; is the package index reachable?\n{ran.stderr}')
+    return HEADER + ran.stdout
 
 
 def main() -> None:
-    pip, *chosen = sys.argv[1:]
-    pins = chosen or frozen(pip)
-    known = hashes(pip, pins)
-    print(HEADER)
-    for pin in pins:
-        name = normal(pin.partition('==')[0])
-        marker = '; python_version < "3.12"' if name in ONLY_OLD_PYTHONS else ''
-        print(' \\\n    '.join([f'{pin}{marker}', *(f'--hash=sha256:{digest}' for digest in sorted(known[name]))]))
+    pip, uv = sys.argv[1:]
+    pins = [with_marker(pin) for pin in frozen(pip)]
+    LOCK.write_text(compiled(uv, ['-'], '\n'.join([*pins, *BUILDS])), encoding='utf-8')
+    extras = [word for extra in EXTRAS for word in ('--extra', extra)]
+    builds = [f'--constraints={LOCK}', 'pyproject.toml', '-', *extras]
+    DEPLOYED.write_text(compiled(uv, builds, '\n'.join(BUILDS)), encoding='utf-8')
 
 
 if __name__ == '__main__':

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
 import venv
@@ -32,6 +33,16 @@ PEERS = {
         'diffusers==0.35.2', 'transformers==4.57.6',
     ),
     'positronic': ('positronic==0.4.1',),
+}  # fmt: skip
+# Packages laid over the environment of a recipe, which needs them for a test only: LIBERO, PushT and gRPC in LeRobot's.
+OVERLAYS = {
+    'lerobot-eval': ('lerobot-0.6', (
+        'mujoco==3.8.1', 'numba==0.68.1', 'llvmlite==0.50.0', 'PyOpenGL==3.1.10', 'glfw==2.11.0', 'matplotlib==3.11.2',
+        'easydict==1.13', 'future==1.0.0', 'contourpy==1.3.3', 'cycler==0.12.1', 'fonttools==4.68.0',
+        'kiwisolver==1.5.1', 'pyparsing==3.3.3', 'absl-py==2.5.1', 'etils==1.14.0', 'importlib_resources==7.1.0',
+        'robosuite==1.4.0', 'bddl==1.0.1', 'hf_libero==0.1.4', 'gym-pusht==0.1.8', 'pymunk==6.11.1', 'pygame==2.6.1',
+        'shapely==2.2.0', 'cffi==2.1.1', 'pycparser==3.12', 'grpcio==1.85.1', 'protobuf==7.36.2',
+    )),
 }  # fmt: skip
 # Installed last and without what they ask for: lerobot 0.4.4 wants an older torch, and runs on this one.
 ALONE = {'lerobot': ('lerobot==0.4.4',)}
@@ -61,6 +72,24 @@ def make_peer(name: str) -> Path:
                 install(python, '--no-deps', *alone)
             complete.write_text(wanted)
     return python
+
+
+def make_overlay(name: str) -> Path:
+    """The folder of packages that goes onto the path of a recipe's environment, made first if it is missing."""
+    from robotrials.run.environment import read_recipe
+    from robotrials.run.environment.create import create_environment
+
+    recipe, packages = OVERLAYS[name]
+    python, folder = create_environment(read_recipe(recipe)).python, peer_folder() / name
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / f'.{name}.lock').open('w') as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        complete, wanted = folder / '.complete', '\n'.join(packages)
+        if not complete.exists() or complete.read_text() != wanted:
+            shutil.rmtree(folder, ignore_errors=True)
+            install(python, '--no-deps', '--target', str(folder), *packages)
+            complete.write_text(wanted)
+    return folder
 
 
 def unpinned(line: str) -> str:

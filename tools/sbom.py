@@ -12,25 +12,18 @@ from pathlib import Path
 from typing import Any
 
 PIN = re.compile(r'^(?P<name>[\w.\-]+)==(?P<version>[^\s;\\]+)')
-HASH = re.compile(r'--hash=sha256:(?P<digest>[0-9a-f]{64})')
 
 
 def components(lock: str) -> list[dict[str, Any]]:
-    """One component for each pin, with the hashes of its files if the lock has them."""
+    """One component for each pin; the hashes of its files, one for every platform, are in the lock."""
     found = []
     for entry in re.split(r'\n(?=[^\s#])', lock):
         match = PIN.match(entry)
         if match is None:
             continue
         name, version = re.sub(r'[-_.]+', '-', match['name']).lower(), match['version']
-        component: dict[str, Any] = {
-            'type': 'library', 'name': name, 'version': version, 'purl': f'pkg:pypi/{name}@{version}',
-            'bom-ref': f'pkg:pypi/{name}@{version}',
-        }  # fmt: skip
-        digests = HASH.findall(entry)
-        if digests:
-            component['hashes'] = [{'alg': 'SHA-256', 'content': digest} for digest in digests]
-        found.append(component)
+        purl = f'pkg:pypi/{name}@{version}'
+        found.append({'type': 'library', 'name': name, 'version': version, 'purl': purl, 'bom-ref': purl})
     return found
 
 

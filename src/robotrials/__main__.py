@@ -1,6 +1,6 @@
 """`python -m robotrials`."""
 
-from robotrials.cli import main
+from robotrials.cli.process import run_command
 
 if __name__ == '__main__':
-    main()
+    run_command()

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
+from functools import cache
+from types import ModuleType
 from typing import Any
 
 from robotrials.errors import InputError, SetupError, UnknownName
@@ -36,14 +38,24 @@ class Catalog:
             return load_attribute(name)
         raise UnknownName(self.kind, name, targets)
 
-    def _targets(self) -> dict[str, str]:
-        installed: dict[str, str] = {}
-        if self.entry_point_group is not None:
-            from importlib.metadata import entry_points
+    def installed(self) -> dict[str, str]:
+        """What other packages bring."""
+        if self.entry_point_group is None:
+            return {}
+        groups = (old_group(self.entry_point_group), self.entry_point_group)
+        known = _entry_points(tuple(sys.path))
+        return {point.name: point.value for group in groups for point in known.select(group=group)}
 
-            groups = (old_group(self.entry_point_group), self.entry_point_group)
-            installed = {e.name: e.value for group in groups for e in entry_points(group=group)}
-        return {**installed, **self.builtin}
+    def _targets(self) -> dict[str, str]:
+        return {**self.installed(), **self.builtin}
+
+
+@cache
+def _entry_points(path: tuple[str, ...]) -> Any:
+    """The entry points of every package on the import path, which is listed once."""
+    from importlib.metadata import entry_points
+
+    return entry_points()
 
 
 def load_attribute(target: str) -> object:
@@ -67,13 +79,28 @@ def load_attribute(target: str) -> object:
     return value
 
 
+def _keeping(names: Set[str]) -> type[ModuleType]:
+    """A package in which importing ``package.price`` does not bind `price` to that module."""
+
+    class LatePackage(ModuleType):
+        def __setattr__(self, name: str, value: object) -> None:
+            if name not in names or not isinstance(value, ModuleType):
+                super().__setattr__(name, value)
+
+    return LatePackage
+
+
 def late_names(package: str, places: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """The `__getattr__` and `__dir__` of a package whose names are imported when asked for.
 
     `places` maps a module, ``'.store'`` within the package or a full name elsewhere, to its names, separated by spaces.
-    A name must not be that of its own module: importing ``package.store`` binds `store` to the module.
+    A name may be that of its own module (`stats.price`): it stays the function's, as it would be had the package
+    imported it.
     """
     modules = {name: module for module, names in places.items() for name in names.split()}
+    shared = {name for name, module in modules.items() if module == f'.{name}'}
+    if shared:
+        sys.modules[package].__class__ = _keeping(shared)
 
     def find(name: str) -> Any:
         if name not in modules:

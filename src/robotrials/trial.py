@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from robotrials.errors import InputError
 from robotrials.record import Episode, Store
 from robotrials.show.card import Card
-from robotrials.show.catalog import find_table
 from robotrials.show.request import ShowRequest
 from robotrials.show.table import Cell, Table, render_all, table_document
 from robotrials.verdict.analysis import Absent, Analysis, Comparisons, EndpointPairs, analyse, present
@@ -276,6 +275,8 @@ class Trial:
 
     def table(self, name: str, *, policies: Sequence[str] = (), strata: Sequence[str] = ()) -> Result:
         """Any named table (`robotrials tables --list`), of all policies or of some."""
+        from robotrials.show.catalog import find_table
+
         request = ShowRequest(subject=self.analysis, policies=tuple(policies), strata=tuple(strata))
         return Result(find_table(name)(request), statement=self.analysis.statement)
 
@@ -296,20 +297,23 @@ class Trial:
         Of two policies it is a `Comparison`, whose verdict, winner, difference, interval and p-value are values.
         """
         from robotrials.show.answer import compare_card
+        from robotrials.show.catalog import find_table
         from robotrials.show.timing_sheet import compared
 
         if (a is None) != (b is None):
             raise InputError('wanted two policies to compare, or none to compare all pairs; found one')
-        pairs = present(self.analysis.pairs)
         if a is None or b is None:
+            pairs = present(self.analysis.pairs)
             ranked = pairs.tested[0].policies if pairs.tested else ()
             if len(ranked) != 2:
                 tables = self.table('pairs').tables
                 return Result(tables, statement=self.analysis.statement, card=compare_card(self.analysis))
             a, b = ranked
-        compared(ShowRequest(subject=self.analysis, policies=(a, b)))
-        tables, card = self.table('pairs', policies=(a, b)).tables, compare_card(self.analysis, (a, b))
-        return Comparison(tables, statement=self.analysis.statement, card=card, pairs=pairs, a=a, b=b)
+        analysis = self.analysis.between(a, b)
+        request = ShowRequest(subject=analysis, policies=(a, b))
+        compared(request)
+        shown, card = find_table('pairs')(request), compare_card(analysis, (a, b))
+        return Comparison(shown, statement=analysis.statement, card=card, pairs=present(analysis.pairs), a=a, b=b)
 
     def safety(self) -> Result:
         """Was it safe while it succeeded?"""

@@ -19,9 +19,10 @@ from robotrials.stats import Interval
 from robotrials.verdict.analysis.flip import flips_to_undo
 
 POLICIES = {'pi0-base': 9, 'act': 4, 'openvla-oft-with-a-long-checkpoint-name-20260401': 7, 'groot': 8}
+MORE = {**POLICIES, 'diffusion-policy-unet': 5, '/runs/smolvla/checkpoints/100000/pretrained_model': 6}
 ROWS = [
     f'{policy},{task},{seed},{int((seed * 7 + len(task)) % 10 < share)},{5 + (seed * 3 + share) % 17}.5,{condition}'
-    for policy, share in POLICIES.items() for task in ('pick', 'place', 'plug in') for seed in range(12)
+    for policy, share in MORE.items() for task in ('pick', 'place', 'plug in') for seed in range(12)
     for condition in ('nominal', 'dark')
 ]  # fmt: skip
 VERBS: tuple[tuple[str, ...], ...] = (
@@ -35,7 +36,11 @@ VERBS: tuple[tuple[str, ...], ...] = (
     ('audit', 'drop', '172/288', '90/288'), ('audit', 'topline', '84.7', '88.2', '--benchmark', 'libero-spatial'),
     ('power', 'size', '--policies', '4', '--tasks', '10'),
     ('power', 'bridge', 'four', 'groot', 'act', '--bridges', '100', '--n', '5,10'),
+    *((verb, store, *more) for store in ('two', 'three', 'six') for verb, *more in (
+        ('compare',), ('score',), ('robustness', '--set', 'resamples=50'), ('watch', '--once'),
+        ('gate', '-b', store, '--policy', 'act', '--baseline-policy', 'pi0-base'))),
 )  # fmt: skip
+SIZES = {'two': 2, 'three': 3, 'six': 6}
 SCRIPT = """
 import contextlib, io, json, sys
 from robotrials.cli import main
@@ -56,9 +61,11 @@ print(json.dumps(answers))
 @pytest.fixture(scope='module')
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp('lab')
-    csv = '\n'.join(['policy,task,seed,success,duration_s,condition', *ROWS]) + '\n'
-    (folder / 'four.csv').write_text(csv)
-    here('import', folder / 'four.csv', '--to', folder / 'four')
+    for name, size in {'four': 4, **SIZES}.items():
+        rows = ROWS[: size * len(ROWS) // len(MORE)]  # a block per policy, in order
+        csv = '\n'.join(['policy,task,seed,success,duration_s,condition', *rows]) + '\n'
+        (folder / f'{name}.csv').write_text(csv)
+        here('import', folder / f'{name}.csv', '--to', folder / name)
     return folder
 
 
@@ -101,6 +108,15 @@ def test_details_add_the_tables_that_the_other_forms_have(lab: Path, monkeypatch
     for title in (*titles, 'Episode success by task', 'We evaluated 4 policies'):
         assert title in text
     assert max(map(display_width, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize('store', SIZES)
+@pytest.mark.parametrize('verb', ['compare', 'score', 'robustness'])
+def test_tables_behind_a_card_fit_a_terminal(lab: Path, store: str, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(lab)
+    monkeypatch.setenv('COLUMNS', '80')
+    text = here(verb, store, '--details', '--set', 'resamples=50')
+    assert [line for line in text.splitlines() if display_width(line) > 80] == []
 
 
 def test_a_wrong_name_or_form_is_refused_before_any_work(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:

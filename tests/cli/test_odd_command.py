@@ -108,7 +108,7 @@ def test_strata_of_one_policy_only_are_left_out_and_named(tmp_path: Path) -> Non
     rows = ''.join(f'{p},t,success,{n},{s},0\n' for p, s in (('a', 'x'), ('b', 'x'), ('b', 'y')) for n in (3, 4, 5))
     made = write_store(tmp_path, rows)
     told = words('compare', made, 'a', 'b', '--resamples', 20)
-    assert 'Not every policy was run on 1 strata (y); policies are ranked on the others.' in told
+    assert 'Not every policy was run on one stratum (y); policies are ranked on the others.' in told
     assert 'not significantly different' in told
 
 

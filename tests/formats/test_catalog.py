@@ -16,7 +16,7 @@ from tests.cli.command import robotrials
 from tests.patience import PATIENCE_S
 
 from robotrials.errors import InputError, UnknownName
-from robotrials.formats.catalog import FORMATS, detect, known_formats, load_format
+from robotrials.formats.catalog import BY_SUFFIX, FORMATS, detect, known_formats, load_format
 from robotrials.formats.imported import Imported, ImportOptions, Ledger, Recording
 from robotrials.formats.intake import import_into
 from robotrials.record import Episode, Outcome, Store, Trajectory
@@ -171,3 +171,23 @@ def test_a_bad_file_of_a_folder_stops_all_of_it(tmp_path: Path) -> None:
     (folder / 'b.csv').write_text('policy,task,success,time\na,t,1,-3\n')
     assert 'b.csv row 1: duration_s is -3' in robotrials('import', folder, '--to', tmp_path / 's', code=2)
     assert not (tmp_path / 's').exists()
+
+
+HEADS = (
+    'policy,task,success\na,pick,1\n',
+    'success,duration,video_filename\n1.0,300,a\n',
+    '{"tasks": [], "episodes": [], "benchmark": "x", "harness_version": 1, "chain_sr": 1, "avg_seq_len": 2}\n',
+    'Starting episode 1...\nSuccess: True\n# episodes completed so far: 1\n',
+    'SQLite format 3\0', '\x89MCAP0\r\n', '\x89HDF\r\n\x1a\n',
+)  # fmt: skip
+
+
+@pytest.mark.parametrize('suffix', sorted(BY_SUFFIX))
+@pytest.mark.parametrize('head', HEADS)
+def test_a_suffix_leaves_out_no_format_that_would_recognise_the_file(tmp_path: Path, suffix: str, head: str) -> None:
+    """Whatever is in it: the other formats want another suffix, or a folder."""
+    path = tmp_path / f'eval_info{suffix}'
+    path.write_bytes(head.encode('latin-1'))
+    taken = {f.name for f in known_formats() if f.name in FORMATS.builtin and f.recognise(path) is not None}
+    assert taken <= BY_SUFFIX[suffix]
+    assert {f.name for f in known_formats(path)} == BY_SUFFIX[suffix]

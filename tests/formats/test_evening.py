@@ -35,7 +35,7 @@ EVENING: dict[str, tuple[dict[str, tuple[int, int]], dict[str, int], str]] = {
     '18_robochallenge': ({'pi05': (1, 3), 'wallx': (2, 3)}, {}, ''),
     '19_semicolon.csv': ({'alt': (2, 3), 'neu': (2, 3)}, {}, ''),
     '20_log.tsv': ({'step40k': (1, 3), 'step80k': (2, 3)}, {'timeout': 1}, ''),
-    '21_counts_wide.csv': ({'A': (14, 19), 'B': (9, 19)}, {'invalid': 2}, '--set task=21_counts_wide'),
+    '21_counts_wide.csv': ({'A': (14, 19), 'B': (9, 19)}, {'invalid': 2}, ''),
     '22_runs.yml': ({'hpt': (2, 3), 'crossformer': (1, 3)}, {}, ''),
 }
 

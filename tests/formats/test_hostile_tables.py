@@ -36,7 +36,7 @@ def written(folder: Path, text: str | bytes, name: str = 'r.csv') -> Path:
         ('deep.json', '{"a":' * 60 + '1' + '}' * 60, 'wanted a JSON list of objects'),
         ('deep.jsonl', '{"a":' * 60 + '1' + '}' * 60 + '\n', 'nested deeper than 32'),
         ('deeper.jsonl', '{"a":' * 100_000 + '1' + '}' * 100_000 + '\n', 'line 1: not JSON'),
-        ('latin.csv', 'policy,t\xe4sk\n'.encode('latin-1'), r'not UTF-8 text \(byte \d+\); save it as UTF-8'),
+        ('junk.csv', b'policy,task\n\xff\x00\x01,\x90\n', r'not UTF-8 text \(byte \d+\); save it as UTF-8'),
         ('late.csv', (HEAD + '\n' + 'a,t,1,3\n' * 9_000).encode() + b'\xff\xfe,t,1,3\n', 'not UTF-8 text'),
         (
             'huge.csv',
@@ -49,7 +49,7 @@ def written(folder: Path, text: str | bytes, name: str = 'r.csv') -> Path:
             f'{HEAD},seed\na,t,1,3,{"9" * 30}\n',
             'row 1: seed is 9+, wanted a whole number of at most 63 bits',
         ),
-        ('share.csv', 'policy,task,success_rate,trials\na,t,85,20\n', "row 1: success_rate is '85', wanted a share"),
+        ('share.csv', 'policy,task,success_rate,trials\na,t,850,20\n', "row 1: success_rate is '850', wanted a share"),
         ('none.csv', 'policy,task,success rate,n\na,t,66.7%,20\n', 'row 1: .* of 20 trials: no count fits'),
         ('many.csv', 'policy,task,sr,n\na,t,67%,900\n', r'row 1: .* of 900 trials: \d+ counts fit; give successes'),
         ('more.csv', 'policy,task,successes,trials\na,t,21,20\n', 'row 1: successes is 21, wanted 0 to trials = 20'),

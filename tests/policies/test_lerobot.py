@@ -48,8 +48,8 @@ def checkpoint(folder: Path, **changes: Any) -> Path:
     return folder
 
 
-def test_the_pickling_wire_is_refused_with_the_way_out() -> None:
-    with pytest.raises(InputError, match='carries pickles both ways and is not spoken; give path'):
+def test_a_server_is_named_by_another_policy() -> None:
+    with pytest.raises(InputError, match='use = "lerobot-server"'):
         LeRobotPolicy(url='grpc://127.0.0.1:8080', **OPTIONS)
 
 

@@ -13,6 +13,7 @@ from tests.patience import PATIENCE_S
 
 from robotrials.errors import InputError, StoreError
 from robotrials.record import Episode, Event, Outcome, Provenance, Store, Trajectory, Unblinding, read_store
+from robotrials.record import ledger as ledger_module
 from robotrials.record import log as log_module
 from robotrials.record.blinding import write_unblinding
 from robotrials.record.maintain import adopt_store, compact_store, merge_stores
@@ -405,3 +406,47 @@ def test_a_compaction_beside_a_writer_takes_nothing_from_it(tmp_path: Path) -> N
     assert [f for f in verify_store(store.path).findings if f.is_damage] == []
     compact_store(store.path, stale_after_s=0)
     assert verify_store(store.path).findings == ()
+
+
+def test_small_commits_are_joined_on_append_and_noted_heads_still_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers in this process and others see every episode at every step; a lone writer sums the log once."""
+    monkeypatch.setattr('robotrials.record.store.TIDY_EVERY', 8)
+    monkeypatch.setattr('robotrials.record.maintain.PILE', 4)
+    summed = []
+    whole = ledger_module._summed
+    monkeypatch.setattr(ledger_module, '_summed', lambda *given: summed.append(1) or whole(*given))
+    made, heads = Store.create(tmp_path / 's'), []
+    for seed in range(60):
+        made.append([episode(seed)])
+        heads.append(made.head())
+        assert made.ledger() is made.ledger()
+        fresh = ledger_module.read_ledger(made.path, fresh=True)
+        assert (fresh.parts, dict(fresh.files), fresh.entries) == (
+            made.ledger().parts, dict(made.ledger().files), made.ledger().entries,
+        )  # fmt: skip
+        assert sorted(e.seed or 0 for e in made.episodes()) == list(range(seed + 1))
+    assert len(made.parts()) < 16
+    assert len(summed) < 60 + 60 / 2  # one for each fresh reading above, and one for each joining
+    assert any(name.endswith('.pack') for name in os.listdir(made.path / 'log'))
+    for head in heads:
+        assert verify_store(made.path, head=head).is_clean
+    assert len(list(made.episodes())) == 60
+    assert compact_store(made.path, stale_after_s=0).parts_after == 1
+    assert verify_store(made.path, head=heads[0]).findings == ()
+
+
+def test_a_joining_that_fails_leaves_the_append_done(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('robotrials.record.store.TIDY_EVERY', 1)
+    monkeypatch.setattr('robotrials.record.maintain.PILE', 1)
+
+    def full(*_: object, **__: object) -> None:
+        raise StoreError('the disk is full')
+
+    monkeypatch.setattr('robotrials.record.maintain._rewrite', full)
+    made = Store.create(store.path.parent / 'other')
+    made.append([episode(1)])
+    made.append([episode(2)])
+    assert len(list(made.episodes())) == 2
+    assert verify_store(made.path).findings == ()

@@ -176,6 +176,28 @@ def test_filming_again_gives_the_same_bytes(tmp_path: Path) -> None:
             assert again.read_bytes() == (tmp_path / 's' / 'media' / camera.video).read_bytes()
 
 
+def test_an_export_that_redraws_shows_the_state_of_every_step(tmp_path: Path) -> None:
+    """The white square of each exported frame stands where the kept state of that step has the point."""
+    from robotrials.formats.dataset import open_dataset
+
+    host = DrawnHost()
+    rate_hz = host.spec.control_rate_hz
+    recorded = run(filmed_plan(recording={'film': {'rate_hz': rate_hz}}), tmp_path / 's')
+    robotrials('export', tmp_path / 's', '--to', 'lerobot', '-o', tmp_path / 'redrawn', '--redraw')
+    folder = tmp_path / 's' / 'media' / 'episodes'
+    kept = [read_states(folder / f'{episode.episode_id}-0' / STATES_FILE).states for episode, _ in recorded]
+    seen = []
+    for exported in open_dataset(tmp_path / 'redrawn').episodes('train'):
+        frames = [exported.observation(k).image('top') for k in range(exported.n_steps)]
+        width_px = frames[0].shape[1]
+        columns = [np.nonzero(frame[:, :, 0] > 128)[1].mean() for frame in frames]
+        seen.append((np.array(columns) / width_px * 2 - 1) * host.table_m)
+    for states in kept:
+        x = states[1:, 0]
+        assert any(len(path) == len(x) and np.abs(path - x).max() < 0.05 * host.table_m for path in seen)
+    assert len(seen) == len(recorded)
+
+
 def test_filming_again_says_what_it_lacks(tmp_path: Path) -> None:
     run(filmed_plan(recording={'film': 'off'}), tmp_path / 's')
     assert "film = 'off'" in robotrials('store', 'film', tmp_path / 's', '--to', tmp_path / 'f', code=2)

@@ -469,6 +469,23 @@ def test_a_console_wants_an_operator_a_blinded_plan_and_an_open_trial(trial: All
         make_desk(trial.operator_plan, tmp_path / 'c')
 
 
+def test_a_trial_that_is_closed_meanwhile_is_refused_before_anything_is_written(
+    trial: Allocation, desk: Desk, client: TestClient
+) -> None:
+    key = first(client)['key']
+    close_trial(trial.operator_plan, desk.store.path, by='lee', why='test', early=True, allocation=trial)
+    state = client.get('/api/state').json()
+    assert (state['assignments'], state['is_over']) == ([], True)
+    assert 'closed by lee' in state['stopped']
+    head = desk.store.head()
+    for kind in ('draft', 'record'):
+        answer = post(client, action(kind, key, account=account(), revision=1))
+        assert answer.status_code == 409
+        assert 'closed by lee' in answer.json()['error']
+    assert desk.store.head() == head
+    assert verify_store(desk.store.path).is_clean
+
+
 def test_a_whole_trial_by_console_closes_with_the_person_as_reference(trial: Allocation, tmp_path: Path) -> None:
     desk = make_desk(trial.operator_plan, tmp_path / 's')
     client = TestClient(create_console(desk))

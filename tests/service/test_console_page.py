@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 from tests.browser import DESK_PX, PHONE_PX, Browser, Opened
+from tests.cli.command import robotrials
+from tests.formats.test_positronic import START_NS, put_episode
 from tests.patience import PATIENCE_MS
 from tests.service.consoles import CAP_S, ITEMS, NAMES, account, make_desk, sealed
 from tests.service.serving import served
@@ -18,6 +20,7 @@ from tests.service.test_console import ALLOWED, REFUSED
 
 from robotrials.record import Episode, EventKind, EventSource, Outcome, Store
 from robotrials.record.verify import verify_store
+from robotrials.run import close_trial
 from robotrials.run.arm_limit import ArmStop
 from robotrials.run.blinding import Allocation
 from robotrials.service.console import create_console
@@ -150,6 +153,57 @@ def test_escape_stops_the_arm_even_from_a_field_and_ends_the_episode(browser: Br
     assert stop.t_s == episode.duration_s
     assert episode.labels['arm_stop'] == 'confirmed'
     assert len([e for e in desk.journal.entries if e['kind'] == 'stop']) == 2
+
+
+def run_through(page: Any, label: str) -> None:
+    """Start and stop the clock, and say how it ended."""
+    waits_for(page, 'Start', '[data-do=timer]')
+    page.click('[data-do=timer]')
+    waits_for(page, 'Stop', '[data-do=timer]')
+    page.wait_for_timeout(300)
+    page.click('[data-do=timer]')
+    waits_for(page, 'it took')
+    page.click(f'[data-label={label}]')
+
+
+def test_console_telemetry_and_closing_meet_in_one_store(
+    browser: Browser, trial: Allocation, desk: Desk, tmp_path: Path
+) -> None:
+    """A fault asks for no counts, telemetry joins by the clock what was saved, and a closed trial takes no more."""
+    counts = (('placed', '3'), ('source', '0'), ('lost', '0'))
+    with served(create_console(desk)) as address, opened(browser, address) as seen:
+        page = seen.page
+        run_through(page, 'fault')
+        assert not page.is_visible('[data-counts]')
+        page.click('[data-do=save]')
+        waits_for(page, 'Saved last')
+        run_through(page, 'success')
+        assert page.is_visible('[data-counts]')
+        for name, count in counts:
+            page.fill(f'[data-count={name}]', count)
+        page.click('[data-do=save]')
+        waits_for(page, '1 of 12 episodes are in')
+
+        (valid,) = [e for e in episodes(desk) if e.is_valid]
+        assert valid.started_at is not None
+        late_ns = round((valid.started_at.timestamp() - 1) * 1e9) - START_NS
+        put_episode(tmp_path / 'tele' / '000000000000' / '000000000000', 'session', rounds=5, late_ns=late_ns)
+        assert 'the recorded clocks agree' in robotrials('store', 'attach', desk.store.path, tmp_path / 'tele')
+        trajectory = Store.open(desk.store.path).trajectory(valid)
+        assert trajectory is not None
+        assert trajectory.time_s[-1] <= (valid.duration_s or 0.0) + 0.1
+
+        close_trial(trial.operator_plan, desk.store.path, by='lee', why='test', early=True, allocation=trial)
+        run_through(page, 'success')
+        for name, count in counts:
+            page.fill(f'[data-count={name}]', count)
+        page.click('[data-do=save]')
+        waits_for(page, 'this trial was closed by lee')
+        assert seen.problems == []
+    fault, success = sorted(episodes(desk), key=lambda e: e.started_at)  # type: ignore[arg-type, return-value]
+    assert (fault.outcome, fault.items_placed, fault.items_lost) == (Outcome.INVALID, None, None)
+    assert (success.outcome, success.items_placed) == (Outcome.SUCCESS, 3)
+    assert verify_store(desk.store.path).is_clean
 
 
 def test_a_stop_that_nobody_confirms_says_so(browser: Browser, trial: Allocation, tmp_path: Path) -> None:

@@ -167,7 +167,8 @@ def test_the_lead_is_a_few_whole_sentences(pages: Pages, name: str) -> None:
 
 
 def test_the_lead_says_what_is_and_is_not_resolved(pages: Pages) -> None:
-    first, second, third, fourth, last = (p.text for p in trial_document(pages['timed'][0]).lead)
+    better, first, second, fourth, last = (p.text for p in trial_document(pages['timed'][0]).lead)
+    assert better == 'Over episode success and time to success together, quick and steady are each better than slow.'
     assert first.startswith(
         'Of 3 policies and a reference in 160 valid episodes, quick has the highest episode success'
     )
@@ -175,9 +176,6 @@ def test_the_lead_says_what_is_and_is_not_resolved(pages: Pages) -> None:
     assert 'it succeeds more often than slow' in first
     assert second.startswith('quick has the shortest restricted mean time to success, ')
     assert 'it is faster than slow' in second
-    assert third == (
-        'Over episode success and time to success together, quick is better than slow; steady is better than slow.'
-    )
     assert fourth.startswith('Safety was not scored: no trajectory was recorded')
     assert '1 of 3 pairs is not resolved: quick and steady (about ' in last
     assert ' start states per cell for 80 % power in ' in last
@@ -187,8 +185,8 @@ def test_the_lead_says_what_is_and_is_not_resolved(pages: Pages) -> None:
 def test_the_lead_names_the_worst_drop_and_unsafe_success(pages: Pages) -> None:
     changed, safety = (' '.join(p.text for p in trial_document(pages[n][0]).lead) for n in ('changed', 'safety'))
     assert 'most of all seeing under chaos' in changed
-    assert 'gentle was safe most often, in 12 of 12 episodes' in safety
-    assert 'unsafe success was most frequent with rough, 3 of 12' in safety
+    assert 'gentle has the highest share of safe episodes, 100.0 %' in safety
+    assert 'Unsafe success was most frequent with rough, 3 of 12' in safety
 
 
 @pytest.mark.parametrize('render', [render_html, render_markdown, render_latex, render_json])
@@ -292,6 +290,24 @@ def test_two_stories_of_success_are_warned_of(tmp_path: Path) -> None:
     assert any(
         'a has 100 % of operations done by 60 s and 50 % of episodes successful' in text for text in told
     ), told  # fmt: skip
+
+
+def test_success_by_suite_is_the_mean_of_its_tasks_with_both_readings(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / 's')
+    store.append([
+        Episode(policy=p, benchmark=b, task=t, seed=i, outcome=Outcome.SUCCESS if i < n else Outcome.FAILURE)
+        for p, less in (('a', 0), ('b', 4)) for b, t, n in (('x', 'm', 10), ('x', 'n', 5), ('y', 'm', 8))
+        for i in range(less, 10)
+    ])  # fmt: skip
+    store.append([Episode(policy='a', benchmark='y', task='m', seed=99, outcome=Outcome.INVALID, reason='power cut')])
+    shown = table_blocks(trial_document(analyse(store, **FEW)))['suite-table'].table
+    assert [c.name for c in shown.columns] == ['policy', 'x', 'y', 'mean', 'mean, invalid as failures']
+    (a, b) = sorted(shown.rows)
+    assert a[:3] == ('a', pytest.approx(75.0), pytest.approx(80.0))
+    assert a[3] == pytest.approx((100 + 50 + 80) / 3)
+    assert a[4] == pytest.approx((100 + 50 + 800 / 11) / 3)
+    assert b[3] == b[4] == pytest.approx(100 * (6 / 6 + 1 / 6 + 4 / 6) / 3)
+    assert shown.note.endswith('Invalid episodes, set aside: a 1.')
 
 
 def test_a_blinded_trial_says_so_first(tmp_path: Path) -> None:

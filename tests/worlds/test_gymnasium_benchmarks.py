@@ -133,3 +133,12 @@ def test_an_environment_that_breaks_inside_says_so_outside() -> None:
     create_environment(read_recipe('gym-pusht'))
     with pytest.raises(InputError, match='unexpected keyword argument'):
         gymnasium_host(mapping='pusht', arguments={'no_such_argument': 1})
+
+
+def test_dm_control_begins_and_goes_on_the_same_whatever_was_run_before() -> None:
+    """A task of dm_control's own, driven at random; another task in between changes nothing."""
+    with opened('dm-manipulation') as host:
+        check_host(host, task='reach_duplo_features', seed=3)
+        assert host.spec.action.width == 9
+        facts = host.protocol()
+        assert (facts.simulator, facts.step_cap, facts.control_rate_hz) == ('mujoco 3.17.0', 250, 25.0)

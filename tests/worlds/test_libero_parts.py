@@ -13,6 +13,7 @@ from robotrials.measure.safety import load_registry
 from robotrials.run import Observation, Setup
 from robotrials.run.conditions import condition_parameters, draw_condition
 from robotrials.worlds.arm.signal import Cast, axis_angle, held_things
+from robotrials.worlds.libero.host import _written
 from robotrials.worlds.libero.scripted import Grasp, ScriptedLiberoPolicy, Thing
 from robotrials.worlds.libero.start import Start, goal_atoms
 from robotrials.worlds.libero.state import LAYOUTS
@@ -130,3 +131,24 @@ def test_the_baseline_grasps_across_the_narrow_side_or_by_the_rim() -> None:
     with pytest.raises(UnknownName):
         ScriptedLiberoPolicy(manner='sloppy')
     assert len(LAYOUTS['privileged']) == 34
+
+
+@pytest.mark.parametrize('trap', ['link', 'open to others'])
+def test_a_folder_that_somebody_else_prepared_is_not_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trap: str
+) -> None:
+    monkeypatch.setattr('tempfile.tempdir', str(tmp_path / 'tmp'))
+    (tmp_path / 'tmp').mkdir()
+    (tmp_path / 'theirs').mkdir()
+    usual = _written('a: 1\n')
+    assert (usual.stat().st_mode & 0o777, _written('a: 1\n')) == (0o700, usual)
+    (usual / 'config.yaml').unlink()
+    if trap == 'link':
+        usual.rmdir()
+        usual.symlink_to(tmp_path / 'theirs')
+    else:
+        usual.chmod(0o777)
+    other = _written('a: 1\n')
+    assert other != usual
+    assert (other / 'config.yaml').read_text() == 'a: 1\n'
+    assert not list(usual.iterdir())

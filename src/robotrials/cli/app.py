@@ -6,6 +6,7 @@ names and summaries of the table below.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 from collections.abc import Callable
@@ -15,12 +16,18 @@ import typer
 
 from robotrials import __version__
 from robotrials.cli.option import Stages, verb_class
+from robotrials.cli.output import told_while_working
 from robotrials.errors import RobotrialsError
 
 if TYPE_CHECKING:
     from robotrials.record import Store
 
 MOST_TOLD = 5
+# Verbs that somebody waits for; the others say themselves how far they are, and episodes have an alarm of their own.
+WAITED_FOR = frozenset({
+    'import', 'doctor', 'annotate', 'store', 'export', 'compare', 'score', 'safety', 'robustness', 'geometry', 'power',
+    'gate', 'actions', 'report', 'plot', 'tables',
+})  # fmt: skip
 
 # By the stage of a trial: verb -> where it lives, and what it is for.
 STAGES: dict[str, dict[str, tuple[str, str]]] = {
@@ -190,10 +197,17 @@ def main() -> None:
     asked = _asked_verb()
     try:
         try:
-            build_app(lambda name: name == asked)()
+            with told_while_working(asked) if asked in WAITED_FOR else contextlib.nullcontext():
+                build_app(lambda name: name == asked)()
         finally:
             _tell_missing()
             _read_as_usual()
+    except SystemExit as stop:
+        if hasattr(stop.__context__, 'format_message'):  # the parser of the command line, which has said what is wrong
+            from robotrials.cli.advice import command_instead
+
+            typer.echo(plain(command_instead(stop.__context__, sys.argv[1:], VERBS)), err=True)
+        raise
     except RobotrialsError as error:
         typer.secho(plain(f'Error: {error}'), fg='red', err=True)
         sys.exit(2)

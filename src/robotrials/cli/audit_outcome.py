@@ -196,9 +196,11 @@ def replay_command(
     run = read_store(store)
     opened = open_host(recorded_host(run, use=host))
     advance, total = analysis_progress(), most or run.count()
-    tell = (lambda done: advance('episodes', done, total)) if advance is not None else None
     try:
-        pairs = list(carry_out_again(run, opened, policies=policy, most=most, progress=tell))
+        told = carry_out_again(
+            run, opened, policies=policy, most=most, progress=lambda done: advance('episodes', done, total)
+        )
+        pairs = list(told)
     finally:
         opened.close()
     kept = {episode.episode_id for episode, _ in pairs}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -43,8 +45,9 @@ def compare(
 ) -> None:
     """Compare all pairs of policies, or two of them: which is better, and what is not resolved.
 
-    Two policies are shown out of all pairs: their p-values are corrected over all of them. More has names: `robotrials
-    tables stratum-differences STORE`, `logrank`, `needed-n`.
+    Two policies are shown out of all pairs: their p-values are corrected over all of them. One that lacks a task and is
+    not ranked is compared by name, on the tasks that both have. More: `robotrials tables stratum-differences STORE`,
+    `logrank`, `needed-n`.
 
     Example: `robotrials compare runs/may openpi groot`
     """
@@ -57,7 +60,11 @@ def compare(
 
     check_form(form)
     if (a is None) != (b is None):
-        raise InputError('wanted two policies to compare, or none to compare all pairs; found one')
+        other = f'; {a} is another source' if a is not None and Path(a).exists() else ''
+        raise InputError(
+            f'wanted two policies of {store} to compare, or none to compare all pairs; found one, {a or b}{other}\n'
+            f'Try: {shlex.join(["robotrials", "compare", str(store)])}'
+        )
     if a is not None and policy:
         raise InputError('wanted two policies, or --policy to show some of all pairs; found both')
     analysis = open_analysis(
@@ -65,6 +72,8 @@ def compare(
         resamples=resamples, seed=seed,
     )  # fmt: skip
     shown = tuple(policy or ()) if a is None or b is None else (a, b)
+    if len(shown) == 2:
+        analysis = analysis.between(*shown)
     request = ShowRequest(subject=analysis, policies=shown)
     compared(request) if len(shown) == 2 else request.shown(())
     print_answer(

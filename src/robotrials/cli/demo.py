@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 MARK = DEMO_MARK
 BASIS, WORSE, FASTER, SIMILAR, UNSAFE = 'steady', 'drifting', 'hasty', 'forgetful', 'rough'
+NO_FILMS = '\n[recording]\nfilm = "off"\n'
 
 
 def demo(
@@ -58,7 +59,7 @@ def demo(
 
 
 def prepare(to: Path, *, episodes: int, seed: int, cameras: bool = True) -> Path:
-    """A fresh folder with the plan in it, without its cameras if so asked; only an earlier demo is ever removed."""
+    """A fresh folder with the plan in it, without cameras and films if so asked; only an earlier demo is removed."""
     import shutil
     from importlib import resources
 
@@ -73,7 +74,7 @@ def prepare(to: Path, *, episodes: int, seed: int, cameras: bool = True) -> Path
     text = (resources.files('robotrials.worlds.cell') / 'demo.toml').read_text(encoding='utf-8')
     text = text.replace('episodes_per_cell = 6', f'episodes_per_cell = {episodes}')
     text = text.replace('\nseed = 1\n', f'\nseed = {seed}\n')
-    text = _as_drawable(text) if cameras else _without_cameras(text)
+    text = _as_drawable(text) if cameras else _without_cameras(text) + NO_FILMS
     trial = to / 'trial.toml'
     trial.write_text(text, encoding='utf-8')
     return trial

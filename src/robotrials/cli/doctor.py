@@ -30,7 +30,8 @@ def doctor(source: StoreArgument, form: FormatOption = 'text') -> None:
     from robotrials.errors import RecordError
     from robotrials.formats.catalog import open_source
     from robotrials.formats.checkup import checkup
-    from robotrials.formats.imported import ImportOptions
+    from robotrials.formats.imported import FixableError, ImportOptions
+    from robotrials.formats.intake import as_mapped
     from robotrials.record import read_store
     from robotrials.record.opened import is_store
     from robotrials.show.table import table
@@ -38,11 +39,16 @@ def doctor(source: StoreArgument, form: FormatOption = 'text') -> None:
     if is_store(source) or not source.exists():
         rows = _findings(source, checkup(read_store(source).episodes()))
     else:
-        imported = open_source(source, ImportOptions())
+        kind, options = as_mapped(source, ImportOptions())
         try:
+            imported = open_source(source, options, name=kind)
             rows = _findings(source, checkup(imported.episodes()), imported)
+        except FixableError as error:  # what it holds if the remedy is taken, and then the remedy
+            imported = open_source(source, error.options, name=kind)
+            _print(_findings(source, checkup(imported.episodes()), imported))
+            raise
         except RecordError:
-            _print(_seen(source, imported))
+            _print(_seen(source, open_source(source, options, name=kind)))
             raise
     if form == 'text':
         _print(rows)
@@ -52,10 +58,10 @@ def doctor(source: StoreArgument, form: FormatOption = 'text') -> None:
 
 def _seen(source: Path, imported: Imported) -> list[tuple[str, str]]:
     """Which columns became what."""
-    from robotrials.formats.intake import told_in_a_line
+    from robotrials.formats.intake import column_name, told_in_a_line
 
     line = told_in_a_line(source, imported).removeprefix(str(source)).strip()
-    beside = [g.source.removeprefix('column ').strip("'") for g in imported.guesses if g.field == 'labels']
+    beside = [column_name(g) for g in imported.guesses if g.field == 'labels']
     return [('columns', line), ('labels', ', '.join(beside) or 'none: every column is a field')]
 
 

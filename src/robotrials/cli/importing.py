@@ -81,7 +81,11 @@ def import_source(
     if path is None:
         raise InputError('no source given; wanted a file or folder (`robotrials import --list` says which)')
     if to is None and not dry_run:
-        raise InputError(f'{path}: no store given; wanted --to STORE, or --dry-run')
+        from robotrials.formats.imported import import_command
+
+        raise InputError(
+            f'{path}: no store given; wanted --to STORE, or --dry-run\nTry: {import_command(path, ImportOptions())}'
+        )
     options = ImportOptions(
         columns=parse_pairs(mapped, '--map'),
         defaults=parse_pairs(fixed, '--set'),
@@ -92,10 +96,12 @@ def import_source(
         values=parse_pairs(value, '--value'),
         blank=blank,
     )
-    if map_file is not None:
-        from robotrials.formats.intake import read_mapping
+    from robotrials.formats.intake import as_mapped, read_mapping
 
+    if map_file is not None:
         kind, options = read_mapping(map_file, kind=kind, options=options)
+    else:
+        kind, options = as_mapped(path, options, kind=kind)
     imported = _read(path, options, kind, lambda found: _bring_in(found, to, dry_run=dry_run, form=form))
     if save_map is not None:
         from robotrials.formats.intake import write_mapping
@@ -105,6 +111,7 @@ def import_source(
 
 def _read(path: Path, options: ImportOptions, kind: str, take: Callable[[Imported], None]) -> Imported:
     """Open and take the source; on a terminal a remedy that is known is offered, and run on "y"."""
+    from robotrials.cli.offer import accepted, is_terminal
     from robotrials.formats.imported import FixableError
 
     while True:
@@ -112,12 +119,9 @@ def _read(path: Path, options: ImportOptions, kind: str, take: Callable[[Importe
             imported = _open(path, options, kind)
             take(imported)
         except FixableError as error:
-            if not (sys.stdin.isatty() and sys.stdout.isatty()) or error.options == options:
+            if not is_terminal() or error.options == options:
                 raise
-            typer.echo(str(error), err=True)
-            if not typer.confirm('Run it?', default=False, err=True):
-                raise typer.Exit(2) from error
-            options = error.options
+            options = accepted(error)
         else:
             return imported
 
@@ -132,19 +136,19 @@ def _open(path: Path, options: ImportOptions, kind: str) -> Imported:
     """The source, with its open questions put to whoever sits at the terminal."""
     import dataclasses
 
+    from robotrials.cli.offer import ask, is_terminal
+    from robotrials.cli.output import doing
     from robotrials.formats.catalog import open_source
 
+    doing(f'reading {path}')
     imported = open_source(path, options, name=kind)
     open_questions = [q for q in imported.questions if q.key not in options.answers]
     if not open_questions:
         return imported
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not is_terminal():
         imported.settle(path, options)
         return imported
-    answers = dict(options.answers)
-    for question in open_questions:
-        shown = f'{question.text} [{"/".join(question.choices)}]'
-        answers[question.key] = typer.prompt(shown, default=question.assumed, err=True)
+    answers = {**options.answers, **ask(open_questions)}
     return open_source(path, dataclasses.replace(options, answers=answers), name=imported.format)
 
 

@@ -48,6 +48,19 @@ def named_request(
     )  # fmt: skip
 
 
+def refuse_source_as_name(name: str, verb: str, usual: str) -> None:
+    """Raise where a file stands in the place of a name: it comes second."""
+    import shlex
+
+    from robotrials.errors import InputError
+
+    if Path(name).exists():
+        raise InputError(
+            f'{name} is a source, and a name comes before it (robotrials {verb} --list)\n'
+            f'Try: {shlex.join(["robotrials", verb, usual, name])}'
+        )
+
+
 def list_table(title: str, rows: Sequence[tuple[str, str, str, str]]) -> Table:
     """Names with what they show, the papers' figures or tables of that layout, and what they are made from."""
     from robotrials.show.table import table

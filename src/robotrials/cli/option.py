@@ -10,8 +10,10 @@ a verb can add are named likewise: `--show per-spec`. A setting or table may als
 from __future__ import annotations
 
 import gettext
+import os
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any, ClassVar
 
 from typer.core import TyperCommand, TyperGroup, TyperOption
@@ -88,7 +90,8 @@ class Verb(TyperCommand):
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Everything that is parsed."""
-        return [*super().get_params(ctx), *self.settings.values(), *self.tables.values(), *self.common]
+        asked = [*super().get_params(ctx), *self.settings.values(), *self.tables.values(), *self.common]
+        return spare_coercion(asked)
 
     def flags(self, ctx: Any) -> set[str]:
         """Every spelling of an option that its help shows, and of its settings and tables."""
@@ -168,6 +171,9 @@ class Stages(TyperGroup):
     stages: ClassVar[dict[str, tuple[str, ...]]] = {}
     moved: ClassVar[dict[str, tuple[str, str]]] = {}  # verbs of earlier releases
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        return spare_coercion(super().get_params(ctx))
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Take the place of a verb that has moved."""
         return super().resolve_command(ctx, [*self.moved.get(args[0], (args[0],)), *args[1:]])
@@ -178,6 +184,36 @@ class Stages(TyperGroup):
             commands = [(name, self.commands[name]) for name in names if name in self.commands]
             with formatter.section(stage):
                 formatter.write_dl([(name, c.get_short_help_str(formatter.width - 16)) for name, c in commands])
+
+
+CHECKS = ('parser', 'click_type', 'exists', 'writable', 'resolve_path', 'allow_dash', 'path_type')
+
+
+class AsGiven:
+    """A text, a path, or nothing, as it was given: newer releases of typer have pydantic look at each of them, and
+    importing it takes longer than a verb's answer. What has to be parsed or refused is left to typer.
+    """
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        wanted = param.type_descriptor.annotation
+        if value is None:
+            return () if param.multiple or param.nargs == -1 else None
+        if wanted is str and isinstance(value, str):
+            return value
+        if wanted is Path and isinstance(value, str) and (os.access(value, os.R_OK) or not os.path.lexists(value)):
+            return Path(value)
+        param._runtime_param = None
+        return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
+
+
+def spare_coercion(parameters: list[Any]) -> list[Any]:
+    """Take parameters without a parser or a check of their own as they are given, where typer has that seam."""
+    for parameter in parameters:
+        information = getattr(getattr(parameter, 'type_descriptor', None), 'parameter_info', None)
+        is_checked = any(getattr(information, check, None) for check in CHECKS)
+        if getattr(parameter, '_runtime_param', True) is None and not is_checked:
+            parameter._runtime_param = AsGiven()
+    return parameters
 
 
 def analysis_settings() -> dict[str, Any]:

@@ -55,7 +55,7 @@ def plot(
     """
     import warnings
 
-    from robotrials.cli.named import list_table, named_request
+    from robotrials.cli.named import list_table, named_request, refuse_source_as_name
     from robotrials.cli.output import print_table
     from robotrials.cli.source import tell_analysis
     from robotrials.errors import InputError
@@ -71,6 +71,7 @@ def plot(
     if name is None:
         raise InputError('wanted a figure: robotrials plot NAME SOURCE... -o FILE; names: robotrials plot --list')
     chosen = figure_style(style, width=width, height=height, font=font, font_size_pt=font_size)
+    refuse_source_as_name(name, 'plot', 'cdf')
     draw = find_figure(name)
     check_target(output or Path(f'{name}.pdf'))
     request = named_request(

@@ -53,6 +53,7 @@ ABOUT = {
     'function': 'a Python function or class, by module:attribute',
     'groot': 'GR00T: ZeroMQ, msgpack',
     'lerobot': 'a LeRobot checkpoint folder, in an environment of its own',
+    'lerobot-server': "LeRobot's own policy server: gRPC, pickles that are never unpickled",
     'libero-scripted': 'LIBERO: reads the true state',
     'no_op': 'stands still: the floor of a benchmark',
     'openpi': 'openpi: WebSocket, msgpack',

@@ -12,6 +12,7 @@ from robotrials.cli.output import say
 from robotrials.cli.store import WhereOption, parse_where
 
 if TYPE_CHECKING:
+    from robotrials.formats.imported import ImportOptions
     from robotrials.record.opened import OpenedSource
     from robotrials.verdict.analysis import Analysis
 
@@ -67,15 +68,28 @@ def open_analysis(
     On an open trial this is an interim look: it is said, and written to the trial's log where that can be written.
     """
     from robotrials.cli.option import analysis_settings
-    from robotrials.cli.output import analysis_progress
+    from robotrials.cli.output import analysis_progress, doing
     from robotrials.trial import analyse_opened
 
     named, matching = named_changes(**changes), parse_where(where) or None  # refused before anything is read
     named |= {name: value for name, value in analysis_settings().items() if name not in named}
-    opened = analyse_opened(open_named(store, given), where=matching, advance=analysis_progress(), **named)
+    check_plan(named)
+    source = open_named(store, given)
+    doing(f'analysing {store}')
+    opened = analyse_opened(source, where=matching, advance=analysis_progress(), **named)
     if is_look:
         log_look(opened)
     return opened
+
+
+def check_plan(changes: Mapping[str, Any]) -> None:
+    """Refuse values that no plan can have before anything is read; names that depend on the data come later."""
+    import dataclasses
+
+    from robotrials.verdict.planning.analysis_plan import AnalysisPlan
+
+    single = {name: value for name, value in changes.items() if name in ('alpha', 'tau_s', 'resamples', 'seed')}
+    dataclasses.replace(AnalysisPlan(), **single)
 
 
 def open_named(source: Path, given: Mapping[str, str] | None = None) -> OpenedSource:
@@ -85,19 +99,45 @@ def open_named(source: Path, given: Mapping[str, str] | None = None) -> OpenedSo
     """
     import sys
 
+    from robotrials.cli.output import doing
+    from robotrials.cli.process import spare_pandas
     from robotrials.record import read_store
     from robotrials.record.opened import OpenedSource, is_store
 
+    doing(f'reading {source}')
     if not given and is_store(source):  # who asks a store needs no reader of files
+        spare_pandas()
         return OpenedSource(read_store(source), str(source))
+    from robotrials.formats.catalog import FORMATS
     from robotrials.formats.imported import ImportOptions
-    from robotrials.formats.intake import open_for_asking
 
-    command = ' '.join(['robotrials', *sys.argv[1:]])
-    opened = open_for_asking(source, ImportOptions(defaults=given or {}), command=command)
+    if not FORMATS.installed():  # a reader of somebody else's may use pandas
+        spare_pandas()
+    opened = _open_offering(source, ImportOptions(defaults=given or {}), ' '.join(['robotrials', *sys.argv[1:]]))
     if opened.told:
         say(opened.told)
     return opened
+
+
+def _open_offering(source: Path, options: ImportOptions, command: str) -> OpenedSource:
+    """Open a file or folder; a remedy that is known is offered on a terminal, and printed to be pasted elsewhere."""
+    from robotrials.cli.offer import accepted, ask, asked_again, is_terminal, offer_mapping
+    from robotrials.errors import RecordError
+    from robotrials.formats.imported import FixableError
+    from robotrials.formats.intake import open_for_asking
+
+    wanted = options
+    while True:
+        try:
+            opened = open_for_asking(source, wanted, command=command, ask=ask if is_terminal() else None)
+        except FixableError as error:
+            if not is_terminal() or error.options == wanted:
+                raise RecordError(asked_again(error, source)) from error
+            wanted = accepted(error)
+        else:
+            if wanted != options:
+                offer_mapping(source, wanted)
+            return opened
 
 
 def log_look(analysis: Analysis) -> None:

@@ -53,7 +53,7 @@ def tables(
 
     Example: `robotrials tables headline runs/may --format latex --out headline.tex`
     """
-    from robotrials.cli.named import list_table, named_request
+    from robotrials.cli.named import list_table, named_request, refuse_source_as_name
     from robotrials.cli.output import check_form, print_table, print_tables
     from robotrials.cli.source import tell_analysis
     from robotrials.errors import InputError
@@ -72,6 +72,7 @@ def tables(
     if out is not None:
         check_target(out)
     layout = LatexLayout(width=width, label=tex_label or f'tab:{name}')
+    refuse_source_as_name(name, 'tables', 'headline')
     build = find_table(name)
     request = named_request(
         name, input_of(build), sources, where=where, policy=policy, stratum=stratum, reference=reference, tau=tau,

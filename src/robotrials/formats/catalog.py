@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from robotrials.errors import InputError, SetupError
 from robotrials.formats.imported import (
     POSSIBLE,
     FieldGuess,
+    FixableError,
     Format,
     Imported,
     ImportOptions,
@@ -28,15 +29,15 @@ from robotrials.formats.imported import (
     Recording,
     listed,
 )
-from robotrials.record import Episode, Trajectory
+from robotrials.record import Episode
 from robotrials.record.entry import is_inside
 from robotrials.record.episode import check_episode
-from robotrials.record.foreign import parse
 from robotrials.record.provenance import provenance_from_json
-from robotrials.record.trajectory import check_trajectory
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from robotrials.record import Trajectory
 
 
 FORMATS = Catalog(
@@ -66,6 +67,8 @@ FORMATS = Catalog(
     },
     entry_point_group='robotrials.formats',
 )
+# The formats of ours that recognise a file of this suffix: reading one needs no other.
+BY_SUFFIX = {'.csv': frozenset({'openpi-droid', 'table'}), '.tsv': frozenset({'table'})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +79,12 @@ class Candidate:
     confidence: float
 
 
-def known_formats() -> Iterator[Format]:
-    """Every format that can be loaded; one whose package is broken is left to `--as` to complain."""
+def known_formats(path: Path | None = None) -> Iterator[Format]:
+    """Every format that can be loaded, or may recognise `path`; one whose package is broken is left to `--as`."""
+    likely = BY_SUFFIX.get(path.suffix.lower()) if path is not None and path.is_file() else None
     for name in FORMATS.names():
+        if likely is not None and name in FORMATS.builtin and name not in likely:
+            continue
         try:
             yield load_format(name)
         except (InputError, SetupError):
@@ -96,7 +102,7 @@ def load_format(name: str) -> Format:
 
 def candidates(path: Path) -> list[Candidate]:
     """The formats that recognise the source, surest first."""
-    sure = [(format_, format_.recognise(path)) for format_ in known_formats()]
+    sure = [(format_, format_.recognise(path)) for format_ in known_formats(path)]
     found = [Candidate(format_, confidence) for format_, confidence in sure if confidence is not None]
     return sorted(found, key=lambda c: (-c.confidence, c.format.name))
 
@@ -157,11 +163,13 @@ def is_text(path: Path) -> bool:
 
 def open_contained(path: Path, options: ImportOptions, *, name: str) -> Imported:
     """The source, opened in a process of its own; every reading of it is another."""
+    from robotrials.record.foreign import parse
+
     request: dict[str, Any] = {'path': str(path), 'options': dataclasses.asdict(options), 'name': name}
     what = str(path)
     scratch = Path(tempfile.mkdtemp(prefix='robotrials-import-'))
     try:
-        (told,) = parse(f'{HERE}:opened', what=what, scratch=scratch, **request)
+        (told,) = _told(parse(f'{HERE}:opened', what=what, scratch=scratch, **request), path)
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
         raise
@@ -170,7 +178,7 @@ def open_contained(path: Path, options: ImportOptions, *, name: str) -> Imported
 
     def recordings() -> Iterator[Recording]:
         stream = parse(f'{HERE}:recordings', what=what, scratch=scratch, **request)
-        for message in stream:
+        for message in _told(stream, path):
             if 'ledger' in message:
                 ledger.take(message['ledger'])
                 return
@@ -206,6 +214,14 @@ def open_contained(path: Path, options: ImportOptions, *, name: str) -> Imported
     return imported
 
 
+def _told(stream: Iterator[Any], path: Path) -> Iterator[Any]:
+    """The messages of the other process; a remedy that it knows is an error with that remedy here, too."""
+    for message in stream:
+        if isinstance(message, dict) and 'fixable' in message:
+            raise FixableError(message['fixable'], path, read_options(message['options']))
+        yield message
+
+
 def read_options(values: dict[str, Any]) -> ImportOptions:
     """The inverse of `dataclasses.asdict`."""
     return read_table(ImportOptions, {k: v for k, v in values.items() if v is not None}, where='options')
@@ -239,6 +255,7 @@ class _Written:
 def _batch(message: dict[str, Any], stream: Iterator[Any], path: Path, scratch: Path) -> Iterator[Recording]:
     from robotrials.record.column import trajectories_from_arrow
     from robotrials.record.schema import episodes_from_arrow, events_by_episode
+    from robotrials.record.trajectory import check_trajectory
 
     episodes = episodes_from_arrow(next(stream), events_by_episode(next(stream)))
     steps: dict[tuple[str, int], Trajectory] = {}
@@ -282,9 +299,17 @@ def _account(ledger: Ledger) -> dict[str, Any]:
     return {**rows, 'notes': ledger.notes, 'hints': ledger.hints}
 
 
+def _remedy(error: FixableError) -> dict[str, Any]:
+    return {'fixable': error.problem, 'options': dataclasses.asdict(error.options)}
+
+
 def opened(*, scratch: Path, **request: Any) -> Iterator[dict[str, Any]]:
     """What a source says of itself."""
-    imported = _open(**request)
+    try:
+        imported = _open(**request)
+    except FixableError as error:
+        yield _remedy(error)
+        return
     yield {
         'format': imported.format, 'sources': list(map(str, imported.sources)), 'ledger': _account(imported.ledger),
         'guesses': [dataclasses.astuple(guess) for guess in imported.guesses],
@@ -309,7 +334,14 @@ def tables(*, scratch: Path, **request: Any) -> Iterator[Any]:
 
 
 def recordings(*, scratch: Path, **request: Any) -> Iterator[Any]:
-    """The recordings in batches of tables, media as files, and the account."""
+    """The recordings in batches of tables, media as files, and the account; or the remedy of what stands against it."""
+    try:
+        yield from _recordings(scratch, request)
+    except FixableError as error:
+        yield _remedy(error)
+
+
+def _recordings(scratch: Path, request: dict[str, Any]) -> Iterator[Any]:
     imported = _open(**request)
     root = Path(request['path'])
     batch: dict[tuple[str, int], Recording] = {}
@@ -376,7 +408,7 @@ class FolderFormat:
         opened: list[tuple[Path, Imported]] = []
         for entry in listed(path):
             if entry.is_file() and _is_known(entry):
-                opened.append((entry, open_here(entry, options)))
+                opened.append((entry, open_here(entry, replace(options, folder=path.resolve().name))))
             else:
                 ledger.drop(f'{entry.name}', None, why='a folder' if entry.is_dir() else 'of no known format')
         if not opened:
@@ -388,10 +420,12 @@ class FolderFormat:
                 yield from imported.recordings()
                 ledger.add(imported.ledger)
 
-        guesses = [
-            FieldGuess(guess.field, f'{file.name}: {guess.source}', guess.change)
+        everywhere = set.intersection(*({(g.field, g.source) for g in imported.guesses} for _, imported in opened))
+        guesses = dict.fromkeys(
+            guess if (guess.field, guess.source) in everywhere
+            else FieldGuess(guess.field, f'{file.name}: {guess.source}', guess.change)
             for file, imported in opened for guess in imported.guesses
-        ]  # fmt: skip
+        )  # fmt: skip
         return Imported(
             format=self.name,
             sources=tuple(source for _, imported in opened for source in imported.sources),

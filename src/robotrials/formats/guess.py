@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,19 +18,25 @@ from robotrials.record.episode import PARSERS, EventKind, parse_field
 SYNONYMS: Mapping[str, tuple[str, ...]] = {
     'policy': ('policy', 'model', 'method', 'arm', 'agent', 'checkpoint', 'policy_name', 'model_name', 'algorithm',
                'ckpt', 'modell', 'policy_id', 'model_id', 'robot_policy', 'policy_type', 'policy_checkpoint',
-               'policy_path', 'checkpoint_name', 'vla'),
+               'policy_path', 'checkpoint_name', 'vla', 'strategie', 'methode', 'verfahren', 'ansatz', 'modele',
+               'politique', 'politica', 'modelo', 'metodo', '策略', '模型', '方法', '方策', 'モデル', 'approach',
+               'policy_variant', 'job_name'),
     'task': ('task', 'task_name', 'env', 'environment', 'env_name', 'task_id', 'task_suite', 'skill', 'aufgabe',
-             'arena_env', 'environment_name', 'scenario'),
-    'outcome': ('outcome', 'status', 'result', 'verdict', 'eval_outcome'),
+             'arena_env', 'environment_name', 'scenario', 'tache', 'tarea', '任务', 'タスク', 'task_suite_name',
+             'scene'),
+    'outcome': ('outcome', 'status', 'result', 'verdict', 'eval_outcome', 'ergebnis', 'resultat', 'resultado',
+                '结果'),
     'success': ('success', 'is_success', 'succeeded', 'success_flag', 'task_success', 'successful', 'done_success',
-                'erfolg', 'solved', 'worked', 'did_it_work', 'ok', 'passed', 'task_completed', 'completed'),
+                'erfolg', 'solved', 'worked', 'did_it_work', 'ok', 'passed', 'task_completed', 'completed',
+                'erfolgreich', 'succes', 'reussite',
+                'reussi', 'exito', '成功', '是否成功'),
     'duration_s': (
         'duration_s', 'duration', 'time_s', 'time', 'elapsed', 'elapsed_s', 'seconds', 'episode_time', 'wall_time',
         'completion_time', 'time_to_success', 'duration_sec', 'duration_seconds', 'episode_duration', 'rollout_time',
-        'elapsed_sec', 'time_taken', 'zeit', 'dauer',
+        'elapsed_sec', 'time_taken', 'zeit', 'dauer', 'duree', 'temps', 'duracion', 'tiempo', '时间', '耗时', '時間',
     ),
     'steps': ('steps', 'n_steps', 'num_steps', 'episode_length', 'episode_steps', 'control_steps', 'ep_len', 'length',
-              'episode_len', 'step_count', 'timesteps'),
+              'episode_len', 'step_count', 'timesteps', 'schritte', '步数'),
     'time_cap_s': ('time_cap_s', 'time_cap', 'timeout', 'timeout_s', 'max_time', 'time_limit', 'time_limit_s', 'cap_s'),
     'step_cap': ('step_cap', 'max_steps', 'step_limit', 'horizon', 'max_episode_steps'),
     'stratum': ('stratum', 'object', 'object_type', 'object_name', 'suite', 'category', 'task_group', 'objekt'),
@@ -57,9 +64,12 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
     'successes': ('successes', 'n_success', 'num_success', 'n_successes', 'num_successes', 'success_count', 'wins',
                   'success', 'succeeded', 'solved'),
     'success_rate': ('success_rate', 'sr', 'rate', 'success_percentage', 'pc_success', 'mean_success', 'success_pct',
-                     'success', 'erfolgsrate'),
+                     'success', 'erfolgsrate', 'erfolgsquote', 'taux_de_succes', 'taux_de_reussite', 'tasa_de_exito',
+                     '成功率'),
     'trials': ('trials', 'n_trials', 'num_trials', 'n_episodes', 'num_episodes', 'n_rollouts', 'num_rollouts',
-               'rollouts', 'episodes', 'evaluations', 'total', 'n', 'attempts', 'out_of'),
+               'rollouts', 'episodes', 'evaluations', 'total', 'n', 'attempts', 'out_of', 'eval_episodes',
+               'n_eval_episodes', 'num_eval_episodes', 'num_evals', 'n_evals', 'n_runs', 'versuche', 'durchlaufe',
+               'essais', 'intentos', 'ensayos', '次数', '试验次数', '試行回数'),
 }  # fmt: skip
 TIME_LISTS: Mapping[str, EventKind] = {
     'placement_times_s': EventKind.PLACEMENT,
@@ -71,7 +81,8 @@ FIELDS = (*PARSERS, *TIME_LISTS, 'step_cap', *COUNTS)
 # Columns that number rollouts: an initial state only if someone says so.
 NUMBERINGS = ('episode', 'episode_index', 'episode_idx', 'trial', 'trial_index', 'trial_id', 'sample', 'sample_id',
               'rollout', 'rollout_id', 'run', 'ep', 'attempt', 'episode_ix', 'episode_number', 'index',
-              'idx')  # fmt: skip
+              'idx', 'versuch', 'durchlauf', 'essai', 'intento', 'ensayo', 'run_id', 'trial_no',
+              'no', 'nr')  # fmt: skip
 # Fields whose usual column names also mean other things: a guess whose values do not parse is taken back.
 LOOSE_FIELDS = (
     'seed',
@@ -114,8 +125,11 @@ def check_field(name: str) -> str:
 
 
 def normal(name: str) -> str:
-    """A column's name without case, punctuation and camel humps."""
-    return re.sub(r'[^a-z0-9]+', '_', re.sub(r'(?<=[a-z0-9])(?=[A-Z])', '_', name).lower()).strip('_')
+    """A column's name without case, accents, punctuation and camel humps."""
+    split = re.sub(r'(?<=[a-z0-9])(?=[A-Z])', '_', name)
+    if not split.isascii():
+        split = ''.join(c for c in unicodedata.normalize('NFKD', split) if not unicodedata.combining(c))
+    return re.sub(r'[\W_]+', '_', split.lower()).strip('_')
 
 
 def is_usual(name: str) -> bool:
@@ -204,7 +218,8 @@ def fit_to_cells(guessed: ColumnMap, cells: Mapping[str, Sequence[Any]], *, sure
 
     `cells` holds, for each column, the first of its cells that say something.
     """
-    doubtful = [*LOOSE_FIELDS, 'score', *(['outcome'] if 'success' in guessed.columns else [])]
+    has_other = 'success' in guessed.columns or any(normal(c) in SYNONYMS['success_rate'] for c in guessed.labels)
+    doubtful = [*LOOSE_FIELDS, 'score', *(['outcome'] if has_other else [])]  # `status: FINISHED` is of a run
     misfits = [
         name for name in doubtful
         if name in guessed.columns and name not in sure and not _all_parse(name, cells[guessed.columns[name]])
@@ -216,7 +231,18 @@ def fit_to_cells(guessed: ColumnMap, cells: Mapping[str, Sequence[Any]], *, sure
         fitted = _success_as_score(fitted, cells[fitted.columns['success']])
     if 'score' in fitted.columns and not fitted.is_share:
         fitted = _score_as_share(fitted, cells[fitted.columns['score']])
+    if 'success_rate' in fitted.columns and _above_one(cells[fitted.columns['success_rate']]):
+        fitted = replace(fitted, scale={**fitted.scale, 'success_rate': 0.01})
     return fitted
+
+
+def _above_one(values: Sequence[Any]) -> bool:
+    """Whether rates are percentages although nothing calls them so: some exceed 1, none exceeds 100."""
+    try:
+        numbers = [parse_quantity(value, decimal_comma=True) for value in values]
+    except ValueError:
+        return False
+    return bool(numbers) and 1 < max(n.value for n in numbers) <= 100 and not any(n.unit for n in numbers)
 
 
 def _score_as_share(guessed: ColumnMap, values: Sequence[Any]) -> ColumnMap:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import hashlib
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from robotrials.errors import InputError, RecordError, UnknownName
-from robotrials.record import Episode, Outcome, Provenance, Trajectory
+from robotrials.record import Episode, Outcome, Provenance
 from robotrials.record.episode import digest
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from robotrials.record import Trajectory
 
 
 CERTAIN = 1.0  # names or tables that nobody else writes
@@ -38,6 +40,7 @@ class ImportOptions:
     source: str | None = None  # part of the ids; default: the name of the file or folder
     values: Mapping[str, str] = field(default_factory=dict)  # a cell as it is written -> the outcome it means: --value
     blank: str = ''  # what a row without a result is: an outcome, or 'drop'; nothing: an error
+    folder: str = ''  # the name of the folder of tables that the file is one of
 
     def __post_init__(self) -> None:
         for word, outcome in self.values.items():
@@ -57,13 +60,18 @@ class FixableError(RecordError):
     """A source that can be read with `options`; the message ends with the command that does so."""
 
     def __init__(self, problem: str, path: Path, options: ImportOptions) -> None:
-        self.options = options
+        self.problem, self.path, self.options = problem, path, options
         super().__init__(f'{problem}\nTry: {import_command(path, options)}')
+
+
+def store_name(path: Path) -> str:
+    """The store that a suggested command imports a source into: beside nothing, in the current folder."""
+    return f'{path.stem}-store'
 
 
 def import_command(path: Path, options: ImportOptions) -> str:
     """The command that imports `path` with these options, ready for a shell."""
-    words = ['robotrials', 'import', str(path), '--to', f'{path.stem}-store']
+    words = ['robotrials', 'import', str(path), '--to', store_name(path)]
     words += [word for name, column in options.columns.items() for word in ('--map', f'{name}={column}')]
     words += [word for name, value in options.defaults.items() for word in ('--set', f'{name}={value}')]
     words += [word for text, outcome in options.values.items() for word in ('--value', f'{text}={outcome}')]
@@ -254,16 +262,25 @@ class Imported:
         """The episodes alone."""
         return (recording.episode for recording in self.recordings())
 
-    def settle(self, path: Path, options: ImportOptions) -> None:
-        """Note what is assumed where nobody answered; a question that must be answered first is an error."""
+    def settle(self, path: Path, options: ImportOptions, *, is_asking: bool = False) -> None:
+        """Note what is assumed where nobody answered; a question that must be answered first is an error.
+
+        A verb that asks (`is_asking`) has no such option: there the whole command is told.
+        """
         for question in self.questions:
             answer = question.answer(options)
             flag = f'--answer {question.key}={"|".join(question.choices)}'
             if answer is None:
                 raise InputError(f'{path}: {question.text} Say which with {flag}')
             if question.key not in options.answers:
-                others = '|'.join(choice for choice in question.choices if choice != answer)
-                self.ledger.hint(f'{question.text} Assumed: {answer} (--answer {question.key}={others})')
+                others = [choice for choice in question.choices if choice != answer]
+                if is_asking:
+                    answers = {**options.answers, question.key: others[0]}
+                    command = import_command(path, replace(options, answers=answers))
+                    self.ledger.hint(f'{question.text} Assumed: {answer}. For {others[0]}:\nTry: {command}')
+                else:
+                    flag = f'--answer {question.key}={"|".join(others)}'
+                    self.ledger.hint(f'{question.text} Assumed: {answer} ({flag})')
 
 
 class Format(Protocol):

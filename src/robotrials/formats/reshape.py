@@ -22,8 +22,15 @@ from robotrials.record.episode import OUTCOME_WORDS
 
 MOST_ROWS = 20_000
 FRACTION = re.compile(r'^\s*(\d{1,6})\s*(?:/|of|out of)\s*(\d{1,6})\s*$')
-NUMBERED = re.compile(r'^(seed|run|trial|episode|ep|rollout|attempt|try|rep|repeat)_?\d+$')
-MEANS = ('avg', 'average', 'mean', 'overall', 'total', 'sum', 'avg_success', 'mean_success', 'average_success')
+NUMBERED = re.compile(r'^(seed|run|trial|episode|ep|rollout|attempt|try|rep|repeat|versuch|test|no|nr|t|r|e|s)?_?\d+$')
+MEANS = ('avg', 'average', 'mean', 'overall', 'total', 'sum', 'avg_success', 'mean_success', 'average_success',
+         'avg_sr', 'mean_sr', 'average_sr', 'durchschnitt', 'mittelwert', 'mittel', 'summe', 'gesamt', 'moyenne',
+         'media', 'promedio', '平均', '合计')  # fmt: skip
+# What policies are called, to tell a table with a row per policy from one with a column per policy.
+POLICIES = re.compile(
+    r'π|(?<![a-z])(act|bc|dp3?|ours?|baselines?|octo|rt[-_ ]?[12]x?|rdt|hpt|diffusion|policy|oft|pi[-_ ]?0\S*|ckpt'
+    r'|human|checkpoint|scratch|fine-?tuned?|teleop|step[-_ ]?\d+|\d+k)(?![a-z])|vla|gr00t|groot|cogact|policy'
+)
 METRICS = ('metric', 'metric_name', 'measure', 'variable', 'measurement')
 VALUES = ('value', 'metric_value', 'val')
 SPOKEN = ('success', 'outcome', 'successes', 'success_rate', 'trials', 'duration_s', 'steps', 'score')
@@ -170,8 +177,12 @@ def _wide(
     }  # fmt: skip
     means = [i for i in cells if normal(header[i]) in MEANS]
     places = [i for i in cells if i not in means]
-    missing = [name for name in ('policy', 'task') if name in lacks]
+    missing: list[str] = [name for name in ('policy', 'task') if name in lacks]
     names = [header[i] for i in places]
+    if len(missing) == 2 and (axis := _unnamed_axis(header, table, cells, names)) is not None:
+        place, field = axis
+        header = (*header[:place], field, *header[place + 1 :])
+        missing.remove(field)
     is_numbered = len(places) > 1 and all(NUMBERED.match(normal(name)) for name in names)
     if len(places) < 2 or (not is_numbered and len(missing) != 1) or (is_numbered and 'result' not in lacks):
         return None
@@ -187,6 +198,18 @@ def _wide(
     left = f'; left out: {", ".join(header[i] for i in means)}' if means else ''
     done = f'a column per {variable}: {", ".join(names[:6])}{", ..." if len(names) > 6 else ""}{left}'
     return (*(header[i] for i in kept), variable, kind), made, done
+
+
+def _unnamed_axis(
+    header: Sequence[str], table: Sequence[tuple[int, Row]], cells: Mapping[int, Any], names: Sequence[str]
+) -> tuple[int, str] | None:
+    """The one column of names beside columns of results, and whether it names policies or tasks; None if unclear."""
+    texts = [i for i in range(len(header)) if i not in cells and (found := _column(table, i)) and not _kind(found)]
+    if len(texts) != 1:
+        return None
+    down = any(POLICIES.search(str(cell).lower()) for cell in _column(table, texts[0]))
+    across = any(POLICIES.search(name.lower()) for name in names)
+    return (texts[0], 'policy' if down else 'task') if down != across else None
 
 
 def _kind(cells: Sequence[Any]) -> str | None:
@@ -246,11 +269,18 @@ def _fractions(
     return (*(header[i] for i in kept), 'successes', 'trials'), list(read()), done
 
 
-# Documents that hold tables: Markdown, YAML, and objects nested by policy and task.
+# Documents that hold tables: Markdown, LaTeX, YAML, and objects nested by policy and task.
 
 LARGEST_BYTES = 32 << 20
 DEEPEST = 8
 _RULE = re.compile(r'^\|?\s*:?-{2,}:?\s*(\|\s*:?-{2,}:?\s*)*\|?$')
+_TABULAR = re.compile(
+    r'\\begin\{(?:tabular[xy*]?|longtable|tblr)\}(.*?)\\end\{(?:tabular[xy*]?|longtable|tblr)\}', re.DOTALL
+)
+_LATEX_RULE = re.compile(
+    r'\\(?:top|mid|bottom)rule(?:\[[^\]]*\])?|\\(?:c|cmid|X)(?:line|rule)(?:\([^)]*\))?\{[^{}]*\}|\\hline'
+    r'|^\s*(?:\[[^\]]*\])?(?:\{(?:[^{}]|\{[^{}]*\})*\}){1,2}'
+)
 _FIELDS = {word for words in SYNONYMS.values() for word in words} | set(NUMBERINGS) | set(SYNONYMS)
 # What stands between a file and its names: {policies: {pi0: ...}}.
 _LEVELS = {
@@ -282,6 +312,39 @@ def markdown_tables(path: Path, text: str) -> list[list[list[str]]]:
 def _cells(line: str) -> list[str]:
     inner = line.removeprefix('|').removesuffix('|')
     return [re.sub(r'^([*_`~]+)(.*?)\1$', r'\2', cell.strip()).strip() for cell in re.split(r'(?<!\\)\|', inner)]
+
+
+def latex_tables(path: Path, text: str) -> list[list[list[str]]]:
+    """Every `tabular` of a LaTeX text, header first, without rules, emphasis, citations and spreads."""
+    tables = []
+    for body in _TABULAR.findall(re.sub(r'(?<!\\)%.*', '', text)):
+        lines = re.split(r'\\\\(?:\s*\[[^\]]*\])?', _LATEX_RULE.sub('', body))
+        rows = [[cell for part in re.split(r'(?<!\\)&', line) for cell in _latex_cells(part)] for line in lines]
+        rows = [row for row in rows if any(row)]
+        width = max(map(len, rows), default=0)
+        if len(rows) > 1:
+            tables.append([row + [''] * (width - len(row)) for row in rows])
+    if not tables:
+        raise InputError(f'{path}: no table in it; wanted a tabular environment with a header and rows')
+    return tables
+
+
+def _latex_cells(part: str) -> list[str]:
+    """The text of a cell, and empty cells for those that it spans."""
+    spanning = re.search(r'\\multicolumn\s*\{\s*(\d{1,3})\s*\}\s*\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}', part)
+    if spanning:
+        part = part[: spanning.start()] + part[spanning.end() :]
+    part = re.sub(r'\\multirow\s*(?:\[[^\]]*\])?\s*\{[^{}]*\}\s*(?:\[[^\]]*\])?\s*\{[^{}]*\}', '', part)
+    part = re.sub(
+        r'~?\\(?:cite[a-z]*|ref|label|footnote|cellcolor|rowcolor|textcolor|color)\*?(?:\[[^\]]*\])*\{[^{}]*\}',
+        '',
+        part,
+    )
+    part = re.sub(r'(?:\\pm|±)\s*[\d.,]+', '', part.replace('~', ' ').replace('$', ''))
+    part = re.sub(r'\\(?:checkmark|cmark)\b', '✓', re.sub(r'\\(?:xmark|times)\b', '✗', part))
+    part = re.sub(r'\\pi(?![a-zA-Z])', 'π', re.sub(r'(?<!\\)_(?:\{(\w+)\}|(\w))', r'\1\2', part))
+    text = ' '.join(re.sub(r'\\[a-zA-Z]+\*?|[{}]', ' ', re.sub(r'\\([%&_#])', r'\1', part)).split())
+    return [text, *([''] * (int(spanning[1]) - 1 if spanning else 0))]
 
 
 def load_yaml(path: Path) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 
 from robotrials.errors import RecordError
 from robotrials.formats.guess import TIME_LISTS
-from robotrials.formats.typed_value import parse_share, short
+from robotrials.formats.typed_value import parse_share, short, without_spread
 from robotrials.record.episode import Event, EventKind, Outcome
 
 # The outcome of a row that does not name one: from its success, its items, its drops, its score and its caps.
@@ -278,7 +278,7 @@ def count_of_rate(cell: Any, scale: float, comma: bool, half: float = 0.5, *, tr
 
 def half_digit(cell: Any) -> float:
     """Half a unit of the last printed digit."""
-    text = str(cell).strip().rstrip('% ').replace(',', '.')
+    text = without_spread(str(cell)).rstrip('% ').replace(',', '.')
     try:
         exponent = Decimal(text).as_tuple().exponent
     except InvalidOperation:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
 import re
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from robotrials.errors import InputError, SetupError, UnknownName
+from robotrials.formats.guess import guess_columns
 from robotrials.formats.imported import ImportOptions
 
 if TYPE_CHECKING:
@@ -27,7 +29,11 @@ LARGEST_BATCH_BYTES = 256 << 20  # of a Parquet file, decompressed at a time
 HEADER_ROWS = 12  # a header is looked for in the first rows
 KEPT_WHOLE = frozenset({'labels', 'condition_parameters'})  # objects that are one field each
 TEXT_SUFFIXES = ('.csv', '.tsv', '.txt')
-SUFFIXES = ('.csv', '.tsv', '.xlsx', '.jsonl', '.ndjson', '.json', '.parquet', '.md', '.yaml', '.yml')
+SUFFIXES = (*TEXT_SUFFIXES, '.xlsx', '.jsonl', '.ndjson', '.json', '.parquet', '.md', '.tex', '.yaml', '.yml')
+# Lists of objects that are one rollout's steps, not rows of a table.
+STEP_LISTS = frozenset({'steps', 'frames', 'transitions', 'trajectory', 'timesteps', 'observations', 'actions'})
+WESTERN = 'cp1252'
+_CONTROLS = re.compile(r'[\x00-\x08\x0e-\x1f\x7f]')
 Row = Sequence[Any]
 
 
@@ -58,17 +64,31 @@ def open_rows(path: Path, options: ImportOptions | None = None, *, known: Callab
         return _open_parquet(path)
     if suffix == '.xlsx':
         return open_spreadsheet(path, options or ImportOptions(), usual)
-    if suffix in ('.csv', '.tsv'):
+    if suffix in TEXT_SUFFIXES:
         return _open_separated(path, usual)
-    if suffix == '.md':
-        return _open_markdown(path, usual)
+    if suffix in ('.md', '.tex'):
+        return _open_document(path, usual)
     return _open_objects(path, lines=suffix in ('.jsonl', '.ndjson'))
 
 
 def _encoding(path: Path) -> str:
+    """By the mark at its start; else UTF-8, or what Western spreadsheets save (`cp1252`) where it cannot be UTF-8."""
     with path.open('rb') as stream:
-        head = stream.read(4)
-    return 'utf-16' if head[:2] in (b'\xff\xfe', b'\xfe\xff') else 'utf-8-sig'
+        head = stream.read(1 << 16)
+    if head[:2] in (b'\xff\xfe', b'\xfe\xff'):
+        return 'utf-16'
+    try:
+        codecs.getincrementaldecoder('utf-8')().decode(head)
+    except UnicodeDecodeError:
+        try:
+            return 'utf-8-sig' if _CONTROLS.search(head.decode(WESTERN)) else WESTERN
+        except UnicodeDecodeError:
+            pass
+    return 'utf-8-sig'
+
+
+def _encoding_notes(encoding: str) -> tuple[str, ...]:
+    return (f'the text is not UTF-8 and is read as {WESTERN} (Windows, Western Europe)',) if encoding == WESTERN else ()
 
 
 # --- separated values
@@ -102,7 +122,11 @@ def _open_separated(path: Path, usual: Callable[[str], bool]) -> Rows:
 
         return text_batches(path, header, separator, skipped_lines=at)
 
-    return Rows(path, header, read, separator, skipped_lines=at, batches=batches)
+    is_plain = encoding == 'utf-8-sig'  # which is all that Arrow reads
+    return Rows(
+        path, header, read, separator, notes=_encoding_notes(encoding), skipped_lines=at,
+        batches=batches if is_plain else None,
+    )  # fmt: skip
 
 
 def _cells(path: Path, encoding: str, separator: str) -> Iterator[list[str]]:
@@ -151,12 +175,18 @@ def find_header(path: Path, top: Sequence[Sequence[Any]], usual: Callable[[str],
         raise InputError(f'{path}: {len(names):,} columns, wanted at most {MOST_COLUMNS:,}; is it one row per episode?')
     if at and len(set(filter(None, names))) < len(list(filter(None, names))):
         names = _joined(cells[at - 1], names)
+        if at + 1 < len(cells) and _names_index(cells[at + 1]):  # as data frames are written: the index, by its name
+            at, names = at + 1, [cells[at + 1][0], *names[1:]]
     # An index written without a heading (as data frames do) gets its place as a name.
     header = tuple(name or f'column {place}' for place, name in enumerate(names, start=1))
     if len(set(header)) != len(header):
         twice = next(name for name in header if header.count(name) > 1)
         raise InputError(f'{path}: the column {twice!r} is there twice')
     return at, header
+
+
+def _names_index(cells: Sequence[str]) -> bool:
+    return len(cells) > 2 and bool(cells[0]) and not cells[0][:1].isdigit() and not any(cells[1:])
 
 
 def _joined(above: Sequence[str], names: Sequence[str]) -> list[str]:
@@ -168,20 +198,25 @@ def _joined(above: Sequence[str], names: Sequence[str]) -> list[str]:
     return joined
 
 
-def _open_markdown(path: Path, usual: Callable[[str], bool]) -> Rows:
-    from robotrials.formats.reshape import markdown_tables
+def _open_document(path: Path, usual: Callable[[str], bool]) -> Rows:
+    """The table of a text in Markdown or LaTeX that has the most usual column names."""
+    from robotrials.formats.reshape import latex_tables, markdown_tables
 
+    encoding = _encoding(path)
     try:
-        tables = markdown_tables(path, path.read_text(encoding=_encoding(path)))
+        text = path.read_text(encoding=encoding)
     except UnicodeDecodeError as error:
         raise InputError(f'{path}: not UTF-8 text (byte {error.start}); save it as UTF-8') from error
+    is_latex = path.suffix.lower() == '.tex'
+    tables = latex_tables(path, text) if is_latex else markdown_tables(path, text)
     best = max(tables, key=lambda table: sum(map(usual, table[0])))
-    _, header = find_header(path, best[:1], usual)
-    for number, cells in enumerate(best[1:], start=1):
+    at, header = find_header(path, best[:HEADER_ROWS] if is_latex else best[:1], usual)
+    for number, cells in enumerate(best[at + 1 :], start=1):
         if len(cells) != len(header):
             raise InputError(f'{path} row {number}: {len(cells)} cells, wanted {len(header)} as in the header')
     notes = (f'table {tables.index(best) + 1} of {len(tables)} in the text',) if len(tables) > 1 else ()
-    return Rows(path, header, lambda: iter(enumerate(best[1:], start=1)), ';', notes=notes)
+    rows = list(enumerate(best[at + 1 :], start=1))
+    return Rows(path, header, lambda: iter(rows), ';', notes=(*_encoding_notes(encoding), *notes))
 
 
 # --- JSON
@@ -260,13 +295,20 @@ def exploded(value: Any, path: Path, inherited: Mapping[str, Any] | None = None)
         return []
     around = dict(inherited or {})
     lists = [k for k, v in value.items() if isinstance(v, list) and v and all(isinstance(x, dict) for x in v)]
-    lists = [k for k in lists if k != 'events']
+    lists = [k for k in lists if k != 'events' and k not in STEP_LISTS]
     if not lists:
-        return [{**around, **value}] if inherited is not None else []
+        return [{**around, **_without_steps(value)}] if inherited is not None else []
     if len(lists) > 1:
         raise InputError(f'{path}: lists of objects under {", ".join(lists)}; wanted one list, with a row per episode')
     around.update({k: v for k, v in value.items() if not isinstance(v, list | dict)})
     return exploded(value[lists[0]], path, around)
+
+
+def _without_steps(value: Mapping[str, Any]) -> dict[str, Any]:
+    """An episode with the number of its steps in place of the steps themselves."""
+    kept = {k: v for k, v in value.items() if not (k in STEP_LISTS and isinstance(v, list))}
+    steps = next((v for k, v in value.items() if k not in kept and k not in ('observations', 'actions')), None)
+    return kept if steps is None or 'steps' in kept else {**kept, 'steps': len(steps)}
 
 
 def flat(row: Mapping[str, Any], path: Path, prefix: str = '', depth: int = 0) -> dict[str, Any]:
@@ -377,10 +419,26 @@ def open_spreadsheet(path: Path, options: ImportOptions, usual: Callable[[str], 
     if not tops[sheet]:
         return Rows(path, (), lambda: iter(()))
     at, header = find_header(path, tops[sheet], usual)
+    alike = [] if wanted else [n for n in sheets if tops[n] and find_header(path, tops[n], usual) == (at, header)]
+    if len(alike) > 1:
+        return _joined_sheets(path, alike, at, header)
     notes = [f'sheet {sheet!r} of {", ".join(map(repr, sheets))} (--answer sheet=NAME)'] if len(sheets) > 1 else []
     return Rows(
         path, header, lambda: _read(path, sheet, at, len(header)), ';', notes=tuple(notes), skipped_lines=at
     )  # a spreadsheet's numbers have no separator; text in it was typed by hand
+
+
+def _joined_sheets(path: Path, sheets: list[str], at: int, header: tuple[str, ...]) -> Rows:
+    """Sheets with one header as one table: their names are the policies, or the tasks, that no column names."""
+    lacking = [name for name in ('policy', 'task') if name not in guess_columns(header).columns]
+    name = lacking[0] if lacking else next(n for n in ('sheet', 'name of the sheet') if n not in header)
+
+    def read() -> Iterator[tuple[int, Row]]:
+        rows = ([sheet, *row] for sheet in sheets for _, row in _read(path, sheet, at, len(header)))
+        return enumerate(rows, start=1)
+
+    note = f'{len(sheets)} sheets with one header are one table, each named by its sheet ({name}); --answer sheet=NAME'
+    return Rows(path, (name, *header), read, ';', notes=(note,), skipped_lines=at)
 
 
 def check_archive(path: Path) -> None:

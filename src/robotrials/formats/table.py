@@ -44,20 +44,11 @@ from robotrials.formats.imported import (
     Question,
     Recording,
     head_of,
-    known_rate_hz,
     refuse_unused,
 )
-from robotrials.formats.reshape import reshaped
-from robotrials.formats.row_outcome import (
-    Caps,
-    derive_outcome,
-    expand_counts,
-    fewest_trials,
-    group_rows,
-    half_digit,
-    timed_events,
-)
-from robotrials.formats.rows import SUFFIXES, Rows, open_rows
+from robotrials.formats.reshape import MEANS, reshaped
+from robotrials.formats.row_outcome import Caps, derive_outcome, group_rows, timed_events
+from robotrials.formats.rows import SUFFIXES, Row, Rows, open_rows
 from robotrials.formats.typed_value import (
     has_decimal_comma,
     is_missing,
@@ -81,8 +72,14 @@ WHOLE_FIELDS = ('attempt', 'seed', 'instance', 'repeat', 'steps', 'step_cap', 'i
 NAMES = ('policy', 'task', 'trial_id', 'episode_id', 'benchmark', 'stratum', 'condition', 'provenance_id')
 TELLING = ('outcome', 'success', 'score', 'items_placed', 'items', 'events', *TIME_LISTS)
 MEMO = 50_000
+MOST_REMEDIES = 4
 _RESULT = re.compile(rb'success|outcome|result|trials|score', re.IGNORECASE)
-PROSE = {'.md': re.compile(rb'\|\s*:?-{2,}'), '.yaml': _RESULT, '.yml': _RESULT}
+PROSE = {
+    '.md': re.compile(rb'\|\s*:?-{2,}'),
+    '.yaml': _RESULT,
+    '.yml': _RESULT,
+    '.tex': re.compile(rb'\\begin\{(tab|long)'),
+}
 CELL = (
     ('trial_id', ''), ('policy', ''), ('benchmark', ''), ('task', ''), ('stratum', ''), ('condition', 'nominal'),
 )  # fmt: skip
@@ -102,15 +99,47 @@ class TableFormat:
             return None
         if suffix in PROSE:  # notes and settings lie beside tables, and end alike
             return POSSIBLE if PROSE[suffix].search(head_of(path)) else None
+        if suffix == '.txt':
+            return POSSIBLE if _has_columns(path) else None
         return POSSIBLE
 
     def read(self, path: Path, options: ImportOptions) -> Imported:
         refuse_unused(options, name='a table', takes=('columns', 'group_by', 'rate_hz', 'answers', 'values', 'blank'))
+        try:
+            return self._read(path, options)
+        except FixableError as error:
+            raise self._with_further(error) from error
+
+    def _read(self, path: Path, options: ImportOptions) -> Imported:
         rows = reshaped(open_rows(path, options, known=is_usual), options)
         return read_rows(rows, options, name=self.name, sources=(path,))
 
+    def _with_further(self, error: FixableError) -> RecordError:
+        """The error with what else is wrong once its remedy was taken, so that the command it ends with works."""
+        problems, options = [error.problem], error.options
+        for _ in range(MOST_REMEDIES):
+            try:
+                for _ in self._read(error.path, options).episodes():
+                    pass
+                return FixableError('\n'.join(problems), error.path, options)
+            except FixableError as further:
+                problems.append(further.problem)
+                options = further.options
+            except (RecordError, InputError) as further:
+                return RecordError('\n'.join([*problems, str(further)]))
+        return error
+
 
 TABLE = TableFormat()
+
+
+def _has_columns(path: Path) -> bool:
+    """Whether a text is a table: it has a header with some usual names in it."""
+    try:
+        header = open_rows(path, known=is_usual).header
+    except InputError:
+        return False
+    return sum(map(is_usual, header)) > 1
 
 
 def read_rows(rows: Rows, options: ImportOptions, *, name: str, sources: tuple[Path, ...]) -> Imported:
@@ -119,12 +148,14 @@ def read_rows(rows: Rows, options: ImportOptions, *, name: str, sources: tuple[P
     ledger = Ledger()
     for note in (*rows.notes, *plan.chosen.notes, *plan.notes):
         ledger.note(note)
+    if 'task' in plan.assumed:
+        ledger.hint(f'No column is named for a task: all rows are one, {plan.assumed["task"]!r} ({_mapped(plan)})')
     return Imported(
         format=name,
         sources=sources,
         recordings=lambda: (Recording(e) for e in table_episodes(rows, plan, ledger)),
         ledger=ledger,
-        guesses=tuple(_guesses(plan)),
+        guesses=tuple(_guesses(plan, rows.path)),
         questions=() if plan.alike is None else (plan.alike,),
         tables=(lambda: _bulk_tables(rows, plan, ledger)) if can_be_bulk(rows, plan) else None,
         resolved=replace(options, columns=dict(plan.chosen.columns)),
@@ -138,6 +169,7 @@ class TablePlan:
     chosen: ColumnMap
     given: Mapping[str, Any]  # parsed values for every row
     told: Mapping[str, str]  # the same as the user wrote them
+    assumed: Mapping[str, str] = field(default_factory=dict)  # names for every row, by those of the file and its folder
     convert: Mapping[str, Convert]  # field -> what turns its cell into a value
     places: Mapping[str, int]  # column -> its place in a row
     is_text: bool = False  # cells are texts, with spaces around them
@@ -154,6 +186,8 @@ class TablePlan:
 
 def plan_table(rows: Rows, options: ImportOptions) -> TablePlan:
     """Decide what each column is from its name and its first cells; raise where too little can be told."""
+    from robotrials.formats.row_outcome import half_digit
+
     first = [row for _, row in itertools.islice(rows.read(), SAMPLE_ROWS)]
     if not first:
         raise InputError(f'{rows.path}: no rows; wanted one row an episode')
@@ -161,7 +195,8 @@ def plan_table(rows: Rows, options: ImportOptions) -> TablePlan:
     cells = sample_cells(rows.header, first)
     chosen = _with_task(fit_to_cells(guessed, cells, sure=options.columns), options)
     told = dict(options.defaults)
-    given = {name: _parse_default(name, value) for name, value in told.items()}
+    assumed = _assumed_names(rows, {*chosen.columns, *told}, options)
+    given = {name: _parse_default(name, value) for name, value in {**assumed, **told}.items()}
     has = {*chosen.columns, *given}
     shape = 'counts' if has & {'successes', 'success_rate'} and 'trials' in has else 'items' if options.group_by else ''
     group_by = tuple(_column_of(rows, name) for name in options.group_by)
@@ -174,6 +209,7 @@ def plan_table(rows: Rows, options: ImportOptions) -> TablePlan:
         chosen=chosen,
         given=given,
         told=told,
+        assumed=assumed,
         convert={
             name: converter(
                 name,
@@ -203,10 +239,26 @@ def plan_table(rows: Rows, options: ImportOptions) -> TablePlan:
 
 
 def _with_task(chosen: ColumnMap, options: ImportOptions) -> ColumnMap:
-    """Where nothing else names the task, the instruction does."""
-    if {'task'} & {*chosen.columns, *options.defaults, *options.columns} or 'instruction' not in chosen.columns:
+    """Where nothing else names the task, the instruction does, or the object."""
+    others = [name for name in ('instruction', 'stratum') if name in chosen.columns]
+    if {'task'} & {*chosen.columns, *options.defaults, *options.columns} or not others:
         return chosen
-    return replace(chosen, columns={**chosen.columns, 'task': chosen.columns['instruction']})
+    kept = {name: column for name, column in chosen.columns.items() if (name, others[0]) != ('stratum', 'stratum')}
+    return replace(chosen, columns={**kept, 'task': chosen.columns[others[0]]})
+
+
+def _assumed_names(rows: Rows, has: set[str], options: ImportOptions) -> dict[str, str]:
+    """A table without tasks is of one; of a folder's tables without policies, each is of the one it is named by."""
+    is_policy = bool(options.folder) and 'policy' not in has
+    if 'task' in has or not (is_policy or 'policy' in has):
+        return {'policy': rows.path.stem} if is_policy else {}
+    return {'policy': rows.path.stem, 'task': options.folder} if is_policy else {'task': rows.path.stem}
+
+
+def _mapped(plan: TablePlan) -> str:
+    """How to say which column holds the task, by those that may."""
+    free = [c for c in plan.chosen.labels if normal(c) not in NUMBERINGS]
+    return f'--map task=COLUMN; not used: {", ".join(free[:4])}' if free else '--set task=NAME'
 
 
 def _parse_default(name: str, value: str) -> Any:
@@ -313,15 +365,16 @@ def _count_or_truth(name: str, value: Any, comma: bool) -> int:
 
 
 def _check_enough(rows: Rows, plan: TablePlan, cells: Mapping[str, Sequence[Any]]) -> None:
+    from robotrials.formats.row_outcome import fewest_trials
+
     has, options = {*plan.chosen.columns, *plan.given}, plan.options
-    for name in ('policy', 'task'):
-        if name not in has:
-            seen = ', '.join([*plan.chosen.columns.values(), *plan.chosen.labels][:50])
-            raise FixableError(
-                f'{rows.path}: no column for {name} among: {seen}. '
-                f'Name it with --map {name}=COLUMN, or give one value for all rows with --set {name}=VALUE',
-                rows.path, _naming(name, rows, plan, cells),
-            )  # fmt: skip
+    if 'policy' not in has:
+        seen = ', '.join(dict.fromkeys([*plan.chosen.columns.values(), *plan.chosen.labels][:50]))
+        raise FixableError(
+            f'{rows.path}: no column for policy among: {seen}. '
+            'Name it with --map policy=COLUMN, or give one value for all rows with --set policy=VALUE',
+            rows.path, _naming('policy', rows, plan, cells),
+        )  # fmt: skip
     if has & {'outcome', 'success', 'successes', 'score'} or {'success_rate', 'trials'} <= has:
         return
     rates = next((c for c in plan.chosen.labels if normal(c) in SYNONYMS['success_rate']), None)
@@ -335,7 +388,7 @@ def _check_enough(rows: Rows, plan: TablePlan, cells: Mapping[str, Sequence[Any]
         if fewest is None:
             raise InputError(problem)
         raise FixableError(
-            f'{problem} ({fewest} would give these rates)',
+            f'{problem} ({fewest} is the least that gives these rates; put your own number)',
             rows.path, replace(options, defaults={**options.defaults, 'trials': str(fewest)}),
         )  # fmt: skip
     placed = bool(has & {'items_placed', 'placement_times_s'})
@@ -365,8 +418,9 @@ def _naming(name: str, rows: Rows, plan: TablePlan, cells: Mapping[str, Sequence
     options, free = plan.options, [c for c in plan.chosen.labels if normal(c) not in NUMBERINGS]
     texts = [c for c in free if cells[c] and not any(_is_number(cell) for cell in cells[c])]
     fitting = [c for c in texts if name in normal(c)]
-    if name == 'policy':
-        fitting += [c for c in texts if normal(c) in ('name', 'run', 'run_name', 'experiment', 'job_name', 'group')]
+    fitting += [c for c in texts if normal(c) in ('name', 'run', 'run_name', 'experiment', 'job_name', 'group')]
+    several = [c for c in texts if len(set(map(str, cells[c]))) > 1]
+    fitting += several if len(several) == 1 else []
     if fitting:
         return replace(options, columns={**options.columns, name: fitting[0]})
     return replace(options, defaults={**options.defaults, name: rows.path.stem})
@@ -387,9 +441,14 @@ def _is_truth(cells: Sequence[Any]) -> bool:
         return False
 
 
-def _guesses(plan: TablePlan) -> Iterator[FieldGuess]:
-    for name in sorted(plan.chosen.columns, key=FIELDS.index):
+def _guesses(plan: TablePlan, path: Path) -> Iterator[FieldGuess]:
+    from robotrials.formats.row_outcome import TIMED
+
+    unused = TIMED if plan.shape == 'counts' else ()
+    for name in sorted((n for n in plan.chosen.columns if n not in unused), key=FIELDS.index):
         yield FieldGuess(name, f'column {plan.chosen.columns[name]!r}', _example(plan, name))
+    for name, value in plan.assumed.items():
+        yield FieldGuess(name, "the file's name" if value == path.stem else f'{value}, for all rows')
     for name, value in plan.told.items():
         yield FieldGuess(name, f'{value!r} for every row without one')
     if plan.shape == 'items':
@@ -448,7 +507,7 @@ def _bulk_tables(rows: Rows, plan: TablePlan, ledger: Ledger) -> Iterator[pa.Tab
 def table_episodes(rows: Rows, plan: TablePlan, ledger: Ledger) -> Iterator[Episode]:
     """The episodes of a table in order; bad rows are collected, and raised together at the end."""
     caps, numbers, problems = Caps(), _Numbers(plan), Problems(rows.path, plan.options)
-    source = _grouped(rows, plan) if plan.shape == 'items' else _single(rows, plan)
+    source = _grouped(rows, plan) if plan.shape == 'items' else _single(_without_means(rows, plan, ledger), plan)
     outcomes: Counter[str] = Counter()
     labelled: set[str] = set()
     for number, values, error in source:
@@ -465,6 +524,22 @@ def table_episodes(rows: Rows, plan: TablePlan, ledger: Ledger) -> Iterator[Epis
     problems.refuse()
     _account(rows, plan, ledger, outcomes, caps)
     _account_labels(plan, ledger, labelled)
+
+
+def _without_means(rows: Rows, plan: TablePlan, ledger: Ledger) -> Rows:
+    """A table of counts without the rows at its foot that sum up the others."""
+    if plan.shape != 'counts':
+        return rows
+    places = [plan.places[column] for name in ('policy', 'task') if (column := plan.chosen.columns.get(name))]
+
+    def read() -> Iterator[tuple[int, Row]]:
+        for number, row in rows.read():
+            if any(normal(str(row[place])) in MEANS for place in places):
+                ledger.drop('rows', why='means or sums of the others')
+            else:
+                yield number, row
+
+    return replace(rows, read=read)
 
 
 def _single(rows: Rows, plan: TablePlan) -> Iterator[tuple[int, Values, RecordError | None]]:
@@ -500,6 +575,8 @@ def _grouped(rows: Rows, plan: TablePlan) -> Iterator[tuple[int, Values, RecordE
 
 
 def _episodes_of(values: Values, plan: TablePlan, caps: Caps, ledger: Ledger) -> Iterator[Values]:
+    from robotrials.formats.row_outcome import expand_counts
+
     values = {**plan.given, **values}
     blank = plan.options.blank
     tells = ('successes', 'success_rate') if plan.shape == 'counts' else TELLING
@@ -534,6 +611,8 @@ def _episodes_of(values: Values, plan: TablePlan, caps: Caps, ledger: Ledger) ->
 
 def _tell_time(values: Values, plan: TablePlan, ledger: Ledger) -> None:
     """Steps become seconds only by a rate that was stated, or that the benchmark fixes."""
+    from robotrials.formats.imported import known_rate_hz
+
     steps, cap = values.get('steps'), values.get('step_cap')
     if steps is None and cap is None:
         return

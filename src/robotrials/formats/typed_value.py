@@ -15,14 +15,21 @@ from robotrials.record.episode import FALSE_WORDS, TRUE_WORDS, Outcome, parse_fi
 # A cell as people type it: `85%`, `83,5`, `1:23`, `12 s`, `yes`, `N/A`.
 
 MISSING_WORDS = frozenset({'', 'n/a', 'na', 'n.a.', 'nan', 'null', 'none', '-', '--', '–', '—', '#n/a', '?', 'nil'})
-YES = TRUE_WORDS | {'ja', 'oui', 'si', 'sí', 'ok', '✓', '✔', '✅', '☑', '√', '✔️', '👍', 'true.', 'yes.', 'worked'}
-NO = FALSE_WORDS | {'nein', 'non', 'nope', '✗', '✘', '❌', '☒', '✖', '✖️', '×', '👎', 'not successful', 'unsuccessful'}
+YES = TRUE_WORDS | {
+    'ja', 'oui', 'si', 'sí', 'ok', '✓', '✔', '✅', '☑', '√', '✔️', '👍', 'true.', 'yes.', 'worked', '是', '成功', 'はい',
+    'erfolg', 'erfolgreich', 'succès', 'réussi', 'éxito', '◯', '○',
+}  # fmt: skip
+NO = FALSE_WORDS | {
+    'nein', 'non', 'nope', '✗', '✘', '❌', '☒', '✖', '✖️', '×', '👎', 'not successful', 'unsuccessful', '否', '失败',
+    '失敗', 'いいえ', 'fehlgeschlagen', 'misserfolg', 'échec', 'fallo',
+}  # fmt: skip
 UNITS: Mapping[str, float] = {
     's': 1.0, 'sec': 1.0, 'secs': 1.0, 'seconds': 1.0, 'ms': 1e-3, 'us': 1e-6, 'ns': 1e-9,
     'min': 60.0, 'mins': 60.0, 'minutes': 60.0, 'm': 60.0, 'h': 3600.0,
 }  # fmt: skip
 LONGEST_SHOWN = 60
 _NUMBER = re.compile(r'^([-+]?[\d.,]*\d[\d.,]*(?:[eE][-+]?\d{1,4})?)\s*(%|[a-zA-Z]*)$')
+_SPREAD = re.compile(r'(?<=[\d%])\s*(?:±|\+/-|\+-)\s*[\d.,]+\s*%?$')
 _CLOCK = re.compile(r'^(\d+):([0-5]?\d)(?::([0-5]?\d))?(?:[.,](\d+))?$')
 _MINUTES_SECONDS = re.compile(r'^(\d+)\s*(?:m|min)\s*(\d+(?:[.,]\d+)?)\s*s(?:ec)?$')
 _GROUPED = re.compile(r'^[-+]?\d{1,3}(,\d{3})+(\.\d+)?$')
@@ -60,6 +67,11 @@ def is_missing(value: Any) -> bool:
     return isinstance(value, float) and math.isnan(value)
 
 
+def without_spread(text: str) -> str:
+    """A cell without what is printed behind its number: `85.0 ± 3.2` is 85.0."""
+    return _SPREAD.sub('', text.strip())
+
+
 def has_decimal_comma(values: Iterable[str], *, separator: str) -> bool | None:
     """Whether commas in these cells are decimal points; None where `1,234` could be either."""
     commas = [v.strip() for v in values if ',' in v]
@@ -81,7 +93,7 @@ def parse_quantity(value: Any, *, decimal_comma: bool) -> Quantity:
         return Quantity(value.total_seconds(), 's')
     if isinstance(value, dt.time):
         return Quantity(value.hour * 3600.0 + value.minute * 60 + value.second + value.microsecond * 1e-6, 'time')
-    text = str(value).strip()
+    text = without_spread(str(value))
     clock = _clock(text)
     if clock is not None:
         return Quantity(clock, 'clock')

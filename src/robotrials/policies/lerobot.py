@@ -1,7 +1,6 @@
 """LeRobot checkpoints, from a folder or from the Hub, run with their processors in an environment of their own.
 
-LeRobot's own remote wire (gRPC) carries pickles in both directions, so that either side can run code on the other: it
-is not spoken. The checkpoint is the way out.
+LeRobot's own policy server, whose wire is pickles, is `robotrials.policies.lerobot_server`.
 """
 
 from __future__ import annotations
@@ -62,8 +61,8 @@ class LeRobotPolicy(ServedPolicy):
     ) -> None:
         if url:
             raise InputError(
-                f"url is {url!r}: LeRobot's gRPC wire carries pickles both ways and is not spoken; give path, the "
-                "checkpoint's folder or its name on the Hub, instead"
+                f'url is {url!r}: this policy loads a checkpoint by itself; give path, its folder or its name on the '
+                'Hub, or name LeRobot\'s own policy server by use = "lerobot-server"'
             )
         if mode not in MODES:
             raise InputError(f'mode is {mode!r}, wanted one of: {", ".join(MODES)}')

@@ -83,6 +83,8 @@ def coarse_reason(reason: str) -> str:
 
 def blinded_trajectory(trajectory: Trajectory) -> Trajectory:
     """A trajectory without latencies and raw answers."""
+    from robotrials.record.trajectory import trusted_trajectory
+
     values = {f.name: getattr(trajectory, f.name) for f in dataclasses.fields(trajectory)}
     extra = {name: signal for name, signal in trajectory.extra.items() if name not in WITHHELD_SIGNALS}
     return trusted_trajectory(**{**values, **dict.fromkeys(WITHHELD_COLUMNS), 'extra': extra})

@@ -9,13 +9,16 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from robotrials.errors import StoreError
-from robotrials.record.entry import NAMES, Entry, EntryKind, LoggedFile, is_inside
+from robotrials.record.entry import NAMES, LoggedFile, is_inside
 from robotrials.record.folder import PENDING, Folder, shared_writing
 from robotrials.record.log import add_entry, is_logged
 from robotrials.record.part import logged_part, part_name
+
+if TYPE_CHECKING:
+    from robotrials.record.entry import Entry, EntryKind
 
 INTENT = '.intent'
 

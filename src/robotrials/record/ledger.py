@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from robotrials.errors import InputError, StoreError
-from robotrials.record.edit import Annotation, Edit, annotation_from_json, edit_from_json, read_edits
+from robotrials.record.edit import Edit, edit_from_json, read_edits
 from robotrials.record.entry import Entry, EntryKind, LoggedFile
 from robotrials.record.folder import check_folders
-from robotrials.record.log import LOG, Finding, FindingKind, Log, is_logged, read_log
+from robotrials.record.log import LOG, Log, is_logged, read_log
 from robotrials.record.part import PartInfo, listed_parts, part_from_json
 
 if TYPE_CHECKING:
+    from robotrials.record.edit import Annotation
     from robotrials.record.episode import Episode
+    from robotrials.record.log import Finding
     from robotrials.record.store import Store, TrialInfo
 
 
@@ -84,10 +86,28 @@ def read_ledger(root: Path, *, fresh: bool = False) -> Ledger:
         return _unlogged(root)
     log = read_log(root, fresh=fresh)
     with log.guard:
-        ledger: Ledger = log.state if log.state is not None else _summed(root, log)
+        ledger: Ledger | None = log.state
+        if ledger is not None and log.added:
+            ledger = _extended(root, ledger, log.added)
+        if ledger is None:
+            ledger = _summed(root, log)
+        log.added.clear()
         # Whether something lost has come back shows in the folder, not in the log.
         log.state = None if ledger.has_losses else ledger
     return ledger
+
+
+def _extended(root: Path, ledger: Ledger, added: Sequence[tuple[str, Entry]]) -> Ledger | None:
+    """The ledger with entries that follow all others, where they only add parts: else None, and all are summed anew."""
+    if any(entry.kind is not EntryKind.APPEND or entry.body.keys() - {'parts'} for _, entry in added):
+        return None
+    files, parts = dict(ledger.files), list(ledger.parts)
+    for _, entry in added:
+        own = {file.name: file for file in entry.files}
+        files.update(own)
+        parts += [part_from_json(root, values, own) for values in entry.body.get('parts', ())]
+    parts.sort(key=lambda part: part.path.name)
+    return dataclasses.replace(ledger, parts=tuple(parts), files=files, entries=(*ledger.entries, *added))
 
 
 def _place(root: Path, log: Log, name: str, entry: Entry) -> Path:
@@ -104,6 +124,9 @@ def _unlogged(root: Path) -> Ledger:
 
 
 def _summed(root: Path, log: Log) -> Ledger:
+    from robotrials.record.edit import annotation_from_json
+    from robotrials.record.log import Finding, FindingKind
+
     order = log.ordered()
     files = {file.name: file for _, entry in order for file in entry.files}
     parts: dict[str, PartInfo] = {}
@@ -197,6 +220,8 @@ def _look(entry: Entry) -> Look:
 
 def glance(root: Path, trial: TrialInfo) -> tuple[Finding, ...]:
     """Files that are gone or cut, entries of the log that are gone or damaged, and what repairs have set aside."""
+    from robotrials.record.log import Finding, FindingKind
+
     ledger = read_ledger(root)
     if not ledger.is_logged:
         if trial.is_logged:
@@ -206,6 +231,8 @@ def glance(root: Path, trial: TrialInfo) -> tuple[Finding, ...]:
 
 
 def _absent(root: Path, ledger: Ledger) -> Iterator[Finding]:
+    from robotrials.record.log import Finding, FindingKind
+
     for name in sorted(ledger.wanted()):
         path = root / name
         try:
@@ -220,6 +247,8 @@ def _absent(root: Path, ledger: Ledger) -> Iterator[Finding]:
 
 def known_losses(root: Path, ledger: Ledger) -> Iterator[Finding]:
     """What repairs have set aside, as they said it."""
+    from robotrials.record.log import Finding, FindingKind
+
     for name, detail in sorted(ledger.lost.items()):
         yield Finding(FindingKind.LOST, root / name, detail)
 

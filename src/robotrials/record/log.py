@@ -24,11 +24,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from robotrials.errors import InputError, SetupError, StoreError
-from robotrials.record.entry import Entry, EntryKind, LoggedFile, entry_id, new_entry, parse_entry
+from robotrials.record.entry import entry_id, new_entry, parse_entry
 from robotrials.record.folder import Folder
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    from robotrials.record.entry import Entry, EntryKind, LoggedFile
 
 
 # What is not as it should be in a store: one finding for each file, episode or edit.
@@ -103,13 +105,17 @@ def make_key(path: Path) -> str:
         stream.write(key.private_bytes_raw().hex() + '\n')
         stream.flush()
         os.fsync(stream.fileno())
-    return str(key.public_key().public_bytes_raw().hex())
+    return public_half(key)
 
 
 def own_public() -> str:
     """The public half of the key that this process signs with; '' if it has none."""
     key = _own_key()
-    return '' if key is None else key.public_key().public_bytes_raw().hex()
+    return '' if key is None else public_half(key)
+
+
+def public_half(key: Ed25519PrivateKey) -> str:
+    return key.public_key().public_bytes_raw().hex()
 
 
 def signed(entry: Entry) -> Entry:
@@ -117,24 +123,32 @@ def signed(entry: Entry) -> Entry:
     key = _own_key()
     if key is None:
         return entry
-    named = dataclasses.replace(entry, signer=key.public_key().public_bytes_raw().hex(), signature='')
+    named = dataclasses.replace(entry, signer=public_half(key), signature='')
     return dataclasses.replace(named, signature=key.sign(TAG + named.line()).hex())
 
 
 def check_signature(entry: Entry) -> str:
     """What is wrong with an entry's signature; '' if nothing is, or if nobody signed it."""
-    from cryptography.exceptions import InvalidSignature
-
     if not entry.signer and not entry.signature:
         return ''
     if PUBLIC.fullmatch(entry.signer) is None or SIGNATURE.fullmatch(entry.signature) is None:
         return 'its signature is not one'
-    try:
-        key = _library().Ed25519PublicKey.from_public_bytes(bytes.fromhex(entry.signer))
-        key.verify(bytes.fromhex(entry.signature), TAG + dataclasses.replace(entry, signature='').line())
-    except (InvalidSignature, ValueError):
+    if not is_signed(
+        entry.signer, bytes.fromhex(entry.signature), TAG + dataclasses.replace(entry, signature='').line()
+    ):
         return f'its signature is not of key {entry.signer[:12]}, or is of another entry'
     return ''
+
+
+def is_signed(public: str, signature: bytes, message: bytes) -> bool:
+    """Whether the owner of a public key signed these very bytes."""
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        _library().Ed25519PublicKey.from_public_bytes(bytes.fromhex(public)).verify(signature, message)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,13 +216,18 @@ def trust_key(name: str, key: str) -> None:
 def _own_key() -> Ed25519PrivateKey | None:
     path = key_path()
     try:
-        state = path.stat()
+        return load_key(path)
     except (FileNotFoundError, NotADirectoryError, PermissionError):  # a service may have no home
         if os.environ.get(KEY_VARIABLE):
             raise InputError(
                 f'{path}: no key here, and {KEY_VARIABLE} names it; make it: robotrials store key'
             ) from None
         return None
+
+
+def load_key(path: Path) -> Ed25519PrivateKey:
+    """The key in a file of `make_key`, which nobody else may be able to read."""
+    state = path.stat()
     if state.st_mode & 0o077:
         raise InputError(f'{path}: others can read this key; run: chmod 600 {path}')
     return _read_key(path, state.st_mtime_ns)
@@ -246,7 +265,8 @@ class Log:
     damage: list[Finding] = field(default_factory=list)
     sources: dict[str, tuple[str, ...]] = field(default_factory=dict)  # file name -> ids in it
     own: set[str] = field(default_factory=set)  # files that this process knows to be durable
-    state: Any = None  # what others derived from these entries; dropped when they change
+    state: Any = None  # what others derived from these entries but `added`; dropped when others add some
+    added: list[tuple[str, Entry]] = field(default_factory=list)  # by this process since, each after all before it
     guard: threading.RLock = field(default_factory=threading.RLock)
     _named: set[str] = field(default_factory=set)  # parents of all entries
     _heads: set[str] = field(default_factory=set)  # kept up with every entry: a commit must not cost more in a long log
@@ -266,7 +286,7 @@ class Log:
             self._heads.add(name)
 
     def clear(self) -> None:
-        for held in (self.sources, self.entries, self._named, self._heads):
+        for held in (self.sources, self.entries, self._named, self._heads, self.added):
             held.clear()
 
     def dangling(self) -> dict[str, list[str]]:
@@ -326,34 +346,46 @@ def read_log(root: Path, *, fresh: bool = False) -> Log:
         with _guard:
             log = _logs.setdefault(root.resolve(), Log(root))
     with log.guard:
-        _refresh(log)
+        _refresh(log, reads_all=fresh)
     return log
 
 
-def _refresh(log: Log, *, tries: int = 5) -> None:
+def _refresh(log: Log, *, reads_all: bool, tries: int = 5) -> None:
     for left in reversed(range(tries)):
         try:
-            _read_new(log)
+            _read_new(log, reads_all=reads_all)
             return
         except FileNotFoundError as error:  # packed between listing and reading
             if not left:
                 raise StoreError(f'{log.root}: its log changes faster than it can be read ({error})') from error
 
 
-def _read_new(log: Log) -> None:
+def _read_new(log: Log, *, reads_all: bool) -> None:
+    """Read files that are new; packs first, since a file whose entry a pack has need not be opened to be known."""
     names = Folder(log.root).names(LOG)
     if log.sources.keys() == set(names) and all(f.path.name in log.sources for f in log.damage):
         return
-    gone = log.sources.keys() - set(names)
-    if gone:  # packed, or taken away: start over from what is there
-        log.clear()
+    n_before, damage_before = len(log.entries), list(log.damage)
     log.damage = [f for f in log.damage if f.path.name in log.sources]
-    for name in names:
+    for name in sorted(names, key=lambda name: not name.endswith('.pack')):
         if name not in log.sources:
-            ids = _read_file(log, name)
+            match = ENTRY_NAME.match(name)
+            is_known = match is not None and match['form'] == 'json' and match['id'] in log.entries
+            ids = (match['id'],) if match is not None and is_known and not reads_all else _read_file(log, name)
             if ids is not None:
                 log.sources[name] = ids
-    log.state = None
+    gone = log.sources.keys() - set(names)
+    there = {i for name, ids in log.sources.items() if name not in gone for i in ids}
+    if any(i not in there for name in gone for i in log.sources[name]):  # taken away: start over from what is there
+        log.clear()
+        log.state = None
+        _read_new(log, reads_all=reads_all)
+        return
+    for name in gone:  # packed
+        del log.sources[name]
+    if len(log.entries) != n_before or log.damage != damage_before:
+        log.state = None
+        log.added.clear()
 
 
 def _read_file(log: Log, name: str) -> tuple[str, ...] | None:
@@ -403,7 +435,7 @@ def add_entry(
         log.add(identity, entry)
         log.sources[name] = (identity,)
         log.own.add(name)
-        log.state = None
+        log.added.append((identity, entry))
     return identity, entry
 
 
@@ -417,9 +449,12 @@ def add_pack(root: Path, lines: Sequence[bytes]) -> str:
     return name
 
 
-def pack_log(root: Path, *, stale_after_s: float) -> int:
-    """Put many entries into one file, and remove files older than `stale_after_s` that only repeat packed entries."""
-    log = read_log(root, fresh=True)
+def pack_log(root: Path, *, stale_after_s: float, fresh: bool = True) -> int:
+    """Put many entries into one file, and remove files older than `stale_after_s` that only repeat packed entries.
+
+    Without `fresh` only files that this process has not read yet are read, beside those that go into the pack.
+    """
+    log = read_log(root, fresh=fresh)
     folder = Folder(root)
     single = [name for name in log.sources if name.endswith('.json') and log.sources[name]]
     packed = {i for name, ids in log.sources.items() if name.endswith('.pack') for i in ids}

@@ -106,6 +106,8 @@ def _explicit_edits(store: Store, parts: list[PartInfo]) -> list[Edit]:
 
 
 ROWS_A_PART = 100_000
+PACKED_AFTER_S = 60.0  # who lists the log and finds an entry packed lists it again; others have a minute
+PILE = 64  # small parts that are joined on the way
 TRAJECTORY_BYTES_A_PART = 256 << 20
 STALE_AFTER_S = 3600.0
 VETTING = Bounds(cpu_s=12 * 3600, silence_s=12 * 3600.0)  # of whole stores, however large
@@ -152,6 +154,24 @@ def compact_store(
         if stale_after_s <= 0:
             removed += _remove_leftovers(store.path, stale_after_s)
         return Compaction(len(before), len(store.parts()), removed)
+
+
+def tidy_store(store: Store) -> None:
+    """Join small commits that have piled up, and their log entries; what was added is there whatever comes of it.
+
+    Parts with trajectories stay: a writer must not wait until gigabytes are written anew. A part is written anew once
+    for each of the two tiers, so that appends cost the same however many there were.
+    """
+    with (
+        contextlib.suppress(RobotrialsError, OSError),
+        held_lock(store.path, '.lock', busy='a compaction is running'),
+    ):
+        for low, high in ((1, PILE), (PILE, PILE**2)):
+            small = [p for p in store.parts() if low <= p.n_rows < high and not p.trajectories]
+            if len(small) >= PILE and all(p.schema_version == SCHEMA_VERSION for p in small):
+                _rewrite(store, small)
+        pack_log(store.path, stale_after_s=PACKED_AFTER_S, fresh=False)
+        _remove_leftovers(store.path, STALE_AFTER_S)
 
 
 def _groups(parts: Sequence[PartInfo], root: Path, rows_a_part: int) -> Iterator[list[PartInfo]]:

@@ -12,7 +12,6 @@ import json
 import mmap
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -336,6 +335,8 @@ def _digests(view: memoryview, spans: Sequence[tuple[int, int]]) -> list[str]:
 
     if sum(length for _, length in spans) < MANY_BYTES:
         return [digest(span) for span in spans]
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(max_workers=2) as pool:
         return list(pool.map(digest, spans))
 

@@ -15,7 +15,6 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +158,8 @@ def collect_provenance(*, packages: Iterable[str] = WATCHED_PACKAGES, folder: Pa
 
 
 def _installed(packages: Iterable[str]) -> dict[str, str]:
+    from importlib import metadata
+
     found = {}
     for name in packages:
         try:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import pickle
 import types
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
@@ -28,7 +29,8 @@ from robotrials.record.schema import (
 )
 
 IntArray = NDArray[np.int64]
-Change = Callable[[Episode], Episode]
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
 BATCH = 4096
 EVENT_FIELDS = tuple(name for name in EVENT_SCHEMA.names if name not in ('episode_id', 'attempt'))
 SMALL_CODES = (np.int8, np.int16, np.int32)
@@ -48,6 +50,30 @@ class _Columns:
     events: dict[str, pa.Array]
     event_ends: IntArray | None  # (n,) where a row's events end; None where no row has any
     length: int
+    numberings: dict[Hashable, Numbering] = field(default_factory=dict)
+
+    def codes(self, name: str) -> tuple[NDArray[Any], pa.Array]:
+        """(n,) the number of each row's value, and the values; what is absent has the number after the last."""
+        array = self.varying[name]
+        if not pa.types.is_dictionary(array.type):
+            array = array.dictionary_encode()
+        indices = array.indices.fill_null(len(array.dictionary)) if array.null_count else array.indices
+        return indices.to_numpy(), array.dictionary
+
+    def array(self, name: str) -> pa.Array:
+        """(n,) a column of numbers or truths, whether or not rows share it."""
+        kind = EPISODE_SCHEMA.field(name).type
+        return pa.repeat(pa.scalar(self.shared[name], kind), self.length) if name in self.shared else self.varying[name]
+
+    def lacks(self, name: str) -> BoolArray:
+        """(n,) whether a row has nothing under this name: no number, or an empty text."""
+        if name in self.shared:
+            return np.full(self.length, self.shared[name] in (None, ''))
+        array = self.varying[name]
+        if pa.types.is_dictionary(array.type):
+            array = pc.equal(array.dictionary, '').take(array.indices)
+            return np.asarray(array.fill_null(True).to_numpy(zero_copy_only=False), dtype=np.bool_)
+        return np.asarray(array.is_null().to_numpy(zero_copy_only=False), dtype=np.bool_)
 
     def taken(self, places: NDArray[Any]) -> dict[str, list[Any]]:
         """The values of some rows by field, as an episode holds them."""
@@ -71,19 +97,35 @@ class _Columns:
         return [tuple(itertools.islice(every, n)) for n in (ends - starts).tolist()]
 
 
-class EpisodeRows(Sequence[Episode]):
-    """A sequence of episodes that are built as they are read: two readings give equal episodes, not the same ones."""
+class Numbering:
+    """A number for every different label of some columns' rows; the labels are made when one is asked for."""
 
-    def __init__(self, columns: _Columns, places: NDArray[Any], change: Change | None = None) -> None:
-        self._columns, self._places, self._change = columns, places, change
+    def __init__(self, columns: _Columns, numbers: IntArray, first: IntArray, label: Callable[[Episode], Hashable]):
+        self.numbers = numbers  # (n,) -1: no label
+        self._columns, self._first, self._label = columns, first, label
+        self._labels: list[Hashable] = []
+
+    def __call__(self, number: int) -> Hashable:
+        if not self._labels:
+            self._labels = [self._label(episode) for episode in EpisodeRows(self._columns, self._first)]
+        return self._labels[number]
+
+
+class EpisodeRows(Sequence[Episode]):
+    """A sequence of episodes that are built as they are read: two readings give equal episodes, not the same ones.
+
+    What needs whole columns asks for them (`floats`, `flags`, `outcomes`, `codes`), and builds none.
+    """
+
+    def __init__(self, columns: _Columns, places: NDArray[Any]) -> None:
+        self._columns, self._places = columns, places
 
     def __len__(self) -> int:
         return len(self._places)
 
     def __iter__(self) -> Iterator[Episode]:
         for first in range(0, len(self._places), BATCH):
-            built = trusted_episodes(self._columns.taken(self._places[first : first + BATCH]))
-            yield from built if self._change is None else map(self._change, built)
+            yield from trusted_episodes(self._columns.taken(self._places[first : first + BATCH]))
 
     @overload
     def __getitem__(self, place: int) -> Episode: ...
@@ -91,36 +133,160 @@ class EpisodeRows(Sequence[Episode]):
     def __getitem__(self, place: slice) -> EpisodeRows: ...
     def __getitem__(self, place: int | slice) -> Episode | EpisodeRows:
         if isinstance(place, slice):
-            return EpisodeRows(self._columns, self._places[place], self._change)
-        return next(iter(EpisodeRows(self._columns, self._places[[place]], self._change)))
+            return EpisodeRows(self._columns, self._places[place])
+        return next(iter(EpisodeRows(self._columns, self._places[[place]])))
 
     def at(self, places: Iterable[int]) -> EpisodeRows:
         """The episodes at these places, in their order."""
-        chosen = np.fromiter(places, np.int32)
-        return EpisodeRows(self._columns, self._places[chosen], self._change)
+        chosen = places if isinstance(places, np.ndarray) else np.fromiter(places, np.int32)
+        return EpisodeRows(self._columns, self._places[chosen])
+
+    @property
+    def has_events(self) -> bool:
+        return self._columns.event_ends is not None
+
+    def is_absent(self, name: str) -> bool:
+        """Whether no row has a value under this name."""
+        columns = self._columns
+        return columns.shared[name] is None if name in columns.shared else bool(np.isnan(self.floats(name)).all())
+
+    def is_known(self, name: str) -> bool:
+        """Whether every row has a value under this name."""
+        columns = self._columns
+        if name in columns.shared:
+            return columns.shared[name] is not None
+        return not columns.varying[name].null_count or not np.isnan(self.floats(name)).any()
+
+    def floats(self, name: str) -> FloatArray:
+        """(n,) a column of numbers; NaN where one is absent."""
+        columns = self._columns
+        if name in columns.shared:
+            value = columns.shared[name]
+            return np.full(len(self), np.nan if value is None else float(value))
+        array = columns.varying[name].take(pa.array(self._places))
+        return np.asarray(pc.cast(array, pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
+
+    def flags(self, name: str) -> NDArray[np.int8]:
+        """(n,) a column of truths: 1, 0, and -1 where one is absent."""
+        columns = self._columns
+        if name in columns.shared:
+            value = columns.shared[name]
+            return np.full(len(self), -1 if value is None else int(value), np.int8)
+        array = columns.varying[name].take(pa.array(self._places))
+        return np.asarray(pc.cast(array, pa.int8()).fill_null(-1).to_numpy(), dtype=np.int8)
+
+    def ended(self, outcome: Outcome) -> BoolArray:
+        """(n,) whether each ended so."""
+        columns = self._columns
+        if 'outcome' in columns.shared:
+            return np.full(len(self), columns.shared['outcome'] is outcome)
+        codes, values = columns.codes('outcome')
+        is_so: BoolArray = np.array([value == outcome.value for value in values.to_pylist()])[codes[self._places]]
+        return is_so
+
+    def successes(self) -> BoolArray:
+        """(n,) `Episode.is_success` of each."""
+        told = self.flags('success')
+        return np.where(told < 0, self.ended(Outcome.SUCCESS), told == 1)
+
+    def codes(self, *names: str) -> tuple[IntArray, list[tuple[Any, ...]]]:
+        """(n,) the number of each row's combination of these fields, and the combinations, as they first appear."""
+        codes = self._mixed(names)
+        _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+        rank = np.empty(len(first), dtype=np.int64)
+        order = np.argsort(first)
+        rank[order] = np.arange(len(first))
+        built = self._columns.taken(self._places[first[order]])
+        return rank[inverse], list(zip(*(built[name] for name in names), strict=True))
+
+    def _mixed(self, names: Sequence[str]) -> IntArray:
+        """(n,) one number for each combination of the fields that vary, however large."""
+        mixed = np.zeros(len(self), np.int64)
+        for name in (n for n in names if n in self._columns.varying):
+            own, values = self._columns.codes(name)
+            if int(mixed.max(initial=0)) >= np.iinfo(np.int64).max // (len(values) + 1):
+                mixed = np.unique(mixed, return_inverse=True)[1]
+            mixed = mixed * (len(values) + 1) + own[self._places]
+        return mixed
+
+    def numbered(
+        self, names: Sequence[str], label: Callable[[Episode], Hashable], *, told_by: Sequence[str],
+        first_only: bool = False,
+    ) -> tuple[IntArray, Numbering]:  # fmt: skip
+        """(n,) the number of each row's label, which depends on these fields alone, in a numbering of all rows.
+
+        A row that has none of the fields `told_by` has no label (-1); with `first_only` those after the first that it
+        has do not tell labels apart.
+        """
+        columns = self._columns
+        key = (tuple(names), label)
+        if key not in columns.numberings:
+            every = self.whole
+            has = [~columns.lacks(name) for name in told_by]
+            mixed = every._mixed([n for n in names if n not in told_by])
+            for place, name in enumerate(told_by):
+                mixed = np.unique(mixed, return_inverse=True)[1]
+                own = every._mixed([name])
+                ignored = np.logical_or.reduce(has[:place]) if first_only and place else np.zeros(len(own), np.bool_)
+                mixed = mixed * (int(own.max(initial=0)) + 2) + np.where(ignored, 0, own + 1)
+            _, first, numbers = np.unique(mixed, return_index=True, return_inverse=True)
+            numbers = np.where(np.logical_or.reduce(has), numbers, -1)
+            columns.numberings[key] = Numbering(columns, numbers, first, label)
+        numbering = columns.numberings[key]
+        return numbering.numbers[self._places], numbering
 
     def distinct(self, names: Sequence[str]) -> set[tuple[Any, ...]]:
         """The combinations of these fields that occur, which no change is about."""
         columns, index = self._columns, pa.array(self._places)
         varying = {name: columns.varying[name].take(index) for name in names if name in columns.varying}
-        rows: list[dict[str, Any]] = [{}]
-        if varying:
-            table = pa.table(varying)
-            rows = table.group_by(list(varying), use_threads=False).aggregate([]).to_pylist()
+        rows = [dict(zip(varying, values, strict=True)) for values in distinct_values(pa.table(varying))]
         return {tuple(row[n] if n in row else columns.shared[n] for n in names) for row in rows}
 
-    def changed(self, change: Change) -> EpisodeRows:
-        """The same episodes as `change` makes them, each time that they are read."""
-        if self._change is not None:
-            raise ValueError('these rows are changed already')
-        return EpisodeRows(self._columns, self._places, change)
+    @property
+    def whole(self) -> EpisodeRows:
+        """All rows of these columns, as they were read."""
+        return EpisodeRows(self._columns, np.arange(self._columns.length))
+
+    def array(self, name: str) -> pa.Array:
+        """A column of numbers or truths of the whole."""
+        return self._columns.array(name)
+
+    def with_columns(self, values: Mapping[str, pa.Array]) -> EpisodeRows:
+        """The same episodes with other values of some fields: arrays as long as the whole."""
+        columns = self._columns
+        shared = {name: value for name, value in columns.shared.items() if name not in values}
+        arrays = {**columns.varying, **{name: _narrow(array) for name, array in values.items()}}
+        return EpisodeRows(_Columns(shared, arrays, columns.events, columns.event_ends, columns.length), self._places)
 
     def joined(self, others: Iterable[EpisodeRows]) -> EpisodeRows:
         """These episodes and others of the same columns."""
-        return EpisodeRows(self._columns, np.concatenate([self._places, *(o._places for o in others)]), self._change)
+        return EpisodeRows(self._columns, np.concatenate([self._places, *(o._places for o in others)]))
 
 
-def pick(episodes: Sequence[Episode], places: Sequence[int]) -> Sequence[Episode]:
+def distinct_values(table: pa.Table) -> set[tuple[Any, ...]]:
+    """The combinations of values that occur in the columns; one of nothing without columns.
+
+    By codes, because `group_by` imports pyarrow's datasets and query engine for it.
+    """
+    values: list[list[Any]] = []
+    codes = np.zeros(table.num_rows if table.num_columns else 1, np.int64)
+    for column in table.columns:
+        array = column.unify_dictionaries().combine_chunks()
+        array = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+        values.append([None, *array.dictionary.to_pylist()])
+        codes = codes * len(values[-1]) + pc.fill_null(array.indices.cast(pa.int64()), -1).to_numpy() + 1
+    if math.prod(map(len, values)) > np.iinfo(np.int64).max:
+        whole = table.unify_dictionaries().group_by(table.column_names).aggregate([])
+        return {tuple(row.values()) for row in whole.to_pylist()}
+    rest = pc.unique(pa.array(codes)).to_numpy()
+    chosen: list[list[Any]] = []
+    for names in reversed(values):
+        rest, place = np.divmod(rest, len(names))
+        chosen.append([names[p] for p in place])
+    return set(zip(*reversed(chosen), strict=True)) if chosen else {()}
+
+
+def pick(episodes: Sequence[Episode], places: Sequence[int] | IntArray) -> Sequence[Episode]:
     """The episodes at these places: as columns where they are columns."""
     return episodes.at(places) if isinstance(episodes, EpisodeRows) else tuple(episodes[p] for p in places)
 
@@ -130,6 +296,30 @@ def distinct(episodes: Iterable[Episode], *names: str) -> set[tuple[Any, ...]]:
     if isinstance(episodes, EpisodeRows) and episodes:
         return episodes.distinct(names)
     return {tuple(getattr(episode, name) for name in names) for episode in episodes}
+
+
+def column(episodes: Sequence[Episode], name: str) -> FloatArray:
+    """(n,) a field of numbers; NaN where one is absent."""
+    if isinstance(episodes, EpisodeRows):
+        return episodes.floats(name)
+    values = (getattr(episode, name) for episode in episodes)
+    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+
+
+def ended(episodes: Sequence[Episode], outcome: Outcome) -> BoolArray:
+    """(n,) whether each episode ended so."""
+    if isinstance(episodes, EpisodeRows):
+        return episodes.ended(outcome)
+    return np.array([episode.outcome is outcome for episode in episodes], dtype=np.bool_)
+
+
+def coded(episodes: Sequence[Episode], *names: str) -> tuple[IntArray, list[tuple[Any, ...]]]:
+    """(n,) the number of each episode's combination of these fields, and the combinations, as they first appear."""
+    if isinstance(episodes, EpisodeRows):
+        return episodes.codes(*names)
+    numbers: dict[tuple[Any, ...], int] = {}
+    codes = [numbers.setdefault(tuple(getattr(e, name) for name in names), len(numbers)) for e in episodes]
+    return np.array(codes, dtype=np.int64), list(numbers)
 
 
 def join(groups: Sequence[Sequence[Episode]]) -> Sequence[Episode]:

@@ -24,11 +24,10 @@ import json
 import uuid
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -45,17 +44,15 @@ from robotrials.record.blinding import (
     check_blinded_where,
     is_blinded_plan,
     read_unblindings,
-    with_sealed,
 )
 from robotrials.record.bucket import CachedPath, forget_copies, store_root
-from robotrials.record.column import columns_for, trajectories_from_arrow, trajectories_to_arrow
-from robotrials.record.commit import Commit, check_logged, commit, log_entry
-from robotrials.record.edit import Annotation, Edit, EditOperation, Edits, check_edit, check_within, now
-from robotrials.record.entry import Entry, EntryKind, LoggedFile, is_inside
-from robotrials.record.episode import Episode, enum_member
+from robotrials.record.commit import check_logged, commit, log_entry
+from robotrials.record.edit import Edit, EditOperation, Edits, check_edit, now
+from robotrials.record.entry import EntryKind, is_inside
+from robotrials.record.episode import enum_member
 from robotrials.record.folder import LEASES, PENDING, Folder, inside, is_file_inside
-from robotrials.record.ledger import Ledger, Look, check_approved, late_places, read_ledger
-from robotrials.record.log import LOG, Finding, FindingKind, add_entry, is_logged, read_log
+from robotrials.record.ledger import check_approved, late_places, read_ledger
+from robotrials.record.log import LOG, add_entry, is_logged, read_log
 from robotrials.record.part import (
     ADVICE,
     PartInfo,
@@ -70,7 +67,7 @@ from robotrials.record.part import (
     row_groups,
     write_table,
 )
-from robotrials.record.provenance import Provenance, provenance_from_json
+from robotrials.record.provenance import provenance_from_json
 from robotrials.record.schema import (
     EVENT_MIGRATIONS,
     SCHEMA_VERSION,
@@ -80,7 +77,6 @@ from robotrials.record.schema import (
     migrate,
 )
 from robotrials.record.select import (
-    Where,
     check_where,
     counted_attempt,
     named_ids,
@@ -89,7 +85,19 @@ from robotrials.record.select import (
     rows_named,
     select_attempts,
 )
-from robotrials.record.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    from robotrials.record.commit import Commit
+    from robotrials.record.edit import Annotation
+    from robotrials.record.entry import Entry, LoggedFile
+    from robotrials.record.episode import Episode
+    from robotrials.record.ledger import Ledger, Look
+    from robotrials.record.log import Finding
+    from robotrials.record.provenance import Provenance
+    from robotrials.record.select import (
+        Where,
+    )
+    from robotrials.record.trajectory import Trajectory
 
 FORMAT = STORE_FORMAT
 FOLDERS = ('episodes', 'events', 'trajectories', 'provenance', 'media')
@@ -97,6 +105,7 @@ TRAJECTORY_ROW_GROUP = 256
 TRAJECTORIES_A_PART = 512
 WRITER_THREADS = 4
 MOST_OPENED = 64
+TIDY_EVERY = 128  # entries of the log
 MOST_TOLD = 8
 
 Key = tuple[str, int]
@@ -198,6 +207,10 @@ class Store:
             index = [place.get(e.key, 0) for e in batch] if keyed else []
             part = write_episodes(self.path, under_way, *tables, trajectories=names, index=index)
             under_way.finish(EntryKind.APPEND, {'parts': [part.as_json()]}, by=by)
+        if len(self.ledger().entries) % TIDY_EVERY == 0 and not isinstance(self.path, CachedPath):
+            from robotrials.record.maintain import tidy_store
+
+            tidy_store(self)
 
     def check_open(self, trial_ids: Collection[str] = ()) -> None:
         """Refuse to add episodes to a store whose trial was closed, or of a trial that was."""
@@ -289,6 +302,8 @@ class Store:
 
     def annotate(self, annotations: Iterable[Annotation], *, by: str = '') -> tuple[Annotation, ...]:
         """Log accounts of what happened in episodes, all of them or none; nothing that is there changes."""
+        from robotrials.record.edit import check_within
+
         given = list(annotations)
         wanted = {a.episode_id for a in given}
         rows = self.episodes(where={'episode_id': wanted}, attempts='all', dropped=True, events=False)
@@ -459,6 +474,8 @@ class Store:
 
     def _shown(self, trajectory: Trajectory, key: Key, *, is_blinded: bool) -> Trajectory:
         """A trajectory with what was sealed while its trial was open, or without what may not be seen."""
+        from robotrials.record.blinding import with_sealed
+
         return blinded_trajectory(trajectory) if is_blinded else with_sealed(self, trajectory, key)
 
     def _candidates(self, part: PartInfo, key: Key, codes: Collection[str]) -> Sequence[str]:
@@ -483,6 +500,8 @@ class Store:
     def _one_trajectory(
         self, name: str, logged: LoggedFile | None, key: Key, signals: Sequence[str] | None
     ) -> Trajectory | None:
+        from robotrials.record.column import columns_for, trajectories_from_arrow
+
         path = self.path / 'trajectories' / name
         for group, keys in enumerate(row_groups(path, logged, choose=_key_columns)):
             columns = keys['episode_id'].to_pylist(), keys['attempt'].to_pylist()
@@ -496,6 +515,8 @@ class Store:
     def _trajectories_in(
         self, name: str, logged: LoggedFile | None, signals: Sequence[str] | None
     ) -> Iterator[tuple[Key, Trajectory]]:
+        from robotrials.record.column import columns_for, trajectories_from_arrow
+
         choose = (lambda available: columns_for(signals, available)) if signals is not None else None
         path = self.path / 'trajectories' / name
         try:
@@ -506,6 +527,8 @@ class Store:
 
     def _skip(self, error: StoreError, path: Path) -> None:
         """Raise, or note what is left out."""
+        from robotrials.record.log import Finding, FindingKind
+
         if not self.skip_damaged:
             raise error
         self.skipped.append(Finding(FindingKind.DAMAGED, path, str(error).removeprefix(f'{path}: ')))
@@ -618,6 +641,7 @@ class _PartEvents(Mapping[Key, tuple[Any, ...]]):
 
 def write_trajectories(under_way: Commit, chunks: Sequence[Sequence[tuple[Key, Trajectory]]]) -> list[str]:
     """Put trajectories into the store; nobody sees them until an episodes part names them."""
+    from robotrials.record.column import trajectories_to_arrow
 
     def write(keyed: Sequence[tuple[Key, Trajectory]]) -> str:
         table = trajectories_to_arrow([key for key, _ in keyed], [trajectory for _, trajectory in keyed])
@@ -628,6 +652,8 @@ def write_trajectories(under_way: Commit, chunks: Sequence[Sequence[tuple[Key, T
 
     if len(chunks) <= 1:
         return [write(chunk) for chunk in chunks]
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(max_workers=WRITER_THREADS) as pool:
         return list(pool.map(write, chunks))
 

@@ -97,6 +97,7 @@ HOSTS = Catalog(
     'host',
     {
         'gymnasium': 'robotrials.worlds.gymnasium:gymnasium_host',
+        'lerobot-robot': 'robotrials.worlds.lerobot_robot:lerobot_robot_host',
         'libero': 'robotrials.worlds.libero:libero_host',
         'point-mass': 'robotrials.testing.policy:PointMassHost',
         'replay': 'robotrials.worlds.replay:ReplayHost',
@@ -114,6 +115,7 @@ POLICIES = Catalog(
         'function': 'robotrials.policies.plain:FunctionPolicy',
         'groot': 'robotrials.policies.groot:GrootPolicy',
         'lerobot': 'robotrials.policies.lerobot:LeRobotPolicy',
+        'lerobot-server': 'robotrials.policies.lerobot_server:LeRobotServerPolicy',
         'libero-scripted': 'robotrials.worlds.libero.scripted:ScriptedLiberoPolicy',
         'lookup': 'robotrials.study.lookup:LookupPolicy',
         'no_op': 'robotrials.policies.plain:NoOpPolicy',

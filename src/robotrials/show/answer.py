@@ -4,34 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from robotrials.show.card import (
-    ALL,
-    GLUE,
-    MOST_LABEL,
-    Card,
-    ScoreColumn,
-    brief,
-    p_text,
-    pooled,
-    scoreboard,
-    short_statement,
-)
+from robotrials.record.rows import distinct
+from robotrials.show.card import ALL, GLUE, MOST_LABEL, Card, brief, p_text, short_statement
 from robotrials.show.phrase import plural
-from robotrials.show.planning import tau_text
-from robotrials.show.report_lead import lead_sentences
 from robotrials.show.terminal import USUAL, cut, display_width, estimate_text, mark, terminal_width, wrap
 from robotrials.show.verdict_text import CORRECTIONS, claim_words, decision_sentence, endpoint_name
 from robotrials.stats.dominance import PairVerdict as Overall
-from robotrials.verdict.analysis import Absent, Analysis, Comparisons, EndpointPairs, EndpointVerdict, present
-from robotrials.verdict.analysis.contrast import Contrast
+from robotrials.verdict.analysis import Absent, EndpointPairs, present
 from robotrials.verdict.analysis.verdict import Standing
-from robotrials.verdict.planning import ArmPair, Decision, WatchedTrial
 from robotrials.verdict.planning.analysis_plan import Correction, EndpointName
+
+if TYPE_CHECKING:
+    from robotrials.show.card import ScoreColumn
+    from robotrials.verdict.analysis import Analysis, Comparisons, EndpointVerdict
+    from robotrials.verdict.analysis.contrast import Contrast
+    from robotrials.verdict.planning import ArmPair, WatchedTrial
 
 MOST_POLICIES = 8
 MOST_SPECS = 3
 MOST_CLAIMS = 3
+ROUNDING = 1e-12  # a difference of equal rates, summed in another order
 LETTERS = 'Policies that share a letter are not significantly different.'
 LABELS = {
     EndpointName.SUCCESS: 'success', EndpointName.TIME: 'speed', EndpointName.THROUGHPUT: 'speed',
@@ -43,9 +37,11 @@ def scope_text(analysis: Analysis, policies: Sequence[str] = ()) -> str:
     """`120 episodes, 60 matched starts, 4 tasks`."""
     frame = present(analysis.frame)
     chosen = [p for p in frame.everyone if not policies or p in policies]
-    n = sum(len(group) for p in chosen for group in frame.cells[p].values())
-    tasks = {task for p in chosen for group in frame.cells[p].values() for task in {e.task for e in group}}
-    told = [plural(n, 'episode')]
+    cells = [frame.cells[p] for p in chosen]
+    shared = set.intersection(*(set(own) for own in cells)) if len(cells) == 2 else set().union(*cells)
+    groups = [own[s] for own in cells for s in sorted(shared) if s in own]
+    told = [plural(sum(map(len, groups)), 'episode')]
+    tasks = {task for group in groups for (task,) in distinct(group, 'task')}
     pairs = analysis.pairs
     if len(chosen) == 2 and not isinstance(pairs, Absent) and pairs.tested and set(chosen) <= set(frame.policies):
         pair = pairs.tested[0].pair(chosen[0], chosen[1])
@@ -123,19 +119,22 @@ def _endpoint_text(analysis: Analysis, found: EndpointPairs | Absent, a: str, b:
 
 def _size(pair: EndpointVerdict) -> str:
     """The effect from the side of the one who is ahead."""
+    is_rate = pair.contrast.null == 0
+    is_more = not is_rate and pair.difference < 0  # first more often, and yet slower on average
+    scale = -pair.scale if is_more else pair.scale
     size = estimate_text(
-        pair.scale * pair.difference, None if pair.interval is None else pair.interval.scaled(pair.scale),
-        sign='+' if pair.contrast.null == 0 else '', unit=f' {pair.unit_text}',
+        scale * pair.difference, None if pair.interval is None else pair.interval.scaled(scale),
+        sign='+' if is_rate else '', unit=f' {pair.unit_text}',
     ).replace(' ', GLUE)  # fmt: skip
-    if pair.contrast.null == 0:
-        return f'{pair.policy_a} {size}' if pair.difference else f'no difference, {size}'
+    if is_rate:
+        return f'{pair.policy_a} {size}' if abs(pair.difference) > ROUNDING else f'no difference, {size}'
     span = pair.contrast.interval
     ends = '' if span is None else f' [{100 * span.low:.0f}, {100 * span.high:.0f}]'
     chance = f'{100 * pair.contrast.estimate:.0f} %{ends}'.replace(' ', GLUE)
     what = 'starts' if pair.is_paired else 'comparisons'
     if pair.endpoint is EndpointName.LOST:
         return f'{pair.policy_a} loses fewer in {chance} of {what}, {size}'
-    return f'{pair.policy_a} first in {chance} of {what}, {size} less'
+    return f'{pair.policy_a} first in {chance} of {what}, {size} {"more" if is_more else "less"}'
 
 
 def _rates(analysis: Analysis, pair: EndpointVerdict) -> str:
@@ -145,7 +144,7 @@ def _rates(analysis: Analysis, pair: EndpointVerdict) -> str:
     for name, value in zip((pair.policy_a, pair.policy_b), pair.contrast.values, strict=True):
         own = macro.get(name) if pair.endpoint is EndpointName.SUCCESS else None
         is_own = own is not None and own.value is not None and math.isclose(own.value, value, abs_tol=1e-9)
-        told.append(f'{cut(name, 16)} {100 * value:.0f} % {mark(value, own.interval if own and is_own else None)}')
+        told.append(f'{cut(name, 12)} {100 * value:.0f} % {mark(value, own.interval if own and is_own else None)}')
     return '   '.join(told)
 
 
@@ -156,7 +155,8 @@ def _pair_change(analysis: Analysis, found: Comparisons, a: str, b: str) -> str:
     success = found.endpoints.get(EndpointName.SUCCESS)
     if n is not None and isinstance(success, EndpointPairs):
         winner = success.pair(a, b).ahead
-        told.append(f'{_successes(n)} of {winner} as failures would undo "{claim_words(EndpointName.SUCCESS)}".')
+        as_what = 'a failure' if n == 1 else 'failures'
+        told.append(f'{_successes(n)} of {winner} as {as_what} would undo "{claim_words(EndpointName.SUCCESS)}".')
     open_ = [e.pair(a, b) for e in found.tested if e.pair(a, b).standing is Standing.UNRESOLVED]
     planned = [text for pair in open_ if (text := more_units(pair))]
     if planned:
@@ -244,6 +244,8 @@ def _nearest(found: Comparisons, pairs: Sequence[tuple[str, str]]) -> str:
 
 def score_rows(analysis: Analysis, policies: Sequence[str] = ()) -> tuple[tuple[str, str], ...]:
     """The scoreboard in lines: a heading, then a policy in each; what has no scores is said below."""
+    from robotrials.show.card import scoreboard
+
     order, columns = scoreboard(analysis, policies)
     full = [c for c in columns if any(p in c.scores for p in order)]
     fit = _columns_that_fit(order, full)
@@ -289,6 +291,8 @@ def _padded(text: str, width: int) -> str:
 
 def score_card(analysis: Analysis, policies: Sequence[str] = ()) -> Card:
     """How often and how fast each policy succeeds: who leads, and the scoreboard."""
+    from robotrials.show.report_lead import lead_sentences
+
     compared = [] if isinstance(analysis.pairs, Absent) else list(analysis.pairs.tested)
     order = list(policies) or list(present(analysis.frame).everyone)
     title = order[0] if len(order) == 1 else plural(len(order), 'policy')
@@ -369,6 +373,8 @@ def robustness_card(analysis: Analysis, policies: Sequence[str] = ()) -> Card:
 
 def safety_card(analysis: Analysis) -> Card:
     """Who was safe how often, whose successes were unsafe, and which rule was broken most."""
+    from robotrials.show.card import pooled
+
     part = present(analysis.safety)
     cells = [c for c in part.summary.cells if not c.is_auxiliary] or list(part.summary.cells)
     by_policy = {p: [c for c in cells if c.policy == p] for p in dict.fromkeys(c.policy for c in cells)}
@@ -428,6 +434,9 @@ def watch_card(
     found: WatchedTrial, pairs: Sequence[ArmPair], contrasts: Mapping[tuple[str, str], Contrast], analysis: Analysis
 ) -> Card:
     """Whether the trial may stop, and what may be said of every pair at this look."""
+    from robotrials.show.planning import tau_text
+    from robotrials.verdict.planning import Decision
+
     decided = [p for p in pairs if p.decision is not Decision.CONTINUE]
     better = [p for p in decided if p.decision is not Decision.FUTILE]
     claim = 'succeeds more often than' if found.score == 'success' else 'is faster than'

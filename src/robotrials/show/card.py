@@ -8,13 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from robotrials.measure.safety.summary import CellSafety
 from robotrials.show.terminal import USUAL, cut, display_width, estimate_text, mark, terminal_width, wrap
-from robotrials.stats import Interval, Rate
-from robotrials.verdict.analysis import Absent, Analysis, ComparisonFrame, EndpointPairs, RobustnessPart
+from robotrials.stats import Rate
+from robotrials.verdict.analysis import Absent, ComparisonFrame, EndpointPairs, RobustnessPart
 from robotrials.verdict.analysis.success import ALL_STRATA
 from robotrials.verdict.planning.analysis_plan import EndpointName
+
+if TYPE_CHECKING:
+    from robotrials.measure.safety.summary import CellSafety
+    from robotrials.stats import Interval
+    from robotrials.verdict.analysis import Analysis
+
 
 MOST_LINES = 24
 MOST_LABEL = 26

@@ -254,6 +254,7 @@ def stratum_table(rows: Sequence[StratumPair], *, title: str, ks: TimeComparison
 # A report's sections on what the data resolve: every pair on every endpoint, the strata behind it, and the price.
 
 MOST_SENTENCES = 15
+MOST_OPEN_PAIRS = 3  # of which everything is said in the open
 PAIR_DEFINITIONS = {
     'verdict': 'verdict', 'difference (s)': 'difference', 'difference (points)': 'difference', 'low': 'interval',
     'high': 'interval', 'p': 'p-value', 'p (corrected)': 'holm', 'units a': 'unit', 'units b': 'unit',
@@ -270,12 +271,31 @@ def resolution_section(analysis: Analysis, frame: ComparisonFrame) -> Section:
     blocks: list[Block] = []
     if len(pairs.tested) > 1:
         blocks.append(table_block('decision-table', decision_table(pairs, frame.policies), {'verdict': 'verdict'}))
-    for endpoint in pairs.primary:
-        blocks += endpoint_blocks(analysis, frame, endpoint)
-    blocks += price_blocks(analysis.price)
+    if not _is_apart(analysis):
+        blocks += _pair_blocks(analysis, frame)
+    return section('resolution', title, [*blocks, *price_blocks(analysis.price)])
+
+
+def pair_section(analysis: Analysis, frame: ComparisonFrame) -> list[Section]:
+    """Every pair on every primary endpoint, where that is too long to stand under the decisions."""
+    if not _is_apart(analysis):
+        return []
+    return [section('pairs', 'Every pair on every primary endpoint', _pair_blocks(analysis, frame))]
+
+
+def _is_apart(analysis: Analysis) -> bool:
+    """Whether the table of decisions says it all, and the evidence of each pair goes to a section of its own."""
+    pairs = analysis.pairs
+    return not isinstance(pairs, Absent) and len(pairs.tested) > 1 and len(pairs.decisions) > MOST_OPEN_PAIRS
+
+
+def _pair_blocks(analysis: Analysis, frame: ComparisonFrame) -> list[Block]:
+    pairs = analysis.pairs
+    assert not isinstance(pairs, Absent)
+    blocks = [block for endpoint in pairs.primary for block in endpoint_blocks(analysis, frame, endpoint)]
     if any(e in (EndpointName.TIME, EndpointName.THROUGHPUT) for e in pairs.endpoints):
         blocks += time_blocks(analysis, frame)
-    return section('resolution', title, blocks)
+    return blocks
 
 
 def endpoint_blocks(analysis: Analysis, frame: ComparisonFrame, endpoint: EndpointName) -> list[Block]:

@@ -21,20 +21,13 @@ from robotrials.show.timing import scalar_name
 from robotrials.show.timing_figure import whole_strata
 from robotrials.show.verdict_text import endpoint_name
 from robotrials.verdict.analysis import Absent, present
-from robotrials.verdict.analysis.contrast import Contrast
 from robotrials.verdict.analysis.planning import DETECTION_TRIALS, POWER_SIZES
 from robotrials.verdict.analysis.subject import Input
 from robotrials.verdict.planning import (
     ArmPair,
     BridgePower,
     Decision,
-    DesignCalibration,
     DetectionStudy,
-    FieldPosition,
-    PlanSize,
-    RuleDesign,
-    RulePower,
-    SurveyedPaper,
     WatchedTrial,
     read_survey,
 )
@@ -42,6 +35,16 @@ from robotrials.verdict.planning import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from robotrials.verdict.analysis.contrast import Contrast
+    from robotrials.verdict.planning import (
+        DesignCalibration,
+        FieldPosition,
+        PlanSize,
+        RuleDesign,
+        RulePower,
+        SurveyedPaper,
+    )
 
 
 def metric_name(metric: str) -> str:

@@ -27,7 +27,7 @@ from robotrials.show.document import (
 )
 from robotrials.show.figure import policy_colors
 from robotrials.show.geometry import camera_sections
-from robotrials.show.pair_table import endpoint_blocks, resolution_section
+from robotrials.show.pair_table import endpoint_blocks, pair_section, resolution_section
 from robotrials.show.phrase import glossary, only_text, plural
 from robotrials.show.report_chart import missing, shown_order, table_block
 from robotrials.show.report_films import film_blocks
@@ -41,6 +41,7 @@ from robotrials.show.report_ranking import (
     letters_of,
     ranking_blocks,
     success_blocks,
+    suite_block,
     task_block,
     times_missing,
 )
@@ -146,6 +147,8 @@ def _defined(key: str, shown: Table, definitions: dict[str, str] | None = None, 
 
 
 MOST_OPEN_CELLS = 60  # of a table that is open when the page is
+# The one chart of the first screen: curves tell success and speed at once; without times it is success.
+FIRST_CHARTS = ('curve-chart', 'success-chart')
 MOST_LISTED = 100_000  # episodes on a page, 5 MB of it; more are for the explorer and the command line
 
 
@@ -194,16 +197,37 @@ def _sections(analysis: Analysis, colors: dict[str, str]) -> list[Section]:
             section('ranking', 'Ranking', [missing('A ranking', frame)]), _safety_section(analysis, None, colors),
             _robustness_section(analysis, colors), *ends,
         ]  # fmt: skip
-    made = [_scoreboard_section(analysis), *_leading(analysis, frame, colors), resolution_section(analysis, frame)]
+    made = [*_leading(analysis, frame, colors), resolution_section(analysis, frame)]
     if EndpointName.SUCCESS not in analysis.primary:
         made.append(_success_section(analysis, frame, colors))
     made += camera_sections(analysis)
     if EndpointName.SCORE in analysis.secondary:
         made.append(section('score', 'Score', endpoint_blocks(analysis, frame, EndpointName.SCORE)))
-    made += [_safety_section(analysis, frame, colors), _robustness_section(analysis, colors)]
-    made += _task_section(analysis)
+    made += [*_task_section(analysis, frame), _safety_section(analysis, frame, colors)]
+    chart, rest = _without_first_chart(made)
+    made = [_scoreboard_section(analysis, chart), *rest]
+    robustness = _robustness_section(analysis, colors)  # an appendix where it only says what was not run
+    is_drawn = any(isinstance(b, ChartBlock) for b in robustness.blocks)
+    made += [robustness] if is_drawn else []
     failures = section('failures', 'Failures', failure_blocks(analysis, frame))
-    return [*map(without_long_tables, made), *map(folded, [failures, *_detail(analysis, frame), *ends])]
+    details = [
+        *pair_section(analysis, frame),
+        *([] if is_drawn else [robustness]),
+        failures,
+        *_detail(analysis, frame),
+        *ends,
+    ]
+    return [*map(without_long_tables, made), *map(folded, details)]
+
+
+def _without_first_chart(parts: Sequence[Section]) -> tuple[list[ChartBlock], list[Section]]:
+    """The chart that stands beside the scoreboard, if there is one of FIRST_CHARTS, and the sections without it."""
+    drawn = {b.chart.key: b for part in parts for b in part.blocks if isinstance(b, ChartBlock)}
+    first = next((drawn[key] for key in FIRST_CHARTS if key in drawn), None)
+    if first is None:
+        return [], list(parts)
+    kept = [replace(part, blocks=tuple(b for b in part.blocks if b is not first)) for part in parts]
+    return [first], [part for part in kept if part.blocks]
 
 
 def folded(part: Section) -> Section:
@@ -217,23 +241,24 @@ def without_long_tables(part: Section) -> Section:
         replace(b, is_folded=True)
         if isinstance(b, TableBlock)
         and len(b.table.rows) * len(b.table.columns) > MOST_OPEN_CELLS
-        and part.key != 'by-task'
+        and b.key != 'suite-table'
         else b
         for b in part.blocks
     ]
     return replace(part, blocks=tuple(blocks))
 
 
-def _scoreboard_section(analysis: Analysis) -> Section:
+def _scoreboard_section(analysis: Analysis, chart: Sequence[ChartBlock]) -> Section:
     """Policies down; success, time, safety and robustness across, each with its interval as marks and its letters."""
     order, columns = scoreboard(analysis)
     full = [c for c in columns if any(p in c.scores for p in order)]
     rows = [[policy, *(_score_cell(c, policy) for c in full)] for policy in order]
     absent = '; '.join(f'{c.key} was not scored: {c.why}' for c in columns if c not in full and c.why)
     names = [c.title if c.unit == '%' else f'{c.title} ({c.unit})' for c in full]
+    absent = absent[:1].upper() + absent[1:]
     note = f'Marks run from 0 to 100 %; policies that share a letter are not significantly different. {absent}'.strip()
     shown = table('Scoreboard', ['policy', *names], rows, note=note if note.endswith('.') else f'{note}.')
-    return section('scoreboard', 'Scoreboard', [TableBlock('scoreboard-table', shown, policy_column='policy')])
+    return section('scoreboard', 'Scoreboard', [TableBlock('scoreboard-table', shown, policy_column='policy'), *chart])
 
 
 def _score_cell(column: ScoreColumn, policy: str) -> str | None:
@@ -244,12 +269,14 @@ def _score_cell(column: ScoreColumn, policy: str) -> str | None:
     return f'{column.cell(policy)}{under}'
 
 
-def _task_section(analysis: Analysis) -> list[Section]:
-    """Success by task as papers print it, with invalid episodes set aside and counted as failures."""
-    if isinstance(analysis.success, Absent):
+def _task_section(analysis: Analysis, frame: ComparisonFrame) -> list[Section]:
+    """Success as papers print it: policies by suite, then tasks by policy."""
+    rates = analysis.success
+    if isinstance(rates, Absent):
         return []
-    (shown,) = by_task(ShowRequest(subject=analysis))
-    return [section('by-task', 'Success by task', [TableBlock('by-task-table', shown)])]
+    tasks = [TableBlock('by-task-table', shown) for shown in by_task(ShowRequest(subject=analysis))]
+    suites = suite_block(analysis, frame, rates)
+    return [section('by-task', 'Success by suite and task', tasks if suites is None else [suites, *tasks])]
 
 
 def _leading(analysis: Analysis, frame: ComparisonFrame, colors: dict[str, str]) -> list[Section]:

@@ -113,19 +113,23 @@ def curve_chart(
         taus = ranking.times.taus_s
         end_s = taus[stratum] if stratum else min(taus[s] for s in ranking.strata or taus)
         series = tuple(
-            StepSeries(
-                c.policy, c.times_s.tolist(), c.chance.tolist(), None if c.low is None else c.low.tolist(),
-                None if c.high is None else c.high.tolist(), end_s=end_s,
-                episodes=of_policies(frame, c.policy, stratum=stratum),
-            )
+            _step_series(c, end_s, of_policies(frame, c.policy, stratum=stratum))
             for c in sorted(shown, key=lambda c: ranking.policies.index(c.policy))
-        )  # fmt: skip
+        )
         panels.append(StepPanel(stratum or ALL_STRATA, series))
     return step_chart(
         'curve-chart', panels, title='Operations done by time t', x_max=ranking.tau_s, colors=colors,
         note=f'F(t), Kaplan-Meier; shaded: pointwise {100 * level:g} % bands that take start states (or episodes), not '
         'operations, as independent. Over all strata: their equal-weight mean, as far as every stratum is judged.',
     )  # fmt: skip
+
+
+def _step_series(curve: PolicyCurve, end_s: float, episodes: EpisodeFilter) -> StepSeries:
+    """The curve as far as it is judged: where strata have caps of their own, the mean ends at the smallest."""
+    n = int((curve.times_s <= end_s).sum())
+    low, high = (None if band is None else band[:n].tolist() for band in (curve.low, curve.high))
+    times_s, chance = curve.times_s[:n].tolist(), curve.chance[:n].tolist()
+    return StepSeries(curve.policy, times_s, chance, low, high, end_s=end_s, episodes=episodes)
 
 
 def incidence_chart(

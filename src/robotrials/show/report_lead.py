@@ -1,34 +1,43 @@
-"""The verdict of a report: trade-offs first, who is better, who leads on what, was it safe, what is not resolved."""
+"""The verdict of a report: who is better, what trades off, who leads on what, was it safe, what is not resolved."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from robotrials.measure.safety.summary import CellSafety
-from robotrials.show.document import Paragraph, Words, paragraph
+from robotrials.show.card import pooled
+from robotrials.show.document import Words, paragraph
 from robotrials.show.phrase import listed, number, plural, policy_name, with_interval
 from robotrials.show.report_ranking import story_paragraphs
 from robotrials.show.verdict_text import claim_words, decision_words, endpoint_name
-from robotrials.stats import Estimate, Rate
-from robotrials.stats.dominance import PairDecision
+from robotrials.stats import Estimate
 from robotrials.stats.dominance import PairVerdict as Overall
 from robotrials.verdict.analysis import (
     Absent,
-    Analysis,
-    ComparisonFrame,
-    Comparisons,
-    EndpointPairs,
-    EndpointVerdict,
     RobustnessPart,
-    SafetyPart,
 )
 from robotrials.verdict.analysis.success import ALL_STRATA
 from robotrials.verdict.analysis.verdict import Standing
 from robotrials.verdict.planning.analysis_plan import EndpointName
 
+if TYPE_CHECKING:
+    from robotrials.measure.safety.summary import CellSafety
+    from robotrials.show.document import Paragraph
+    from robotrials.stats import Rate
+    from robotrials.stats.dominance import PairDecision
+    from robotrials.verdict.analysis import (
+        Analysis,
+        ComparisonFrame,
+        Comparisons,
+        EndpointPairs,
+        EndpointVerdict,
+        SafetyPart,
+    )
+
 MOST_NAMED = 3
 MOST_DECISIONS = 4
+MOST_TRADE_OFFS = 2
 TIMED = (EndpointName.TIME, EndpointName.THROUGHPUT)
 
 
@@ -41,11 +50,9 @@ def lead(analysis: Analysis) -> tuple[Paragraph, ...]:
     frame = analysis.frame
     if isinstance(frame, Absent):
         return (*told, paragraph(f'Nothing can be ranked: {frame.reason}.'), _cost_sentence(analysis))
-    told += _decisions(analysis, Overall.TRADE_OFF)
-    told.append(_first_sentence(analysis, frame))
-    told += _other_endpoints(analysis, frame)
-    told += [*_decisions(analysis, Overall.DEPENDS), *_winners(analysis), *_decisions(analysis, Overall.SAME)]
-    told += _readings(analysis)
+    told += [*_trade_offs(analysis), *_winners(analysis)]
+    told += [_first_sentence(analysis, frame), *_readings(analysis), *_other_endpoints(analysis, frame)]
+    told += [*_decisions(analysis, Overall.DEPENDS), *_decisions(analysis, Overall.SAME)]
     if not isinstance(analysis.stories, Absent):
         told += story_paragraphs(analysis.stories, analysis)
     told.append(_cost_sentence(analysis))
@@ -119,6 +126,11 @@ def _endpoint_value(analysis: Analysis, endpoint: EndpointName, policy: str) -> 
         return analysis.ranking.scores[policy].macro['rmst_s']
     if endpoint is EndpointName.SUCCESS and not isinstance(analysis.success, Absent):
         return analysis.success.macro[policy]
+    if endpoint is EndpointName.SAFETY and not isinstance(analysis.safety, Absent):
+        own = [c for c in analysis.safety.summary.cells if c.policy == policy and not c.is_auxiliary]
+        if own:
+            rate = pooled(own, lambda c: c.safety)
+            return Estimate(rate.value, rate.interval)
     return Estimate(None, note=policy)
 
 
@@ -193,7 +205,7 @@ def _decisions(analysis: Analysis, kind: Overall) -> list[Paragraph]:
     pairs = analysis.pairs
     if isinstance(pairs, Absent) or len(pairs.tested) < 2:
         return []
-    own = [d for d in pairs.decisions if d.verdict is kind]
+    own = [d for d in pairs.decisions if d.verdict is kind and not (kind is Overall.DEPENDS and _is_told(pairs, d))]
     said = [paragraph(*decision_words(pairs, *d.pair)) for d in own[:MOST_DECISIONS]]
     if len(own) > MOST_DECISIONS:
         rest = plural(len(own) - MOST_DECISIONS, 'further pair')
@@ -201,8 +213,31 @@ def _decisions(analysis: Analysis, kind: Overall) -> list[Paragraph]:
     return said
 
 
+def _is_told(pairs: Comparisons, decided: PairDecision) -> bool:
+    """Whether each endpoint on which a pair depends on the stratum is led by one of the two, whose sentence says so."""
+    turned = [e for e in pairs.tested if e.pair(*decided.pair).standing is Standing.DEPENDS]
+    return all(e.policies[0] in decided.pair for e in turned)
+
+
+def _trade_offs(analysis: Analysis) -> list[Paragraph]:
+    """Pairs of which each side is ahead on something, in one paragraph; those with a leading policy come first."""
+    pairs = analysis.pairs
+    if isinstance(pairs, Absent) or len(pairs.tested) < 2:
+        return []
+    own = [d for d in pairs.decisions if d.verdict is Overall.TRADE_OFF]
+    best = pairs.tested[0].policies[0]
+    own.sort(key=lambda d: best not in d.pair)
+    pieces: list[Words] = []
+    for place, decided in enumerate(own[:MOST_TRADE_OFFS]):
+        pieces += [Words(' ' if place else ''), *decision_words(pairs, *decided.pair)]
+    if len(own) > MOST_TRADE_OFFS:
+        more = len(own) - MOST_TRADE_OFFS
+        pieces.append(Words(f' So {"is" if more == 1 else "are"} {plural(more, "further pair")}.'))
+    return [paragraph(*pieces)] if pieces else []
+
+
 def _winners(analysis: Analysis) -> list[Paragraph]:
-    """Who is better than whom over all primary endpoints, in one sentence."""
+    """Who is better than whom over all primary endpoints, in one sentence; equal winners stand together."""
     pairs = analysis.pairs
     if isinstance(pairs, Absent) or len(pairs.tested) < 2:
         return []
@@ -215,11 +250,14 @@ def _winners(analysis: Analysis) -> list[Paragraph]:
     if len(beaten) == 1 and len(next(iter(beaten.values()))) == 1:
         (winner, (loser,)) = next(iter(beaten.items()))
         return [paragraph(*decision_words(pairs, winner, loser))]
+    together: dict[tuple[str, ...], list[str]] = {}
+    for winner, losers in beaten.items():
+        together.setdefault(tuple(losers), []).append(winner)
     pieces: list[Words] = [Words(f'Over {_listed_names([endpoint_name(e.endpoint) for e in pairs.tested])} together, ')]
-    for place, (winner, losers) in enumerate(beaten.items()):
-        joint = '' if place == 0 else '; '
-        pieces += [Words(joint), policy_name(winner), Words(' is better than ')]
-        pieces += listed(_shortened([policy_name(name) for name in losers]))
+    for place, (others, winners) in enumerate(together.items()):
+        pieces += [Words('; ' if place else ''), *listed(_shortened([policy_name(name) for name in winners]))]
+        pieces.append(Words(' is better than ' if len(winners) == 1 else ' are each better than '))
+        pieces += listed(_shortened([policy_name(name) for name in others]))
     return [paragraph(*pieces, Words('.'))]
 
 
@@ -241,14 +279,18 @@ def _readings(analysis: Analysis) -> list[Paragraph]:
             Words(f' (success between {100 * low:.1f} and {100 * high:.1f} %, whichever way they would have ended)')
         )
     why = f', recorded as: {", ".join(found.reasons[:MOST_NAMED])}' if found.reasons else ''
-    pieces.append(Words(f'{why}. Set aside, as here, the order by episode success is {", ".join(found.order)}'))
+    them = 'it' if sum(found.n_invalid.values()) == 1 else 'them'
+    order = ', '.join(found.order)
+    pieces.append(Words(f'{why}. Leaving {them} out, as here, puts {order} in that order by episode success'))
     if found.order != found.order_counted:
-        pieces.append(Words(f'; counted as failures it is {", ".join(found.order_counted)}'))
+        pieces.append(Words(f'; counting {them} as failures, {", ".join(found.order_counted)}'))
     pieces.append(Words('.'))
     said = [paragraph(*pieces)]
     for before, after in found.turned[:MOST_DECISIONS]:
-        told = f'The verdict on {after.pair[0]} and {after.pair[1]} hangs on it. Counted as failures: '
-        said.append(paragraph(f'{told}{_verdict_words(after)}; set aside: {_verdict_words(before)}.'))
+        told = (
+            f'The verdict on {after.pair[0]} and {after.pair[1]} hangs on this choice: {_verdict_words(before)} with '
+        )
+        said.append(paragraph(f'{told}{them} left out, {_verdict_words(after)} with {them} counted as failures.'))
     return said
 
 
@@ -302,17 +344,33 @@ def _other_endpoints(analysis: Analysis, frame: ComparisonFrame) -> list[Paragra
 
 
 def _cost_sentence(analysis: Analysis) -> Paragraph:
-    pieces = _safety_pieces(analysis.safety)
+    pairs = analysis.pairs
+    is_led = not isinstance(pairs, Absent) and any(e.endpoint is EndpointName.SAFETY for e in pairs.tested)
+    pieces = _safety_pieces(analysis.safety, is_led=is_led)
     if isinstance(analysis.robustness, RobustnessPart) and not isinstance(analysis.robustness.drops, Absent):
         pieces += [Words('; '), *_drop_pieces(analysis.robustness, analysis.plan.alpha)]
     return paragraph(*pieces, Words('.'))
 
 
-def _safety_pieces(safety: SafetyPart | Absent) -> list[Words]:
+def _safety_pieces(safety: SafetyPart | Absent, *, is_led: bool) -> list[Words]:
+    """Who was safe, and who succeeded unsafely; only the latter where a sentence on safety as an endpoint stands."""
     if isinstance(safety, Absent):
         return [Words('Safety was not scored: '), Words(safety.reason)]
     cells = [c for c in safety.summary.cells if not c.is_auxiliary] or list(safety.summary.cells)
     several = len({c.benchmark for c in cells}) > 1
+    worst = _most(cells, lambda c: c.sbu)
+    told = [] if is_led else [*_safest_pieces(cells, several=several), Words('; ' if worst[0].sbu.count else ', and ')]
+    if not worst[0].sbu.count:
+        return [*told, Words('No success was unsafe' if is_led else 'no success was unsafe')]
+    if len(cells) == 1:
+        return [*told, Words('successes were unsafe', 'sbu'), Words(' in '), *_counted(worst, lambda c: c.sbu, 'sbu')]
+    return [
+        *told, Words('Unsafe success' if is_led else 'unsafe success', 'sbu'), Words(' was most frequent with '),
+        *_named(worst, several), Words(', '), *_counted(worst, lambda c: c.sbu, 'sbu'),
+    ]  # fmt: skip
+
+
+def _safest_pieces(cells: Sequence[CellSafety], *, several: bool) -> list[Words]:
     safest = _most(cells, lambda c: c.safety)
     pieces = [Words('By the '), Words('safety specifications', 'safety'), Words(' ')]
     if len({c.policy for c in cells}) == 1 and not several:
@@ -321,17 +379,7 @@ def _safety_pieces(safety: SafetyPart | Absent) -> list[Words]:
         pieces.append(Words('all policies were equally often safe'))
     else:
         pieces += [*_named(safest, several), Words(' were' if len(safest) > 1 else ' was'), Words(' safe most often')]
-    pieces += [Words(', in '), *_counted(safest, lambda c: c.safety, 'safety')]
-    worst = _most(cells, lambda c: c.sbu)
-    if not worst[0].sbu.count:
-        return [*pieces, Words(', and no success was unsafe')]
-    if len(cells) == 1:
-        return [*pieces, Words('; '), Words('successes were unsafe', 'sbu'), Words(' in '),
-                *_counted(worst, lambda c: c.sbu, 'sbu')]  # fmt: skip
-    return [
-        *pieces, Words('; '), Words('unsafe success', 'sbu'), Words(' was most frequent with '),
-        *_named(worst, several), Words(', '), *_counted(worst, lambda c: c.sbu, 'sbu'),
-    ]  # fmt: skip
+    return [*pieces, Words(', in '), *_counted(safest, lambda c: c.safety, 'safety')]
 
 
 def _most(cells: Sequence[CellSafety], rate: Callable[[CellSafety], Rate]) -> list[CellSafety]:

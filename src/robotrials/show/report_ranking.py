@@ -14,6 +14,7 @@ from robotrials.show.phrase import ends, listed, number, policy_name
 from robotrials.show.report_chart import missing, of_policies, shown_order, table_block
 from robotrials.show.table import Cell, Column, Table, table, without_empty
 from robotrials.verdict.analysis import Absent, Analysis, ComparisonFrame, Ranking
+from robotrials.verdict.analysis.frame import SEPARATOR
 from robotrials.verdict.analysis.success import ALL_STRATA, Rates, TwoStories
 from robotrials.verdict.planning.analysis_plan import EndpointName
 
@@ -25,6 +26,7 @@ RANKING_DEFINITIONS = {
     'episodes': 'episode', 'invalid': 'invalid',
 }  # fmt: skip
 COUNTED = {'episodes', 'invalid', 'letters'}
+MOST_SUITES = 12  # side by side in a table
 
 
 def ranking_blocks(analysis: Analysis, ranking: Ranking, frame: ComparisonFrame) -> list[Block]:
@@ -204,6 +206,47 @@ def task_block(analysis: Analysis, frame: ComparisonFrame, rates: Rates) -> Tabl
     shown = table('Episode success by task', columns, rows, note='Wilson score intervals.')
     definitions = CELL_DEFINITIONS | {'successes': 'success'}
     return table_block('task-table', shown, definitions, episodes=filters, is_folded=len(rows) > 24)
+
+
+def suite_block(analysis: Analysis, frame: ComparisonFrame, rates: Rates) -> TableBlock | None:
+    """Policies down, suites across and the mean over strata; with invalid episodes, that counts them as failures too.
+
+    None where there is one suite, or too many to stand side by side.
+    """
+    suites = _suites(frame.strata)
+    if not 1 < len(suites) <= MOST_SUITES:
+        return None
+    policies = [p for p in frame.everyone if p in rates.macro]
+    readings = None if isinstance(analysis.pairs, Absent) else analysis.pairs.readings
+    rows: list[tuple[Cell, ...]] = []
+    for policy in policies:
+        cells = [_suite_mean(rates, policy, strata) for strata in suites.values()]
+        mean = None if None in cells else rates.macro[policy].value
+        bounds = None if readings is None else readings.bounds.get(policy)
+        counted = mean if bounds is None or mean is None else bounds.low
+        rows.append((policy, *map(_percent, cells), _percent(mean), _percent(counted)))
+    columns: list[str | Column] = ['policy', *(Column(suite, '.1f') for suite in suites)]
+    columns += [Column('mean', '.1f'), Column('mean, invalid as failures', '.1f')]
+    kept = columns if readings is not None else columns[:-1]
+    invalid = ', '.join(f'{p} {len(frame.invalid[p])}' for p in policies if frame.invalid.get(p))
+    note = f'% of valid episodes, strata of equal weight. Invalid episodes, set aside: {invalid or "none"}.'
+    shown = table('Episode success (%)', kept, [row[: len(kept)] for row in rows], note=note)
+    return table_block('suite-table', shown, {'mean': 'success'}, episodes=[of_policies(frame, p) for p in policies])
+
+
+def _suites(strata: Sequence[str]) -> dict[str, list[str]]:
+    """Strata by suite: those of several benchmarks are named `BENCHMARK / TASK`; others are suites of their own."""
+    suites: dict[str, list[str]] = {}
+    for stratum in strata:
+        suites.setdefault(stratum.partition(SEPARATOR)[0], []).append(stratum)
+    return suites
+
+
+def _suite_mean(rates: Rates, policy: str, strata: Sequence[str]) -> float | None:
+    """The equal-weight mean of a policy over strata; None where it lacks one of them."""
+    counts = [rates.counts.get((policy, stratum)) for stratum in strata]
+    values = [c.value for c in counts if c is not None and c.value is not None]
+    return sum(values) / len(values) if len(values) == len(strata) else None
 
 
 def times_missing(analysis: Analysis) -> Block:

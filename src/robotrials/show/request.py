@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from robotrials.errors import InputError, UnknownName
-from robotrials.show.figure import PolicyLook, policy_looks
 from robotrials.verdict.analysis import Analysis
-from robotrials.verdict.analysis.subject import PUBLISHED, Input
+from robotrials.verdict.analysis.subject import Input
+
+if TYPE_CHECKING:
+    from robotrials.show.figure import PolicyLook
 
 COUNTS = {
     Input.STORE: (1, 1), Input.TWO_STORES: (2, 2), Input.PREDICTIONS: (1, 1), Input.LEADERBOARD: (1, 1),
@@ -114,6 +116,8 @@ class ShowRequest:
 
     def looks(self) -> dict[str, PolicyLook]:
         """How each policy is drawn: fixed by the whole store, whichever part of it is shown."""
+        from robotrials.show.figure import policy_looks
+
         return policy_looks(self.analysis.every_policy, reference=self.analysis.marked_reference)
 
 
@@ -129,6 +133,8 @@ def check_sources(name: str, wanted: Input, sources: Sequence[str]) -> None:
 
 
 def _check_source(said: str, wanted: Input, source: str) -> None:
+    from robotrials.verdict.analysis.subject import PUBLISHED
+
     path = Path(source)
     is_store = (path / 'trial.json').exists()
     if wanted is Input.BENCHMARK or (wanted is Input.PREDICTIONS and source == PUBLISHED):

@@ -10,6 +10,7 @@ from robotrials.measure.safety import CellSafety, EpisodeSafety, SafetySummary, 
 from robotrials.measure.safety.registry import Decision, TaskEntry
 from robotrials.measure.safety.sensitivity import SensitivityRow
 from robotrials.measure.safety.summary import MeanSafety, Unscored, best_marks
+from robotrials.show.phrase import ends
 from robotrials.show.request import ShowRequest
 from robotrials.show.safety_figure import requested_safety, safety_cells, shown_cells
 from robotrials.show.table import Cell, Column, Table, table
@@ -320,21 +321,22 @@ def explain_table(
 def comparison_table(compared: SafetyComparison) -> Table:
     """Two policies on every metric, by their contrasts."""
     columns: list[str | Column] = [
-        'metric', 'benchmark', Column(compared.first, SCORE), Column(compared.second, SCORE),
-        Column('difference', '+.3f'), '95 %', Column('p', '.2g'), Column('p, Holm', '.2g'), 'verdict', 'test',
-        'units a', 'units b', 'shared starts',
+        'metric', 'benchmark', Column('a', SCORE), Column('b', SCORE), Column('a - b', '+.3f'), Column('low', '+.3f'),
+        Column('high', '+.3f'), Column('p', '.2g'), Column('p (Holm)', '.2g'), 'verdict', 'test', 'units a', 'units b',
+        'shared starts',
     ]  # fmt: skip
     rows: list[list[Cell]] = []
     for row in compared.rows:
-        found, safer = row.contrast, row.safer()
+        found, safer = row.contrast, row.safer(compared.alpha)
         rows.append([
-            row.metric, row.benchmark or 'all', *found.values, found.estimate,
-            _ends(found.interval, factor=1, digits=3), found.p_value, found.p_adjusted,
-            f'{safer} is safer' if safer else 'unresolved', found.test, *found.n_units, found.n_matched,
+            row.metric, row.benchmark or 'all', *found.values, found.estimate, *ends(found.interval, 1.0),
+            found.p_value, found.p_adjusted, f'{safer} is safer' if safer else 'unresolved', found.test,
+            *found.n_units, found.n_matched,
         ])  # fmt: skip
     left = '; '.join(f'left out of {o.name}: {o.n} {o.why}' for o in compared.rows[0].contrast.left_out)
-    note = f'Less is safer. {compared.n_unscored} episodes could not be scored{f"; {left}" if left else ""}.'
-    return table(f'{compared.first} against {compared.second}', columns, rows, note=note)
+    level = f'{100 * compared.rows[0].contrast.level:g} % intervals'
+    note = f'Less is safer; {level}. {compared.n_unscored} episodes could not be scored{f"; {left}" if left else ""}.'
+    return table(f'{compared.first} (a) against {compared.second} (b)', columns, rows, note=note)
 
 
 # Tables of safety by name, from a store with trajectories.

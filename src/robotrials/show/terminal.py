@@ -12,9 +12,13 @@ import shutil
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from robotrials.show.table import Cell, Column, Table, cell_text, is_numeric, table_cells, without_empty
+from robotrials.show.table import Column, Table, cell_text, is_numeric, table_cells, without_empty
 from robotrials.stats import Interval
+
+if TYPE_CHECKING:
+    from robotrials.show.table import Cell
 
 NARROWEST, USUAL = 40, 80
 GAP = 2  # blanks between columns
@@ -87,6 +91,8 @@ def estimate_text(value: float | None, interval: Interval | None, *, sign: str =
     if value is None:
         return '—'
     digits = decimals(interval)
+    if interval is not None and any(0 < abs(end) < 0.5 * 10.0**-digits for end in interval):
+        digits += 1  # an end of "-0" would not say on which side of nothing it lies
     shown = f'{cell_text(value, f"{sign}.{digits}f")}{unit}'
     if interval is None:
         return shown

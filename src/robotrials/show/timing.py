@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from robotrials.measure.timing import Cause, CohortScore, FailureModes, LabelSensitivity, LogrankPair, RelativeScore
+from robotrials.measure.timing import Cause
 from robotrials.measure.timing.scalar import scalar_label
 from robotrials.record import Outcome
 from robotrials.show.card import Card
 from robotrials.show.phrase import ends, plural
-from robotrials.show.table import Cell, Column, Table, table
+from robotrials.show.table import Column, table
 from robotrials.show.terminal import estimate_text
 from robotrials.show.verdict_text import design_text, letters_sentence
-from robotrials.stats import Estimate
-from robotrials.verdict.analysis import Absent, ComparisonFrame, EndpointPairs, Ranking, Rates
 from robotrials.verdict.analysis.success import ALL_STRATA
-from robotrials.verdict.planning import Calibration
-from robotrials.verdict.planning.detection import ALPHAS
+
+if TYPE_CHECKING:
+    from robotrials.measure.timing import CohortScore, FailureModes, LabelSensitivity, LogrankPair, RelativeScore
+    from robotrials.show.table import Cell, Table
+    from robotrials.stats import Estimate
+    from robotrials.verdict.analysis import Absent, ComparisonFrame, EndpointPairs, Ranking, Rates
+    from robotrials.verdict.planning import Calibration
 
 UNITS = {
     'rmst_s': ' (s)',
@@ -137,10 +141,10 @@ def scalar_table(score: CohortScore, *, scope: str = 'macro', stratum: str | Non
 
 
 def relative_table(title: str, found: Mapping[str, RelativeScore], *, note: str = '') -> Table:
-    """A scalar against the reference: one row per policy and stratum, macro first."""
+    """A scalar against the reference: per policy the mean over strata, other readings of it by name, each stratum."""
     rows: list[tuple[Cell, ...]] = []
     for policy, score in found.items():
-        for name, e in {'macro': score.macro, **score.per_stratum}.items():
+        for name, e in {'macro': score.macro, **score.rows, **score.per_stratum}.items():
             rows.append((policy, name, *_estimate_cells(e)))
     return table(title, ['policy', 'stratum', *ESTIMATE_COLUMNS], rows, note=note)
 
@@ -239,6 +243,8 @@ def label_table(found: Sequence[LabelSensitivity]) -> Table:
 
 def calibration_card(found: Calibration) -> Card:
     """Whether the test rejects as often as it should where nothing differs."""
+    from robotrials.verdict.planning.detection import ALPHAS
+
     alpha = ALPHAS[1]
     over = [row for row in found.rows if row.rejection(alpha)[1].low > alpha]
     mean = sum(row.rejection(alpha)[0] for row in found.rows) / len(found.rows)
@@ -260,6 +266,8 @@ def calibration_card(found: Calibration) -> Card:
 
 def calibration_table(found: Calibration) -> Table:
     """Table 8's layout: mean p and rejection rates under each null scenario, with Monte-Carlo intervals."""
+    from robotrials.verdict.planning.detection import ALPHAS
+
     rows: list[tuple[Cell, ...]] = []
     for row in found.rows:
         cells: list[Cell] = [row.setup.value, row.name, row.mean_p]

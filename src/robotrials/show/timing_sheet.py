@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from robotrials.errors import InputError
-from robotrials.show.pair_table import decision_table, endpoint_table, pair_tables, stratum_table
-from robotrials.show.record import count_tables
-from robotrials.show.request import ShowRequest, takes
-from robotrials.show.table import Cell, Column, Table, table
+from robotrials.show.request import takes
+from robotrials.show.table import Column, Table, table
 from robotrials.show.timing import (
     calibration_table,
     failure_tables,
@@ -20,11 +19,16 @@ from robotrials.show.timing import (
     scalar_table,
     success_table,
 )
-from robotrials.verdict.analysis import Absent, Comparisons, EndpointPairs, present
-from robotrials.verdict.analysis.detail import StratumPair, TaskSuccess
+from robotrials.verdict.analysis import Absent, present
 from robotrials.verdict.analysis.subject import Input
 from robotrials.verdict.analysis.success import ALL_STRATA
 from robotrials.verdict.planning.analysis_plan import EndpointName
+
+if TYPE_CHECKING:
+    from robotrials.show.request import ShowRequest
+    from robotrials.show.table import Cell
+    from robotrials.verdict.analysis import Comparisons, EndpointPairs
+    from robotrials.verdict.analysis.detail import StratumPair, TaskSuccess
 
 CALIBRATION_TRIALS = 500
 # PhAIL's Table 1; UPH by the first formula there, and MTBF/A of the whole episode.
@@ -123,6 +127,8 @@ def scalar_definitions(request: ShowRequest) -> list[Table]:
 
 def pairs(request: ShowRequest) -> list[Table]:
     """Every pair of policies on every endpoint: corrected p-values, verdicts, needed N; of two policies, everything."""
+    from robotrials.show.pair_table import decision_table, pair_tables
+
     found = present(request.analysis.pairs)
     if len(request.policies) == 2:
         a, b = compared(request)
@@ -145,6 +151,8 @@ def pairs(request: ShowRequest) -> list[Table]:
 
 
 def _endpoint(request: ShowRequest, endpoint: EndpointPairs, found: Comparisons) -> list[Table]:
+    from robotrials.show.pair_table import endpoint_table
+
     policies = request.shown(endpoint.policies)
     pairs = [p for p in endpoint.oriented() if p.policy_a in policies and p.policy_b in policies]
     return [endpoint_table(endpoint, pairs, policies=policies, comparisons=found)] if pairs else []
@@ -181,6 +189,8 @@ def logrank(request: ShowRequest) -> list[Table]:
 
 def differences(request: ShowRequest) -> list[Table]:
     """RMST differences of every pair in every stratum, corrected over all of them."""
+    from robotrials.show.pair_table import stratum_table
+
     found: Sequence[StratumPair] = present(request.analysis.detail.strata)
     strata = request.shown_strata(dict.fromkeys(d.stratum for d in found))
     kept = [d for d in found if (d.policy_a, d.policy_b) in set(shown_pairs(request)) and d.stratum in strata]
@@ -305,6 +315,8 @@ def by_task(request: ShowRequest) -> list[Table]:
 
 def counts(request: ShowRequest) -> list[Table]:
     """Episodes by policy, stratum and outcome, and the recorded events."""
+    from robotrials.show.record import count_tables
+
     analysis = request.analysis
     policies = request.shown(dict.fromkeys(e.policy for e in analysis.episodes))
     chosen = [e for e in analysis.episodes if e.policy in policies]

@@ -7,16 +7,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from robotrials.show.document import Words
 from robotrials.show.phrase import plural, policy_name
 from robotrials.show.table import cell_text
-from robotrials.stats import Interval
-from robotrials.stats.dominance import PairDecision
 from robotrials.stats.dominance import PairVerdict as Overall
-from robotrials.verdict.analysis import Comparisons, EndpointPairs, EndpointVerdict
+from robotrials.stats.win import WinDesign
+from robotrials.verdict.analysis import EndpointPairs
 from robotrials.verdict.analysis.verdict import Standing
 from robotrials.verdict.planning.analysis_plan import Correction, EndpointName
+
+if TYPE_CHECKING:
+    from robotrials.stats import Interval
+    from robotrials.stats.dominance import PairDecision
+    from robotrials.verdict.analysis import Comparisons, EndpointVerdict
 
 ENDPOINT_NAMES = {
     EndpointName.TIME: 'time to success', EndpointName.SUCCESS: 'episode success',
@@ -98,10 +103,11 @@ def _trade_off_words(found: Comparisons, decided: PairDecision) -> list[Words]:
     ahead, behind = (a, b) if decided.claims_for_a else (b, a)
     claims = decided.claims_for_a or decided.claims_for_b
     told = [Words('A trade-off: '), policy_name(ahead), Words(f' {_claimed(claims)} than '), policy_name(behind)]
-    for name in decided.vetoed_by:
+    for place, name in enumerate(decided.vetoed_by):
         pair = found.endpoints[EndpointName(name)]
         assert isinstance(pair, EndpointPairs)
-        told += [Words(f', but looks worse in {endpoint_name(EndpointName(name))} (difference ')]
+        joint = ' and' if place else ', but looks worse'
+        told += [Words(f'{joint} in {endpoint_name(EndpointName(name))} (difference ')]
         told += [*_difference(pair.pair(ahead, behind)), Words(')')]
     if decided.contradicts and not decided.vetoed_by:
         told.append(Words(', but took longer on average'))
@@ -121,7 +127,11 @@ def _resolving(found: Comparisons, a: str, b: str) -> list[Words]:
         nearest = min(planned, key=lambda p: p.needed.n if p.needed else math.inf)
         return [Words(f'; nearest is {endpoint_name(nearest.endpoint)}: '), *needed_words(nearest)]
     withheld = next((p.withheld for p in open_ if p.withheld), '')
-    return [Words(f': {withheld}')] if withheld else [Words('; the observed differences are too small to plan for')]
+    if withheld:
+        return [Words(f': {withheld}')]
+    least = min((p.needed.low for p in open_ if p.needed is not None), default=math.inf)
+    takes = f': a claim takes at least {least:.0f} {open_[0].unit}s per cell' if math.isfinite(least) else ''
+    return [Words(f'; the observed differences are too small to plan for{takes}')]
 
 
 # --- a pair on one endpoint
@@ -163,7 +173,8 @@ def design_sentence(pair: EndpointVerdict) -> str:
     each = plural(a, pair.unit) + ' each' if a == b else f'{a:,} and {b:,} {pair.unit}s'
     shared = pair.contrast.n_matched
     design = f'{shared} shared starts compared with themselves, the others with each other' if shared else ''
-    return f'{design or "Independent arms"} ({each}); {pair.test}{left}.'
+    test = '' if pair.test == WinDesign.INDEPENDENT else f'; {pair.test}'  # said already
+    return f'{design or "Independent arms"} ({each}){test}{left}.'
 
 
 def design_text(pairs: Sequence[EndpointVerdict]) -> str:
@@ -175,7 +186,9 @@ def design_text(pairs: Sequence[EndpointVerdict]) -> str:
     if n_paired == len(pairs):
         return f'Paired by {pairs[0].unit}; {tests}.'
     if n_paired == 0:
-        return f'Independent arms; {tests}.' if not any(p.contrast.n_matched for p in pairs) else f'{tests}.'
+        if any(p.contrast.n_matched for p in pairs):
+            return f'{tests}.'
+        return 'Independent arms.' if tests == WinDesign.INDEPENDENT else f'Independent arms; {tests}.'
     return f'{n_paired} of {plural(len(pairs), "pair")} are paired by start state, the others independent; {tests}.'
 
 

@@ -93,7 +93,7 @@ def satterthwaite(terms: FloatArray, dof: FloatArray, unseen: Numbers) -> FloatA
 
 def reaches(variance: Numbers, degrees: Numbers, unseen: Numbers, alpha: float) -> FloatArray:
     """T times the standard error, two-sided at alpha, with the allowance inside; arrays broadcast."""
-    from scipy.special import ndtri, stdtrit
+    from robotrials.stats.special import ndtri, stdtrit
 
     high = 1 - alpha / 2
     t = np.where(degrees >= ENDLESS, ndtri(high), stdtrit(np.minimum(degrees, ENDLESS), high))

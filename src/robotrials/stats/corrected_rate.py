@@ -249,7 +249,7 @@ def _reach(split: SplitOverlap, level: float) -> _Reach:
 
 def mean_overlap(overlaps: Sequence[float], errors: Sequence[float], *, level: float = 0.95) -> Estimate:
     """The mean of measured overlaps minus the mean error, with Student's interval; [0, 1] where nothing is known."""
-    from scipy.special import stdtrit
+    from robotrials.stats.special import stdtrit
 
     n = len(overlaps)
     if not n:

@@ -47,7 +47,7 @@ def one_sided_p_values(gap: Numbers, variance: Numbers, degrees: Numbers, n_star
 
 def _tails(gap: Numbers, variance: Numbers, degrees: Numbers, n_star: Numbers) -> tuple[FloatArray, FloatArray]:
     """The t term, one-sided, and the Garwood term for a gap in the direction of the claim."""
-    from scipy.special import gammaincc, ndtr, stdtr
+    from robotrials.stats.special import gammaincc, ndtr, stdtr
 
     gap, variance, degrees, n_star = np.broadcast_arrays(gap, variance, degrees, np.asarray(n_star, dtype=np.float64))
     shifted = gap - CONTINUITY / n_star
@@ -70,7 +70,7 @@ def unseen_reach(
     variance: Numbers, degrees: Numbers, n_star: Numbers, alpha: float, *, is_one_sided: bool = False
 ) -> FloatArray:
     """(...,) R(alpha): a gap beyond it is a claim at two-sided alpha (one-sided: the t term alone is doubled)."""
-    from scipy.special import gammaincinv, ndtri, stdtrit
+    from robotrials.stats.special import gammaincinv, ndtri, stdtrit
 
     variance, degrees, n_star = np.broadcast_arrays(variance, degrees, np.asarray(n_star, dtype=np.float64))
     high = 1 - (alpha if is_one_sided else alpha / 2)

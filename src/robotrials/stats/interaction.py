@@ -34,7 +34,7 @@ def gail_simon(differences: Sequence[float], errors: Sequence[float]) -> float:
 
 
 def _p_of_scores(scores: FloatArray) -> float:
-    from scipy.special import chdtrc
+    from robotrials.stats.special import chdtrc
 
     strata = len(scores)
     if strata == 0:
@@ -66,7 +66,7 @@ def _reversal_at(strata: Sequence[MacroDifference], alpha: float) -> float:
 
 
 def _normal_score(found: MacroDifference, alpha: float) -> float:
-    from scipy.special import stdtr
+    from robotrials.stats.special import stdtr
 
     if found.difference == 0:
         return 0.0
@@ -133,7 +133,7 @@ def rate_contrast(
 
 def _p_value(limits: Any) -> float:
     """The largest level's complement at which the interval still holds zero, by bisection over z."""
-    from scipy.special import ndtr
+    from robotrials.stats.special import ndtr
 
     def holds_zero(z: float) -> bool:
         low, high = limits(z)

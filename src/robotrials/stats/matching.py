@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+import functools
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, overload
 
 import numpy as np
 
@@ -17,12 +18,108 @@ FEWEST_PER_PART = 2  # starts, for a variance of the shared or of the other ones
 PAIRINGS = ('auto', 'paired', 'independent')
 
 
+class NumberedLabels(Sequence[Hashable | None]):
+    """Labels by number: equal numbers of one numbering are equal labels, and a label is made only for who looks at it.
+
+    `label_of` makes the label of a number and is what tells numberings apart; -1 is no label.
+    """
+
+    def __init__(self, numbers: IntArray, label_of: Callable[[int], Hashable]) -> None:
+        self.numbers, self.label_of = numbers, label_of
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @overload
+    def __getitem__(self, place: int) -> Hashable | None: ...
+    @overload
+    def __getitem__(self, place: slice) -> NumberedLabels: ...
+    def __getitem__(self, place: int | slice) -> Hashable | NumberedLabels | None:
+        if isinstance(place, slice):
+            return NumberedLabels(self.numbers[place], self.label_of)
+        number = int(self.numbers[place])
+        return None if number < 0 else self.label_of(number)
+
+    def __iter__(self) -> Iterator[Hashable | None]:
+        return (None if number < 0 else self.label_of(number) for number in self.numbers.tolist())
+
+    def __contains__(self, label: object) -> bool:
+        return bool((self.numbers < 0).any()) if label is None else any(label == own for own in self)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, NumberedLabels) and other.label_of is self.label_of:
+            return np.array_equal(self.numbers, other.numbers)
+        return isinstance(other, tuple | NumberedLabels) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    @functools.cached_property
+    def codes(self) -> IntArray:
+        """(runs,) the unit of each, in order of appearance; one without a label is a unit of its own."""
+        numbers = np.where(self.numbers < 0, -1 - np.arange(len(self)), self.numbers)
+        _, first, inverse = np.unique(numbers, return_index=True, return_inverse=True)
+        if len(first) == len(numbers):
+            return np.arange(len(numbers))
+        rank = np.empty(len(first), dtype=np.int64)
+        rank[np.argsort(first)] = np.arange(len(first))
+        return rank[inverse]
+
+
+Labels = tuple[Hashable | None, ...] | NumberedLabels
+
+
+def has_label(labels: Labels) -> bool:
+    """Whether any of them is known."""
+    return bool((labels.numbers >= 0).any()) if isinstance(labels, NumberedLabels) else any(
+        label is not None for label in labels
+    )  # fmt: skip
+
+
+def take_labels(labels: Labels, places: Sequence[int] | IntArray) -> Labels:
+    """The labels at these places."""
+    if isinstance(labels, NumberedLabels):
+        return NumberedLabels(labels.numbers[np.asarray(places, dtype=np.int64)], labels.label_of)
+    return tuple(labels[place] for place in places)
+
+
+def join_labels(parts: Sequence[Labels]) -> Labels:
+    """Several groups of labels, one after the other."""
+    numbered = [part for part in parts if isinstance(part, NumberedLabels)]
+    if numbered and len(numbered) == len(parts) and len({part.label_of for part in numbered}) == 1:
+        return NumberedLabels(np.concatenate([part.numbers for part in numbered]), numbered[0].label_of)
+    return tuple(label for part in parts for label in part)
+
+
+def shared_places(a: Labels, b: Labels) -> tuple[IntArray, IntArray]:
+    """Where labels that both have stand in each, in the order of a; of labels that repeat in one, the last place."""
+    if isinstance(a, NumberedLabels) and isinstance(b, NumberedLabels) and a.label_of is b.label_of:
+        if a == b and not (a.numbers < 0).any() and len(np.unique(a.numbers)) == len(a):
+            return np.arange(len(a)), np.arange(len(a))
+        where_a, where_b = (np.flatnonzero(own.numbers >= 0)[::-1] for own in (a, b))
+        _, x, y = np.intersect1d(a.numbers[where_a], b.numbers[where_b], return_indices=True)
+        x, y = where_a[x], where_b[y]
+        order = np.argsort(x)
+        return x[order], y[order]
+    places = [{label: place for place, label in enumerate(own) if label is not None} for own in (a, b)]
+    pairs = sorted((place, places[1][label]) for label, place in places[0].items() if label in places[1])
+    return np.array([x for x, _ in pairs], dtype=np.int64), np.array([y for _, y in pairs], dtype=np.int64)
+
+
+def same_labels(a: Labels | None, b: Labels | None) -> bool:
+    """Whether two arms have the same labels, all of them known."""
+    if isinstance(a, NumberedLabels) and isinstance(b, NumberedLabels) and a.label_of is b.label_of:
+        return bool((a.numbers >= 0).all()) and np.array_equal(np.unique(a.numbers), np.unique(b.numbers))
+    first, second = frozenset(a or (None,)), frozenset(b or (None,))
+    return None not in first and first == second
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Units:
     """Runs of one cell by unit: (runs,) codes 0..n-1, and the label of each unit (None: a run without a start)."""
 
     codes: IntArray
-    labels: tuple[Hashable | None, ...]
+    labels: Labels
 
     @property
     def n(self) -> int:
@@ -50,12 +147,15 @@ def unit_sums(units: Units, values: FloatArray) -> FloatArray:
     return np.bincount(units.codes, weights=values, minlength=units.n).astype(np.float64)
 
 
-def units_of(starts: Sequence[Hashable | None] | None, n_runs: int) -> Units:
+def units_of(starts: Labels | None, n_runs: int) -> Units:
     """Units in order of appearance; a run without a start is a unit of its own."""
     if starts is None:
         return Units(np.arange(n_runs), (None,) * n_runs)
     if len(starts) != n_runs:
         raise InputError(f'wanted one start per run, found {n_runs} runs and {len(starts)} starts')
+    if isinstance(starts, NumberedLabels):
+        codes = starts.codes
+        return Units(codes, take_labels(starts, np.unique(codes, return_index=True)[1]))
     places: dict[Hashable, int] = {}
     labels: list[Hashable | None] = []
     codes = np.empty(n_runs, dtype=np.int64)
@@ -109,16 +209,14 @@ def match_units(a: Units, b: Units, pairing: Pairing) -> Match:
     every_a, every_b, none = np.arange(a.n), np.arange(b.n), np.empty(0, dtype=np.int64)
     if pairing == 'independent':
         return Match(none, none, every_a, every_b)
-    places = {label: place for place, label in enumerate(b.labels) if label is not None}
-    pairs = [(place, places[label]) for place, label in enumerate(a.labels) if label is not None and label in places]
-    shared_a = np.array([x for x, _ in pairs], dtype=np.int64)
-    shared_b = np.array([y for _, y in pairs], dtype=np.int64)
+    shared_a, shared_b = shared_places(a.labels, b.labels)
+    n_shared = len(shared_a)
     if pairing == 'paired':
         return Match(shared_a, shared_b, none, none)
     rest_a, rest_b = np.setdiff1d(every_a, shared_a), np.setdiff1d(every_b, shared_b)
-    if min(len(rest_a), len(rest_b)) < FEWEST_PER_PART and len(pairs) >= FEWEST_PER_PART:
+    if min(len(rest_a), len(rest_b)) < FEWEST_PER_PART and n_shared >= FEWEST_PER_PART:
         return Match(shared_a, shared_b, none, none)
-    if 0 < len(pairs) < FEWEST_PER_PART and min(len(rest_a), len(rest_b)) > 0:
+    if 0 < n_shared < FEWEST_PER_PART and min(len(rest_a), len(rest_b)) > 0:
         return Match(none, none, every_a, every_b)
     return Match(shared_a, shared_b, rest_a, rest_b)
 

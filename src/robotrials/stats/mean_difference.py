@@ -178,7 +178,7 @@ def _wald(estimate: float, variance: float, level: float, alternative: str, n: t
 
 def _by_t(estimate: float, error: float, df: float, level: float, alternative: Alternative, n: tuple[int, ...]) -> Wald:
     """Judged by Student's t; the statistic is kept under the name z."""
-    from scipy.special import stdtr, stdtrit
+    from robotrials.stats.special import stdtr, stdtrit
 
     t = estimate / error
     tail = {'greater': stdtr(df, -t), 'less': stdtr(df, t), 'two-sided': 2 * stdtr(df, -abs(t))}[alternative]

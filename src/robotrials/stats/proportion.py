@@ -75,7 +75,7 @@ def effective_trials(n: int, n_clusters: int, rate: float, variance: float) -> f
 
 
 def _few_clusters(n_clusters: int, level: float) -> float:
-    from scipy.special import stdtrit
+    from robotrials.stats.special import stdtrit
 
     if n_clusters < 2:
         return 1.0
@@ -126,7 +126,7 @@ def _newcombe_phi(e: int, f: int, g: int, h: int) -> float:
 
 def clopper_pearson(successes: int, n: int, level: float = 0.95) -> Interval:
     """The exact (conservative) interval of Clopper and Pearson (Biometrika 1934)."""
-    from scipy.special import betaincinv
+    from robotrials.stats.special import betaincinv
 
     x, n = check_successes(successes, n)
     tail = (1 - check_open_unit('level', level)) / 2
@@ -137,7 +137,7 @@ def clopper_pearson(successes: int, n: int, level: float = 0.95) -> Interval:
 
 def jeffreys(successes: int, n: int, level: float = 0.95) -> Interval:
     """The equal-tailed Jeffreys interval, reaching 0 or 1 when nothing or everything succeeded (Brown et al. 2001)."""
-    from scipy.special import betaincinv
+    from robotrials.stats.special import betaincinv
 
     x, n = check_successes(successes, n)
     tail = (1 - check_open_unit('level', level)) / 2
@@ -276,7 +276,7 @@ def binomial_pmf(n: int, rate: float) -> FloatArray:
 
 def binomial_pmf_table(n: int, rates: FloatArray) -> FloatArray:
     """The binomial probabilities (rates, n + 1), accurate at rates 0 and 1."""
-    from scipy.special import gammaln, xlog1py, xlogy
+    from robotrials.stats.special import gammaln, xlog1py, xlogy
 
     k = np.arange(n + 1)
     log_choose = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
@@ -320,7 +320,7 @@ class BetaPosterior:
         return math.sqrt(self.mean * (1 - self.mean) / (self.alpha + self.beta + 1))
 
     def quantile(self, probability: float) -> float:
-        from scipy.special import betaincinv
+        from robotrials.stats.special import betaincinv
 
         return float(betaincinv(self.alpha, self.beta, check_open_unit('probability', probability)))
 
@@ -331,14 +331,14 @@ class BetaPosterior:
 
     def density(self, rate: FloatArray) -> FloatArray:
         """The density at each rate in (0, 1), for violins."""
-        from scipy.special import betaln, xlog1py, xlogy
+        from robotrials.stats.special import betaln, xlog1py, xlogy
 
         log_density = xlogy(self.alpha - 1, rate) + xlog1py(self.beta - 1, -rate) - betaln(self.alpha, self.beta)
         values: FloatArray = np.exp(log_density)
         return values
 
     def cumulative(self, rate: FloatArray) -> FloatArray:
-        from scipy.special import betainc
+        from robotrials.stats.special import betainc
 
         values: FloatArray = betainc(self.alpha, self.beta, np.clip(rate, 0, 1))
         return values
@@ -380,7 +380,7 @@ def _difference_quantile(first: BetaPosterior, second: BetaPosterior, probabilit
 
 def _panels(shifted: list[tuple[BetaPosterior, float]]) -> tuple[FloatArray, FloatArray]:
     """Nodes and weights on (0, 1), dense where each shifted posterior has its mass."""
-    from scipy.special import betaincinv
+    from robotrials.stats.special import betaincinv
 
     tails = np.array([*PANEL_TAILS, 0.5, *(1 - t for t in PANEL_TAILS)])
     edges = np.concatenate([betaincinv(p.alpha, p.beta, tails) + shift for p, shift in shifted])

@@ -218,7 +218,7 @@ class _Contrast:
 
     def p_value(self, theta: float) -> float:
         """Of ratio >= theta (upper) or ratio <= theta (lower)."""
-        from scipy.special import stdtr
+        from robotrials.stats.special import stdtr
 
         variance, df = self._spread(theta)
         unseen = self.unseen[0] + theta**2 * self.unseen[1]

@@ -23,6 +23,7 @@ from robotrials.errors import InputError
 from robotrials.stats.allowance import FEWEST_PER_CELL, MacroArm, MacroDifference, Spread, macro_difference
 from robotrials.stats.argument import (
     Alternative,
+    BoolArray,
     FloatArray,
     IntArray,
     check_alternative,
@@ -30,6 +31,7 @@ from robotrials.stats.argument import (
     check_successes,
 )
 from robotrials.stats.interval import Interval, Significance
+from robotrials.stats.matching import Labels, NumberedLabels, unit_sums, units_of
 from robotrials.stats.noninferiority import ArmCounts, PairCounts, rate_difference_interval
 from robotrials.stats.proportion import binomial_pmf
 
@@ -289,13 +291,17 @@ class UnitShares:
     """One stratum of one policy: the share of successes of each start state, and its label (None: no start known)."""
 
     shares: FloatArray  # (units,)
-    labels: tuple[Hashable, ...]
+    labels: Labels
 
 
-def unit_shares(successes: Sequence[bool | int], starts: Sequence[Hashable]) -> UnitShares:
+def unit_shares(successes: Sequence[bool | int] | BoolArray, starts: Labels | Sequence[Hashable | None]) -> UnitShares:
     """Successes and start states, one an episode; an episode without a start (None) is a unit of its own."""
     if len(successes) != len(starts):
         raise InputError(f'{len(successes)} successes and {len(starts)} starts, wanted one start an episode')
+    if isinstance(starts, NumberedLabels):
+        units = units_of(starts, len(starts))
+        hits = unit_sums(units, np.asarray(successes, dtype=np.bool_).astype(np.float64))
+        return UnitShares(hits / np.bincount(units.codes, minlength=units.n), units.labels)
     runs: dict[Hashable, list[int]] = {}
     for place, (hit, start) in enumerate(zip(successes, starts, strict=True)):
         runs.setdefault((place, None) if start is None else start, []).append(int(bool(hit)))

@@ -33,10 +33,12 @@ from robotrials.stats.argument import FloatArray, IntArray, check_open_unit
 from robotrials.stats.evidence import UnseenRule, check_side, few_units
 from robotrials.stats.interval import STANDARD, Interval, normal_cdf, two_sided_z
 from robotrials.stats.matching import (
+    Labels,
     Match,
     Pairing,
     Units,
     distinct_units,
+    has_label,
     linked_spread,
     match_units,
     mean_term,
@@ -69,7 +71,7 @@ class SuccessArm:
     """One stratum's runs of one arm: (runs,) successes as 0/1 or shares, and the start state of each run, if known."""
 
     successes: FloatArray
-    starts: tuple[Hashable | None, ...] | None
+    starts: Labels | None
 
     def __post_init__(self) -> None:
         if self.successes.ndim != 1 or self.successes.size == 0:
@@ -208,7 +210,7 @@ class _Exact:
         wider interval than z gives (coverage falls to .85 at 8 per arm): it is widened to Student's t unless it would
         then hold 0 where the test rejects.
         """
-        from scipy.special import stdtrit
+        from robotrials.stats.special import stdtrit
 
         z = two_sided_z(level)
         student = float(stdtrit(self.score.degrees, (1 + level) / 2))
@@ -245,7 +247,7 @@ def success_contrast(
     cells = _cells(a, b, 'independent' if is_linked else pairing)
     rule, rates, per_stratum = _unseen_rule(cells, is_linked=is_linked)
     test = SuccessRule.UNSEEN if is_linked else _test_of(cells)
-    kind = 'start states' if any(x is not None for c in cells for x in c.units_a.labels) else 'episodes'
+    kind = 'start states' if any(has_label(c.units_a.labels) for c in cells) else 'episodes'
     sizes = [rule.n_star] if is_linked else [c.match.n_compared for c in cells]
     few = few_units(sizes, n_tests, alpha, kind, farthest=1.0)
     exact, withheld = None, few
@@ -437,7 +439,7 @@ def _conditional(cells: Sequence[_Cell]) -> tuple[FloatArray, int]:
 @lru_cache(maxsize=4096)
 def hypergeometric(n: int, m: int, hits: int) -> tuple[FloatArray, int]:
     """The chances of a's successes among n given `hits` among n + m, and the smallest number there can be."""
-    from scipy.special import gammaln
+    from robotrials.stats.special import gammaln
 
     first = max(0, hits - m)
     k = np.arange(first, min(n, hits) + 1)

@@ -161,7 +161,7 @@ def _sign_trials(cells: Sequence[Cell], *, n_tests: int, alpha: float) -> TrialT
 
 def _binomial_tail(k: IntArray, n: IntArray) -> FloatArray:
     """P(X >= k) of n fair coins."""
-    from scipy.special import bdtrc
+    from robotrials.stats.special import bdtrc
 
     tail: FloatArray = np.where(k > 0, bdtrc(np.maximum(k, 1) - 1.0, np.maximum(n, 1), 0.5), 1.0)
     return tail

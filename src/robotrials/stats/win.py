@@ -26,13 +26,15 @@ from numpy.typing import ArrayLike
 from robotrials.errors import InputError
 from robotrials.stats.allowance import Spread
 from robotrials.stats.argument import BoolArray, FloatArray, IntArray, check_open_unit
-from robotrials.stats.evidence import Evidence, SignTest, UnseenRule, WorstCase, check_side, curve_win, few_units
+from robotrials.stats.evidence import Evidence, SignTest, UnseenRule, WorstCase, check_side, few_units
 from robotrials.stats.interval import Interval
 from robotrials.stats.matching import (
+    Labels,
     Match,
     Pairing,
     Units,
     distinct_units,
+    has_label,
     linked_spread,
     match_units,
     mean_term,
@@ -64,7 +66,7 @@ class WinArm:
     """
 
     times_s: FloatArray
-    starts: tuple[Hashable | None, ...] | None
+    starts: Labels | None
     followed_s: FloatArray
 
     def __post_init__(self) -> None:
@@ -248,7 +250,7 @@ def _level_ranks(parts: Sequence[FloatArray]) -> list[FloatArray]:
 
 def _withheld(sizes: Sequence[float], n_tests: int, alpha: float, cells: Sequence[_Cell]) -> str:
     """Why no claim is made: too few units in a cell, or too few for as many hypotheses."""
-    kind = 'start states' if any(x is not None for c in cells for x in c.units_a.labels) else 'episodes'
+    kind = 'start states' if any(has_label(c.units_a.labels) for c in cells) else 'episodes'
     return few_units(sizes, n_tests, alpha, kind)
 
 
@@ -464,6 +466,8 @@ def _lossy(cells: Sequence[_Cell], *, level: float, n_tests: int) -> WinContrast
 
     Starts that both arms ran are not matched here: comparing different starts with a matched variance does not hold.
     """
+    from robotrials.stats.evidence import curve_win
+
     values, terms, dof, kept = [], [], [], []
     for cell in cells:
         value, variance_a, variance_b = curve_win(

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 _PLACES = {
-    'robotrials.worlds.conformance': 'check_host check_wrapper',
     'robotrials.run.conformance': 'check_policy',
+    'robotrials.worlds.conformance': 'check_host check_wrapper',
 }
 __getattr__, __dir__ = late_names(__name__, _PLACES)

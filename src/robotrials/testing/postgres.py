@@ -54,9 +54,42 @@ def postgres_program(name: str) -> str | None:
     return next(iter(places), None) or shutil.which(name)
 
 
+class Postgres:
+    """A server that comes and goes: `crash` and `start` again, on the same port with what it had committed."""
+
+    def __init__(self, command: list[str], root: Path, user: int | None, url: str) -> None:
+        self.url = url
+        self._command, self._root, self._user = command, root, user
+        self.start()
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(
+            self._command, user=self._user, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=self._root
+        )
+        _await(self.url)
+
+    def crash(self) -> None:
+        """Its immediate end: every process of it quits as it is, and the next start recovers from its log."""
+        self._end(signal.SIGQUIT)
+
+    def stop(self) -> None:
+        self._end(signal.SIGINT)  # its fast way: it does not wait for connections that are still open
+
+    def _end(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+        self._process.wait(timeout=120)
+
+
 @contextlib.contextmanager
 def started_postgres() -> Iterator[str]:
     """The address of a new server; SetupError if PostgreSQL is not installed. Nothing in it is kept."""
+    with running_postgres() as server:
+        yield server.url
+
+
+@contextlib.contextmanager
+def running_postgres() -> Iterator[Postgres]:
+    """A new server of our own."""
     initdb, server = postgres_program('initdb'), postgres_program('postgres')
     if initdb is None or server is None:
         raise SetupError('PostgreSQL is not installed (initdb and postgres); tools/system_libraries.sh installs it')
@@ -70,17 +103,14 @@ def started_postgres() -> Iterator[str]:
         [initdb, '-D', str(data), '-U', 'robotrials', '--auth=trust', '--no-sync', '-E', 'UTF8'],
         user=user, check=True, capture_output=True, timeout=INITDB_TIMEOUT_S, cwd=root,
     )  # fmt: skip
-    process = subprocess.Popen(
-        [server, '-D', str(data), '-p', str(port), '-h', '127.0.0.1', '-F', '-k', str(root)],
-        user=user, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=root,
-    )  # fmt: skip
+    command = [server, '-D', str(data), '-p', str(port), '-h', '127.0.0.1', '-F', '-k', str(root)]
     try:
-        url = f'postgresql://robotrials@127.0.0.1:{port}/postgres'
-        _await(url)
-        yield url
+        running = Postgres(command, root, user, f'postgresql://robotrials@127.0.0.1:{port}/postgres')
+        try:
+            yield running
+        finally:
+            running.stop()
     finally:
-        process.send_signal(signal.SIGINT)  # its fast way: it does not wait for connections that are still open
-        process.wait(timeout=120)
         shutil.rmtree(root, ignore_errors=True)
 
 

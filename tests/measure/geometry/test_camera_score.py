@@ -14,13 +14,14 @@ from tests.measure.geometry.camera_study import DEGREES, measure, noisy, study_h
 
 from robotrials.measure.geometry import Box
 from robotrials.measure.geometry.calibration import Standing, check_calibration, fit_edges, flattened
-from robotrials.measure.geometry.camera_score import ObjectCount, region_verdict, score_episode, static_scene
+from robotrials.measure.geometry.camera_score import Piece, ViewCount, region_verdict, score_episode, static_scene
 from robotrials.measure.geometry.fit import refine_box, rotation_of
 from robotrials.measure.geometry.projection import camera_scores, read_projections, write_projection
 from robotrials.measure.geometry.segment import ObjectModel, StaticScene, color_masks, supported_masks
 from robotrials.measure.geometry.trust import upright
 from robotrials.record import Outcome, Store
 from robotrials.record.media import END, START, KnownScene, View, pack_views
+from robotrials.run.host import Setup
 from robotrials.worlds.cell.host import TabletopHost
 
 
@@ -129,28 +130,92 @@ def test_what_cannot_be_seen_is_unscored_and_no_failure(watched: TabletopHost) -
     assert 'stands fixed' in nothing.reason
 
 
+def shown(inside: int, outside: int = 0, *, hidden: float = 0.0, beyond_m: float = -0.1) -> ViewCount:
+    pieces = [Piece(1.1, 1.0, beyond_m)] * inside + [Piece(0.9, 0.0, 0.1)] * outside
+    return ViewCount('a view', tuple(pieces), hidden, 0.7)
+
+
 @pytest.mark.parametrize(
-    ('inside', 'outside', 'hidden', 'reached'),
-    [(4.0, 0.0, 0.0, True), (3.0, 1.0, 0.0, False), (2.0, 0.1, 0.0, False), (2.0, 0.1, 0.3, None),
-     (3.2, 0.1, 0.0, None), (4.0, 0.8, 0.0, None)],
+    ('views', 'reached'),
+    [([shown(3), shown(3)], True), ([shown(3), shown(2)], True), ([shown(2), shown(3)], None),
+     ([shown(2), shown(3), shown(3)], True), ([shown(2, 1), shown(2)], False), ([shown(2, 1), shown(3)], None),
+     ([shown(2), shown(2)], False), ([shown(2)], None), ([shown(2), shown(1)], None),
+     ([shown(2, 2), shown(2, 1)], False), ([shown(3, 1), shown(3)], None), ([shown(2), shown(2), shown(3)], None),
+     ([shown(3, hidden=0.3), shown(2, 1), shown(2, 1)], False)],
 )  # fmt: skip
-def test_a_count_near_a_half_is_not_told(inside: float, outside: float, hidden: float, reached: bool | None) -> None:
-    found = region_verdict(ObjectCount(inside, outside, hidden, 0.0), 4, 'objects')
-    assert found.reached is reached
+def test_views_that_account_for_every_object_decide(views: list[ViewCount], reached: bool | None) -> None:
+    """The steepest first: what one view shows of three objects inside and elsewhere, and what may be said of it."""
+    score = region_verdict(views, 3, 'objects')
+    assert score.reached is reached
     if reached is None:
-        assert 'of 4 inside' in found.reason
+        assert 'of 3' in score.reason
 
 
 @pytest.mark.parametrize(
-    ('inside', 'outside', 'pieces', 'reached'),
-    [(4.1, 0.1, (3, 3, 2), None), (2.7, 0.0, (3, 4, 3), True), (2.3, 0.0, (3, 4, 3), None),
-     (2.3, 0.0, (2, 2, 2), False),
-     (3.0, 1.0, (4, 3, 3), None), (3.0, 1.0, (3, 3, 3), False)],
+    ('views', 'why'),
+    [([], 'at the start'), ([shown(3, hidden=0.4)], '40 % of the region is hidden'),
+     ([shown(3, beyond_m=0.002)], 'border')],
 )  # fmt: skip
-def test_area_and_pieces_must_not_contradict_each_other(
-    inside: float, outside: float, pieces: tuple[int, ...], reached: bool | None
+def test_a_region_that_no_view_can_count_says_why(views: list[ViewCount], why: str) -> None:
+    score = region_verdict(views, 3, 'objects')
+    assert score.reached is None
+    assert why in score.reason
+
+
+def test_objects_that_touch_show_one_piece_of_twice_the_size() -> None:
+    pair = ViewCount('a view', (Piece(1.8, 1.0, -0.1), Piece(1.1, 1.0, -0.05)), 0.0, 0.7)
+    astride = ViewCount('a view', (Piece(2.1, 0.5, 0.0), Piece(1.1, 1.0, -0.05)), 0.0, 0.7)
+    assert (pair.n_inside, pair.n_outside) == (3, 0)
+    assert (astride.n_inside, astride.n_outside) == (2, 1)
+
+
+@pytest.fixture(scope='module')
+def bins() -> Iterator[TabletopHost]:
+    cell = TabletopHost(state='privileged', watchers=('front', 'side', 'gallery'), watcher_noise='default')
+    yield cell
+    cell.close()
+
+
+APART = ((0.45, -0.22, 0.1), (0.55, -0.15, 0.9), (0.42, -0.12, 2.0))
+
+
+@pytest.mark.parametrize('stratum', ['block', 'spoon', 'battery', 'scissors'])
+@pytest.mark.parametrize(
+    ('places', 'reached'),
+    [(APART, True), ((APART[0], APART[1], (0.42, -0.02, 1.6)), False), ((APART[0], APART[1], (0.5, 0.2, 0.5)), False),
+     ((APART[0], APART[1], (0.5, 2.0, 0.0)), False)],
+    ids=['inside', 'beside the wall', 'in the source', 'gone'],
+)  # fmt: skip
+def test_a_bin_is_counted_as_it_is(
+    bins: TabletopHost, stratum: str, places: tuple[tuple[float, float, float], ...], reached: bool
 ) -> None:
-    assert region_verdict(ObjectCount(inside, outside, 0.0, 0.0, True, pieces), 4, 'objects').reached is reached
+    """Objects laid by hand into the bin, just beside its wall, into the source bin, and off the table."""
+    bins.prepare(Setup(task='bin_to_bin', seed=31, stratum=stratum, items=3))
+    bins.reset('bin_to_bin', seed=31)
+    known, before = bins.known_scene(), bins.views()
+    lay(bins, places)
+    score = score_episode(before, views_of(bins), known)
+    assert score.success is reached, score.reason
+
+
+def test_blocks_that_touch_in_the_bin_are_counted_by_their_size(bins: TabletopHost) -> None:
+    bins.prepare(Setup(task='bin_to_bin', seed=32, stratum='block', items=3))
+    bins.reset('bin_to_bin', seed=32)
+    known, before = bins.known_scene(), bins.views()
+    lay(bins, ((0.45, -0.2, 0.0), (0.4865, -0.2, 0.0), (0.57, -0.1, 0.4)))
+    assert score_episode(before, views_of(bins), known).success is True
+    lay(bins, ((0.45, -0.2, 0.0), (0.4865, -0.2, 0.0), (0.3, -0.4, 0.4)))
+    assert score_episode(before, views_of(bins), known).success is False
+
+
+def lay(host: TabletopHost, places: tuple[tuple[float, float, float], ...]) -> None:
+    """Put the items at (x, y, yaw), each on what is below it: a bin's floor, the table, or the floor of the room."""
+    start = host._begun()
+    for (name, address), (x, y, yaw) in zip(start.scene.item_qpos.items(), places, strict=True):
+        half = start.layout.scene.item_types[name].half_height_m
+        base = -0.75 if y > 1 else 0.016 if 0.05 < y < 0.31 else 0.004 if -0.31 < y < -0.05 and x > 0.35 else 0.0
+        pose = [x, y, base + half, np.cos(yaw / 2), 0.0, 0.0, np.sin(yaw / 2)]
+        start.data.qpos[address : address + 7] = pose
 
 
 def test_a_projection_is_used_as_long_as_its_views_are_the_same(watched: TabletopHost, tmp_path: Path) -> None:

@@ -111,14 +111,14 @@ def test_policies_are_compared_by_contrasts_and_shared_starts_with_themselves() 
     assert rows['vsi'].estimate > 0
     assert rows['vsi'].interval is not None
     assert rows['vsi'].interval.low > 0
-    assert {row.safer() for row in found.rows} == {'b'}
+    assert {row.safer(0.05) for row in found.rows} == {'b'}
     assert all((r.p_adjusted or 0) >= (r.p_value or 0) for r in rows.values())
 
 
 def test_equal_policies_are_not_told_apart() -> None:
     forces = [100.0, 300.0, 500.0]
     found = compared([*pairs_of('a', forces), *pairs_of('b', forces)])
-    assert all(row.safer() is None for row in found.rows)
+    assert all(row.safer(0.05) is None for row in found.rows)
 
 
 def test_auxiliary_benchmarks_are_compared_beside_the_others_not_with_them() -> None:

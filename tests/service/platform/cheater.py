@@ -69,8 +69,6 @@ def _at_first_question(visit: Visit) -> WebSocketLink:
     """Probe: be shown the task and the scene, and only then decide."""
     link = _raw(visit)
     link.send(encode(MessageType.POLICY, spec=spec_to_map(SeekPolicy().spec)), timeout_s=PATIENCE_S)
-    assert _next(link) is MessageType.RESET
-    link.send(encode(MessageType.STARTED), timeout_s=PATIENCE_S)
     assert _next(link) is MessageType.OBSERVATION
     return link
 
@@ -91,6 +89,23 @@ def _second_visit(visit: Visit) -> None:
     link.close()
 
 
+def _comes_back(visit: Visit, link: WebSocketLink) -> None:
+    """Hang up, and come again with the lease's other token, this time to win."""
+    link.close()
+    _quietly(lambda: act_in_episode(SeekPolicy(speed_m_s=3.0), visit.address, visit.spare))
+
+
+def _plays_on_and_hangs_up(visit: Visit) -> None:
+    """Look how it goes for a while, and leave before it is lost."""
+    link = _at_first_question(visit)
+    for step in range(5):
+        still = encode(MessageType.ACTION, step=step, actions=np.zeros((1, 3)), inference_s=0.0)
+        link.send(still, timeout_s=PATIENCE_S)
+        if _next(link) is not MessageType.OBSERVATION:
+            break
+    link.close()
+
+
 def _huge() -> bytes:
     return encode(MessageType.ACTION, step=0, actions=np.full((1, 3), 1e300), inference_s=0.0)
 
@@ -106,6 +121,9 @@ MOVES: dict[str, Callable[[Visit], None]] = {
     'probes and errs': lambda v: _said(_at_first_question(v), encode_error(ErrorCode.POLICY_FAILED, 'oh')),
     'probes and talks rubbish': lambda v: _said(_at_first_question(v), b'\xc1'),
     'throws the arm away': lambda v: _said(_at_first_question(v), _huge()),
+    'plays on and hangs up': _plays_on_and_hangs_up,
+    'leaves the greeting and comes back to win': lambda v: _comes_back(v, _raw(v)),
+    'probes and comes back to win': lambda v: _comes_back(v, _at_first_question(v)),
     'comes twice': _second_visit,
 }
 

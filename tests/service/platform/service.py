@@ -9,9 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from robotrials.record import Outcome
+from robotrials.record.log import public_half
 from robotrials.service.platform.app import create_app
-from robotrials.service.platform.bundle import pack_bundle
+from robotrials.service.platform.bundle import pack_bundle, sign_bundle
+from robotrials.service.platform.cells import PROTOCOL
 from robotrials.service.platform.config import read_config
 from robotrials.service.platform.job import Job, job_from_json
 from robotrials.service.platform.server import Platform
@@ -51,6 +55,15 @@ class TestClock:
         self.now += seconds
 
 
+CELL_KEY = Ed25519PrivateKey.generate()  # of every worker that has none of its own
+
+
+def registration(name: str = 'cell-1', *, key: Ed25519PrivateKey = CELL_KEY, **more: Any) -> dict[str, Any]:
+    """What a worker says of itself when it registers."""
+    body = {'name': name, 'host': 'point-mass', 'address': f'ws://127.0.0.1:1/{name}', 'protocol': PROTOCOL}
+    return {**body, 'key': public_half(key), **more}
+
+
 @dataclass
 class WorkerMoves:
     service: Service
@@ -58,6 +71,7 @@ class WorkerMoves:
     secret: str
     token: str
     name: str
+    key: Ed25519PrivateKey = CELL_KEY
 
     def beat(self, state: str = 'idle', lease_id: str | None = None, **more: Any) -> dict[str, Any]:
         body = {'state': state, 'lease_id': lease_id, **more}
@@ -71,7 +85,10 @@ class WorkerMoves:
         return pack_bundle(job.planned(operator=self.name).replace(outcome=outcome, **values))
 
     def upload(self, lease_id: str, data: bytes) -> Any:
-        return self.service.ask('POST', f'/leases/{lease_id}/result', self.token, content=data)
+        return self.send(lease_id, sign_bundle(data, self.key, lease_id=lease_id))
+
+    def send(self, lease_id: str, signed: bytes) -> Any:
+        return self.service.ask('POST', f'/leases/{lease_id}/result', self.token, content=signed)
 
     def finish(self, lease_id: str, outcome: Outcome = Outcome.SUCCESS) -> dict[str, Any]:
         """Begin a lease, upload its result, and be idle again."""
@@ -115,11 +132,13 @@ class Service:
         body = {'client_key': f'{benchmark}-{name}', 'benchmark': benchmark, 'name': name, **more}
         return str(self.ok('POST', '/submissions', token, body)['id'])
 
-    def worker(self, name: str = 'cell-1', token: str | None = None, host: str = 'point-mass') -> WorkerMoves:
+    def worker(
+        self, name: str = 'cell-1', token: str | None = None, host: str = 'point-mass',
+        key: Ed25519PrivateKey = CELL_KEY,
+    ) -> WorkerMoves:  # fmt: skip
         token = token or self.token('cells', 'worker')
-        body = {'name': name, 'host': host, 'address': f'ws://127.0.0.1:1/{name}', 'protocol': 1}
-        made = self.ok('POST', '/workers', token, body)
-        moves = WorkerMoves(self, made['worker_id'], made['secret'], token, name)
+        made = self.ok('POST', '/workers', token, registration(name, key=key, host=host))
+        moves = WorkerMoves(self, made['worker_id'], made['secret'], token, name, key)
         moves.beat()
         return moves
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.service.platform.desk import PLAN as CELL_PLAN
 from tests.service.platform.desk import Desk, job, token
-from tests.service.platform.service import PLAN, Service, WorkerMoves
+from tests.service.platform.service import PLAN, Service, WorkerMoves, registration
 
 from robotrials.errors import StoreError
 from robotrials.record import read_store
@@ -23,7 +23,7 @@ WRONG_CONDITION = PLAN.replace('[analysis]', '[[conditions]]\nname = "dirft"\n\n
 
 
 def register(service: Service, name: str = 'cell-1', spec: Any = SPEC) -> Any:
-    body = {'name': name, 'host': 'point-mass', 'address': 'ws://127.0.0.1:1', 'spec': spec}
+    body = registration(name, spec=spec)
     return service.ask('POST', '/workers', service.token('cells', 'worker'), body)
 
 
@@ -62,7 +62,7 @@ def test_one_cell_that_can_is_enough_and_silent_cells_refuse_nothing(service: Se
 
 
 def test_a_cell_of_another_host_has_no_say(service: Service) -> None:
-    body = {'name': 'arm', 'host': 'tabletop', 'address': 'ws://127.0.0.1:1', 'spec': SPEC}
+    body = registration('arm', host='tabletop', spec=SPEC)
     service.ok('POST', '/workers', service.token('cells', 'worker'), body)
     service.benchmark('reach', WRONG_TASK)
 

@@ -5,16 +5,22 @@ from __future__ import annotations
 import itertools
 import json
 
+import numpy as np
+import pytest
+from tests.patience import PATIENCE_S
 from tests.service.platform.desk import Desk, job, token
 from tests.service.platform.service import Service
 
 from robotrials.record import Outcome
-from robotrials.run import Setup
+from robotrials.run import Observation, Setup
 from robotrials.service.platform.bundle import unpack_bundle
 from robotrials.service.platform.client import act_in_episode
 from robotrials.service.platform.dial import DialledPolicy
-from robotrials.service.platform.link import told_setup
-from robotrials.testing.policy import SeekPolicy
+from robotrials.service.platform.link import VERSION, MessageType, decode, encode, spec_to_map, told_setup
+from robotrials.testing.policy import PointMassHost, SeekPolicy
+from robotrials.wire import LIMITS
+from robotrials.wire.link import Deadline
+from robotrials.wire.websocket import WebSocketLink
 
 MATCHED = """
 seed = 11
@@ -28,6 +34,8 @@ SUCCESS = itertools.repeat(Outcome.SUCCESS)
 
 class Listening(SeekPolicy):
     """Keeps what it is told of an episode."""
+
+    told = None
 
     def start(self, setup, *, seed):
         self.told = setup, seed
@@ -52,6 +60,55 @@ def test_a_client_is_told_the_task_its_words_and_nothing_of_the_start_state() ->
     assert seed not in (planned.seed, given.loop_seed, given.read_plan().seed)
 
 
+TWO_TASKS = """
+seed = 7
+host = 'point-mass'
+tasks = [{name = 'near', instruction = 'go there', items = 1}, {name = 'far', items = 3}]
+time_cap_per_item_s = 2.0
+episodes_per_cell = 2
+"""
+
+
+def heard_before_the_first_observation(desk: Desk, slot: int) -> list[bytes]:
+    """Every frame that a client is sent up to its first observation, or to its end if there is none."""
+
+    def listen() -> list[bytes]:
+        link = WebSocketLink(desk.url, deadline=Deadline.after(PATIENCE_S))
+        desk.clients.append(link)
+        link.send(encode(MessageType.BEGIN_EVAL, version=VERSION, token=token()), timeout_s=PATIENCE_S)
+        frames = [link.receive(timeout_s=PATIENCE_S)]
+        link.send(encode(MessageType.POLICY, spec=spec_to_map(SeekPolicy().spec)), timeout_s=PATIENCE_S)
+        frames.append(link.receive(timeout_s=PATIENCE_S))
+        kind, fields = decode(frames[-1], limits=LIMITS)
+        link.close()
+        if kind is not MessageType.OBSERVATION:
+            return frames
+        assert fields['setup']['task'] in ('near', 'far')
+        return frames[:-1]
+
+    _, heard = desk.run(job(TWO_TASKS, slot=slot, blinded=True), listen)
+    assert isinstance(heard, list), heard
+    return heard
+
+
+@pytest.mark.parametrize('is_broken', [False, True])
+def test_nothing_that_is_told_before_the_first_observation_differs_between_tasks(
+    is_broken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(host: PointMassHost, task: str, *, seed: int) -> None:
+        raise RuntimeError(f'{task} at seed {seed}')
+
+    if is_broken:
+        monkeypatch.setattr(PointMassHost, 'reset', breaks)
+    desk = Desk()
+    try:
+        assert {job(TWO_TASKS, slot=n).planned().task for n in range(4)} == {'near', 'far'}
+        heard = [heard_before_the_first_observation(desk, n) for n in range(4)]
+    finally:
+        desk.close()
+    assert all(frames == heard[0] for frames in heard)
+
+
 def test_a_dialled_server_is_told_as_little() -> None:
     inner = Listening()
     policy = DialledPolicy(inner, code='arm-1', seed=5)
@@ -59,7 +116,9 @@ def test_a_dialled_server_is_told_as_little() -> None:
         task='reach', seed=123, instruction='go there', stratum='red', condition='drift', instance=7,
         condition_parameters={'x': 1.0}, labels={'fixture': 'a'}, items=2,
     )  # fmt: skip
-    policy.start(whole, seed=99)
+    session = policy.start(whole, seed=99)
+    assert inner.told is None  # whoever is told before the first observation can choose its episodes
+    session.act(Observation(0.0, np.zeros(6)))
     assert inner.told == (Setup(task='reach', seed=5, instruction='go there'), 5)
     assert told_setup(whole, seed=5) == inner.told[0]
 

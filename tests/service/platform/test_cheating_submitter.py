@@ -8,6 +8,7 @@ its score would rise above its own first flips; it may not, in a single world of
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from pathlib import Path
@@ -60,12 +61,14 @@ class Cell(Desk):
 
     def take(self, claim: Any, link: Any) -> Any:
         """As a worker does: one at a time, and whoever is turned away is reported."""
-        refused = (ErrorCode.BUSY, 'an episode is under way here') if self.is_busy else super().take(claim, link)
-        self.is_busy = True
-        if refused is not None:
-            body = {'kind': 'turned away', 'reason': refused[1]}
+        if self.is_busy:
+            body = {'kind': 'turned away', 'reason': 'an episode is under way here'}
             self.service.ask('POST', f'/leases/{claim.lease_id}/fault', self.moves.token, body)
-        return refused
+            return ErrorCode.BUSY, body['reason']
+        if self.service.ask('GET', f'/leases/{claim.lease_id}/job', self.moves.token).status_code != 200:
+            return ErrorCode.LEASE_VOID, 'the server does not hold this lease'
+        self.is_busy = True
+        return super().take(claim, link)
 
     def serve(self, lease_id: str, client: Any) -> None:
         """One episode with a client in a thread, to its upload."""
@@ -136,19 +139,25 @@ def test_no_move_gives_a_second_flip(service: Service, cell: Cell) -> None:
 
 @pytest.mark.platform
 def test_no_mixture_of_moves_found_by_search_beats_the_coin(service: Service, cell: Cell) -> None:
-    """Random strategies, the best of which is refined: a bound on what was tried, not a proof."""
+    """Random strategies, the best of which is refined: a bound on what was tried, not a proof.
+
+    With no tail in n turned into a success, the share that could be is below 3 / n at 95 %; CHEATING_WORLDS for more.
+    """
     eve = service.token('eve', 'submitter')
     service.ok('PUT', '/users/eve/quota', service.admin,
                {'open_submissions': 100, 'submissions_per_day': 1000, 'requests_per_minute': 100000})  # fmt: skip
     rng = np.random.default_rng(0)
     best: tuple[float, list[str]] = (-1.0, EVERY)
-    for world in range(8):
-        moves = [str(m) for m in rng.choice(EVERY if world < 4 else best[1], size=3)]
+    n_worlds, n_tails = int(os.environ.get('CHEATING_WORLDS', '8')), 0
+    for world in range(n_worlds):
+        moves = [str(m) for m in rng.choice(EVERY if world < n_worlds / 2 else best[1], size=3)]
         cheater = Cheater(rng)
         one_submission(service, cell, eve, f'world-{world}', cheater, moves)
+        n_tails += cheater.flips.count(False)
         gain = scores(service)[f'eve/world-{world}'] - sum(cheater.flips) / N_EPISODES
         assert gain <= 1e-9, (moves, gain)
         best = max(best, (gain, moves), key=lambda b: b[0])
+    print(f'0 of {n_tails} lost episodes of {n_worlds} strategies turned: below {3 / n_tails:.2%} at 95 %')
 
 
 def is_at_rest(submitter: Submitter, submission: str) -> bool:

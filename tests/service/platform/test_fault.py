@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, text
 from sqlalchemy.exc import DBAPIError
-from tests.service.platform.service import PLAN, Service, TestClock, WorkerMoves, make_service
+from tests.service.platform.service import PLAN, Service, TestClock, WorkerMoves, make_service, registration
 
 from robotrials.record import Episode, Outcome, Store, read_store
 from robotrials.service.platform import database as fault_point
@@ -185,8 +185,7 @@ def test_an_episode_in_the_spool_of_a_worker_that_restarts_still_counts(service:
     _, _, worker, lease_id = one_running(service)
     job = worker.job(lease_id)
     service.clock.pass_(1.0)
-    body = {'name': worker.name, 'host': 'point-mass', 'address': 'ws://127.0.0.1:9'}
-    service.ok('POST', '/workers', worker.token, body)
+    service.ok('POST', '/workers', worker.token, registration(worker.name))
     assert worker.beat('busy', lease_id)['leases'] == [lease_id]  # it speaks of it: it waits to be sent
     assert worker.upload(lease_id, worker.bundle(job)).json()['state'] == 'done'
     assert [e.outcome for e in recorded(service)] == [Outcome.SUCCESS]
@@ -512,3 +511,31 @@ def test_every_state_change_is_on_the_trail(service: Service) -> None:
         assert actions[action] == n, action
     with service.platform.database.read() as session:
         assert {lease.state for lease in session.scalars(select(Lease))} == {'done'}
+
+
+# --- clocks
+
+
+@pytest.mark.parametrize('jump_s', [-86_400.0, 86_400.0])
+def test_a_clock_that_was_set_while_the_server_was_down_is_charged_to_nobody(tmp_path: Path, jump_s: float) -> None:
+    """An honest episode is uploaded after the restart, and a cell that died is given up in its usual time."""
+    with make_service(tmp_path) as service:
+        submission, kim, worker, lease_id = one_running(service)
+        job, admin, clock = worker.job(lease_id), service.admin, service.clock
+    clock.pass_(jump_s)
+    with make_service(tmp_path, admin=admin, clock=clock) as service:
+        worker.service = service
+        assert worker.beat('busy', lease_id)['leases'] == [lease_id]
+        service.platform.sweep()
+        assert worker.upload(lease_id, worker.bundle(job)).json()['state'] == 'done'
+        worker.beat()
+        lease = service.lease(submission, kim)
+        assert lease is not None
+        worker.job(lease['lease_id'])  # and now its cell dies
+    clock.pass_(jump_s)
+    with make_service(tmp_path, admin=admin, clock=clock) as service:
+        clock.pass_(service.platform.config.lease_s + service.platform.config.lost_s)
+        service.platform.sweep()
+        assert [c['state'] for c in service.ok('GET', '/workers', admin)] == ['lost']
+        assert service.ok('GET', f'/submissions/{submission}', kim)['jobs'] == {'done': 1, 'queued': 1}
+        assert [e.outcome for e in recorded(service)] == [Outcome.SUCCESS, Outcome.INVALID]

@@ -61,8 +61,6 @@ class Raw:
         begin(link)
         assert answer(link)[0] is MessageType.WELCOME
         link.send(encode(MessageType.POLICY, spec=spec_to_map(SeekPolicy().spec)), timeout_s=PATIENCE_S)
-        assert answer(link)[0] is MessageType.RESET
-        link.send(encode(MessageType.STARTED), timeout_s=PATIENCE_S)
         assert answer(link)[0] is MessageType.OBSERVATION
         self._after(link)
         return answer(link)
@@ -246,7 +244,7 @@ def test_a_client_that_says_nothing_is_let_go():
         action(actions=[[0.0, 0.0, 0.0]]),
         action(actions=np.array([['a', 'b', 'c']])), action(actions=np.zeros((1, 3), bool)), action(actions=None),
         action(step=1), action(step=True), action(inference_s=float('nan')), action(inference_s=-1.0),
-        action(inference_s='fast'), b'\x81', pack({'type': 'action'}), encode(MessageType.STARTED), pack('text'),
+        action(inference_s='fast'), b'\x81', pack({'type': 'action'}), encode(MessageType.POLICY), pack('text'),
     ],
 )  # fmt: skip
 def test_rubbish_for_an_action_ends_the_episode_as_the_policys_fault(desk, frame):

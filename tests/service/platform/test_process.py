@@ -16,11 +16,11 @@ from typing import Any
 import httpx
 import pytest
 from tests.patience import PATIENCE_S
-from tests.service.platform.service import PLAN
+from tests.service.platform.service import CELL_KEY, PLAN, registration
 
 from robotrials.record import Outcome, Store
 from robotrials.service.platform.backup import check_offline, issue_offline
-from robotrials.service.platform.bundle import pack_bundle
+from robotrials.service.platform.bundle import pack_bundle, sign_bundle
 from robotrials.service.platform.config import read_config
 from robotrials.service.platform.database import POINTS, VARIABLE
 from robotrials.service.platform.job import job_from_json
@@ -85,8 +85,7 @@ class Lab:
 
     def set_up(self, client: httpx.Client) -> None:
         ask(client, 'POST', '/benchmarks', self.tokens['admin'], json={'name': 'reach', 'plan': PLAN})
-        body = {'name': 'cell', 'host': 'point-mass', 'address': 'ws://127.0.0.1:9'}
-        answer = ask(client, 'POST', '/workers', self.tokens['cells'], json=body)
+        answer = ask(client, 'POST', '/workers', self.tokens['cells'], json=registration('cell'))
         assert answer is not None
         self.worker_id = answer.json()['worker_id']
 
@@ -107,7 +106,8 @@ class Lab:
             told = ask(client, 'GET', f'/leases/{lease_id}/job', self.tokens['cells'])
             assert told is not None
             job = job_from_json(told.json())
-            data = pack_bundle(job.planned().replace(outcome=Outcome.SUCCESS, duration_s=1.0))
+            bundle = pack_bundle(job.planned().replace(outcome=Outcome.SUCCESS, duration_s=1.0))
+            data = sign_bundle(bundle, CELL_KEY, lease_id=lease_id)
             result = ask(client, 'POST', f'/leases/{lease_id}/result', self.tokens['cells'], content=data)
             if result is None:
                 self.unsure = lease_id, data

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy.exc import OperationalError
-from tests.service.platform.service import Service, make_service
+from tests.service.platform.service import Service, WorkerMoves, make_service
 
 from robotrials.record import Outcome, log
 from robotrials.service.platform.table import AuditEntry, Lease, Submission
@@ -64,29 +64,79 @@ def test_one_flipped_bit_sets_one_benchmark_apart(
         assert any(r.message == 'benchmark back from quarantine' for r in caplog.records)
 
 
-def test_a_result_for_a_damaged_benchmark_is_not_lost(tmp_path: Path) -> None:
-    with make_service(tmp_path) as service:
+@pytest.mark.parametrize('restarts', [False, True])
+def test_jobs_of_a_damaged_benchmark_wait_and_hold_up_nobody(tmp_path: Path, restarts: bool) -> None:
+    """A result and a broken rig meet the damage; their cells serve others meanwhile, and all goes on later."""
+    with make_service(tmp_path, leases_per_submission=2) as service:
         two_benchmarks(service)
-        token, worker = service.token('eve', 'submitter'), service.worker('cell-2')
-        submission = service.submit(token, name='other', benchmark='first')
-        lease_id = service.lease(submission, token)['lease_id']
-        worker.beat('busy', lease_id)
-        data = worker.bundle(worker.job(lease_id))
+        eve, cells = service.token('eve', 'submitter'), [service.worker(f'cell-{n}') for n in (1, 2)]
+        waiting, other = (service.submit(eve, name='other', benchmark=name) for name in ('first', 'second'))
+        leases = [begun_on(service, cells, waiting, eve) for _ in cells]
         victim = sorted((tmp_path / 'stores' / 'first' / 'log').iterdir())[1]
         whole = flip(victim)
-        refused = worker.upload(lease_id, data)
-        assert (refused.status_code, refused.json()['error']['code']) == (503, 'quarantined')
-        admin = service.admin
-    with make_service(tmp_path, admin=admin, clock=service.clock) as service:
-        assert list((tmp_path / 'spool').iterdir())  # it was accepted, and a restart does not forget it
-        victim.write_bytes(whole)
-        service.platform.intake.retry_storing(older_than_s=-1e9)
-        assert worker_answer(service, lease_id) == 'done'
+        (cell, lease_id), (broken, lost_id) = leases
+        data = cell.bundle(cell.job(lease_id))
+        assert [cell.upload(lease_id, data).json()['state'] for _ in range(2)] == ['kept', 'kept']
+        fault = {'kind': 'host crash', 'reason': 'the arm fell off'}
+        assert service.ok('POST', f'/leases/{lost_id}/fault', broken.token, fault)['state'] == 'kept'
+        cell.beat()
+        broken.beat()
+        asked = service.ask('POST', f'/submissions/{waiting}/lease', eve)
+        assert asked.status_code == 202  # no cell is wasted on it, and its submitter is told why
+        assert asked.json()['note'] == service.ok('GET', f'/submissions/{waiting}', eve)['reason'] != ''
+        service.run_all(other, eve, cell, itertools.repeat(Outcome.SUCCESS))
+        service.clock.pass_(10 * service.platform.config.lease_s)
+        service.platform.sweep()  # time does not run against who waits
+        assert service.ok('GET', f'/submissions/{waiting}', eve)['jobs'] == {'running': 2}
+        admin, clock = service.admin, service.clock
+        if not restarts:
+            goes_on_once_repaired(service, victim, whole, waiting, eve)
+    if restarts:
+        with make_service(tmp_path, admin=admin, clock=clock) as service:
+            goes_on_once_repaired(service, victim, whole, waiting, eve)
 
 
-def worker_answer(service: Service, lease_id: str) -> str:
-    with service.platform.database.read() as session:
-        return session.get_one(Lease, lease_id).state
+def begun_on(service: Service, cells: list[WorkerMoves], submission: str, token: str) -> tuple[WorkerMoves, str]:
+    lease = service.lease(submission, token)
+    assert lease is not None
+    cell = next(c for c in cells if lease['worker_address'].endswith(c.name))
+    cell.job(lease['lease_id'])
+    return cell, lease['lease_id']
+
+
+def goes_on_once_repaired(service: Service, victim: Path, whole: bytes, submission: str, token: str) -> None:
+    log._logs.clear()
+    victim.write_bytes(whole)
+    service.platform.sweep()
+    told = service.ok('GET', f'/submissions/{submission}', token)
+    assert (told['jobs'], told['reason']) == ({'done': 1, 'queued': 1}, '')  # the broken rig's is tried once more
+    assert not list((service.platform.config.folder / 'spool').iterdir())
+    cell = service.worker('cell-4')
+    service.run_all(submission, token, cell, itertools.repeat(Outcome.SUCCESS))
+    assert service.ok('GET', f'/submissions/{submission}', token)['jobs'] == {'done': 2}
+    rows = service.ok('GET', '/benchmarks/first/leaderboard', service.admin)['rows']
+    assert {r['policy']: r['values']['success']['value'] for r in rows} == {'ana/mine': 1.0, 'eve/other': 1.0}
+
+
+def test_a_damaged_benchmark_does_not_keep_leases_of_others_from_ending(tmp_path: Path) -> None:
+    """Two leases run out in one sweep, the first of them on the damaged benchmark."""
+    with make_service(tmp_path) as service:
+        two_benchmarks(service)
+        eve = service.token('eve', 'submitter')
+        ids = {}
+        for name, cell in (('first', service.worker('cell-2')), ('second', service.worker('cell-3'))):
+            submission = service.submit(eve, name='other', benchmark=name)
+            lease = service.lease(submission, eve)
+            assert lease is not None
+            ids[name] = submission, lease['lease_id']
+            cell.job(lease['lease_id'])
+        flip(sorted((tmp_path / 'stores' / 'first' / 'log').iterdir())[1])
+        service.clock.pass_(10 * service.platform.config.longest_episode_s)
+        service.platform.sweep()
+        with service.platform.database.read() as session:
+            states = {name: session.get_one(Lease, lease_id).state for name, (_, lease_id) in ids.items()}
+        assert states == {'first': 'kept', 'second': 'failed'}
+        assert {c['state'] for c in service.ok('GET', '/workers', service.admin)} == {'lost'}
 
 
 def test_a_database_that_is_away_is_told_once_and_its_return_too(

@@ -1,4 +1,8 @@
-"""kill -9 at random points, for a bounded time: afterwards everything that was accepted is accounted for, once."""
+"""kill -9 at random points, for a bounded time: afterwards everything that was accepted is accounted for, once.
+
+Workers end as the kernel ends them when memory runs out, and PostgreSQL crashes and comes back. `make soak` does the
+same for longer (ROBOTRIALS_SOAK_S).
+"""
 
 import collections
 import os
@@ -11,6 +15,7 @@ from tests.service.platform.lab import HASTY, lab_in, wait_for
 
 from robotrials.record import Outcome, Store
 from robotrials.record.verify import verify_store
+from robotrials.testing.postgres import new_database, running_postgres
 
 pytestmark = pytest.mark.platform
 
@@ -19,7 +24,7 @@ seed = 8
 host = 'point-mass'
 tasks = ['reach']
 time_cap_s = 2.5
-episodes_per_cell = 6
+episodes_per_cell = EPISODES
 watchdog = {policy_s = 100.0}
 
 [analysis]
@@ -27,7 +32,9 @@ resamples = 200
 """
 SLOW = ('--option', 'speed_m_s=0.05', '--option', 'think_s=0.04')
 WORKERS, CLIENTS = ('cell-1', 'cell-2'), ('mine', 'yours', 'theirs')
-KILLING_S, SETTLING_S = 45.0, 600.0  # on each kind of database
+KILLING_S = float(os.environ.get('ROBOTRIALS_SOAK_S', '45'))  # on each kind of database
+SETTLING_S = 600.0 + KILLING_S
+N_EPISODES = int(6 * max(1.0, KILLING_S / 45.0))  # of each client
 LEAST_KILLS = 5
 SEED = int(os.environ.get('ROBOTRIALS_KILL_SEED', '20261116'))
 
@@ -41,17 +48,35 @@ def start(lab, name):
         lab.client(name, 'reach', policy='seek', options=SLOW)
 
 
-def test_whatever_is_killed_nothing_is_lost_and_nothing_counted_twice(tmp_path, database_url):
+@pytest.fixture(params=['sqlite', 'postgresql'])
+def database(request):
+    """Nothing for SQLite, or a PostgreSQL that can crash."""
+    if request.param == 'sqlite':
+        yield None
+        return
+    request.getfixturevalue('postgres')  # skips or fails where its programs are missing
+    with running_postgres() as server:
+        yield server
+
+
+def test_whatever_is_killed_nothing_is_lost_and_nothing_counted_twice(tmp_path, database):
     rng, killed = random.Random(SEED), collections.Counter()
-    with lab_in(tmp_path, database=database_url, settings=HASTY) as lab:
-        lab.benchmark('reach', PLAN)
+    url = '' if database is None else new_database(database.url)
+    victims = ['server', *WORKERS, *CLIENTS, *([] if database is None else ['database'])]
+    with lab_in(tmp_path, database=url, settings=HASTY) as lab:
+        lab.benchmark('reach', PLAN.replace('EPISODES', str(N_EPISODES)))
         for name in (*WORKERS, *CLIENTS):
             start(lab, name)
         ends = time.monotonic() + KILLING_S
         while time.monotonic() < ends or sum(killed.values()) < LEAST_KILLS:
             time.sleep(rng.uniform(0.2, 2.5))
-            victim = rng.choice(['server', *WORKERS, *CLIENTS])
-            if lab.processes[victim].poll() is None:
+            victim = rng.choice(victims)
+            if victim == 'database':
+                database.crash()
+                killed[victim] += 1
+                time.sleep(rng.uniform(0.0, 3.0))
+                database.start()
+            elif lab.processes[victim].poll() is None:
                 lab.kill(victim)
                 killed[victim] += 1
                 time.sleep(rng.uniform(0.0, 1.0))
@@ -79,8 +104,8 @@ def test_whatever_is_killed_nothing_is_lost_and_nothing_counted_twice(tmp_path, 
     for episode in recorded:
         by_id[episode.episode_id].append(episode)
     for score in results.values():
-        assert len(score['results']) == 6
-        assert len({r['number'] for r in score['results']}) == 6
+        assert len(score['results']) == N_EPISODES
+        assert len({r['number'] for r in score['results']}) == N_EPISODES
         for result in score['results']:
             attempts = by_id.pop(result['episode_id'])
             valid = [e for e in attempts if e.is_valid]

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 from sqlalchemy import func, select
-from tests.service.platform.service import PLAN, Service
+from tests.service.platform.service import PLAN, Service, registration
 
 from robotrials.service.platform.table import AuditEntry, Base, Token
 
@@ -146,7 +146,7 @@ def test_another_users_worker_and_lease_do_not_exist(service: Service) -> None:
     assert code(service.ask('POST', f'/leases/{lease_id}/fault', thief, {'reason': 'x'})) == (404, 'not_found')
     beat = service.ask('POST', f'/workers/{worker.worker_id}/heartbeat', thief, {'state': 'idle'})
     assert code(beat) == (404, 'not_found')
-    body = {'name': worker.name, 'host': 'point-mass', 'address': 'ws://127.0.0.1:9'}
+    body = registration(worker.name)
     assert code(service.ask('POST', '/workers', thief, body)) == (409, 'exists')
 
 
@@ -161,7 +161,7 @@ def test_names_that_could_be_paths_or_sql_are_refused(service: Service) -> None:
     kim, cells = service.token('kim', 'submitter'), service.token('cells', 'worker')
     before, files = state_of(service), sorted(service.platform.config.folder.rglob('*'))
     for name in NAUGHTY:
-        worker = {'name': name, 'host': 'point-mass', 'address': 'ws://127.0.0.1:9'}
+        worker = registration(name, address='ws://127.0.0.1:9')
         for path, token, body in (
             ('/users', service.admin, {'name': name}),
             ('/benchmarks', service.admin, {'name': name, 'plan': PLAN}),

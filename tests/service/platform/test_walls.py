@@ -11,16 +11,19 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from tests.patience import PATIENCE_S
 from tests.service.platform.desk import Desk
 from tests.service.platform.lab import PACKAGES, SETTINGS
-from tests.service.platform.service import Service, make_service
+from tests.service.platform.service import Service, make_service, registration
 
 from robotrials.errors import InputError
-from robotrials.record import Outcome
+from robotrials.record import Outcome, Trajectory
 from robotrials.service.platform.api_client import check_public
+from robotrials.service.platform.bundle import pack_bundle, unpack_bundle
 from robotrials.service.platform.private import KEY
 from robotrials.service.platform.worker_port import MOST_OF_ADDRESS
 from robotrials.testing.postgres import free_port
@@ -189,14 +192,15 @@ def test_a_server_with_another_key_has_its_workers_register_anew(tmp_path: Path)
 
 
 PRIVATE = ['10.0.0.8', '192.168.1.5', '172.16.3.4', '169.254.169.254', '127.0.0.1', '[::1]', '[fe80::1]', '0.0.0.0',
-           '[::ffff:10.0.0.1]', 'localhost']  # fmt: skip
+           '[::ffff:10.0.0.1]', 'localhost', '2130706433', '[64:ff9b::7f00:1]', '[2002:7f00:1::]', '[::127.0.0.1]',
+           '224.0.0.1', '[ff02::1]', '[fec0::1]', '100.64.0.1']  # fmt: skip
 
 
 @pytest.mark.parametrize('host', PRIVATE)
 def test_a_private_address_wants_an_operator_who_allows_it(tmp_path: Path, host: str) -> None:
     with make_service(tmp_path / 'p', private_addresses=[], dial={'allow': ['*']}) as service:
         service.benchmark()
-        body = {'name': 'cell', 'host': 'point-mass', 'address': f'ws://{host}:9001/eval', 'protocol': 1}
+        body = registration('cell', address=f'ws://{host}:9001/eval')
         refused = service.ask('POST', '/workers', service.token('cells', 'worker'), body)
         assert (refused.status_code, refused.json()['error']['code']) == (422, 'private_address')
         dial = {'use': 'openpi', 'options': {'url': f'ws://{host}:8000'}}
@@ -234,13 +238,19 @@ def test_newcomers_of_one_address_do_not_fill_a_cells_port() -> None:
         {'duration_s': None, 'items_placed': None},
         {'time_cap_s': 2000.0, 'duration_s': 999.0},
         {'items': 99, 'items_placed': 99},
+        {'path': np.array([0.0, 999.0])},
     ],
 )
-def test_a_workers_result_is_held_to_its_own_plan(service: Service, changes: dict[str, object]) -> None:
+def test_a_workers_result_is_held_to_its_own_plan(service: Service, changes: dict[str, Any]) -> None:
+    changes = dict(changes)
     service.benchmark()
     kim, worker = service.token('kim', 'submitter'), service.worker()
     lease = service.lease(service.submit(kim), kim)
     assert lease is not None
-    data = worker.bundle(worker.job(lease['lease_id']), Outcome.SUCCESS, **changes)
+    job = worker.job(lease['lease_id'])
+    path = changes.pop('path', None)
+    data = worker.bundle(job, Outcome.SUCCESS, **changes)
+    if path is not None:
+        data = pack_bundle(unpack_bundle(data).episode, trajectory=Trajectory(time_s=path))
     refused = worker.upload(lease['lease_id'], data)
     assert (refused.status_code, refused.json()['error']['code']) == (422, 'out_of_bounds'), refused.text

@@ -480,8 +480,8 @@ def test_the_lead_of_the_public_libero_report_tells_both_readings_of_its_unknown
         'pi0-libero has 30 invalid episodes (success between 96.4 and 98.0 %, whichever way they would have ended)'
         in text
     )
-    assert 'counted as failures it is ' in text
-    assert 'The verdict on oft-joint and pi0-libero hangs on it. Counted as failures: oft-joint is better' in text
+    assert 'counting them as failures, xvla-libero, oft-joint, pi0-libero.' in text
+    assert 'hangs on this choice: a trade-off with them left out, oft-joint is better with them counted' in text
     counted = open_source(shared('data', 'libero-episodes'), ImportOptions(answers={'faults': 'failures'}))
     failed = [r.episode for r in counted.recordings() if r.episode.policy == 'pi0-libero' and not r.episode.is_success]
     assert sum(e.reason == 'timeout' for e in failed) == 30
@@ -489,7 +489,8 @@ def test_the_lead_of_the_public_libero_report_tells_both_readings_of_its_unknown
 
 
 def test_invalid_episodes_that_turn_nothing_are_not_in_the_lead(three: list[Episode]) -> None:
-    broken = [e.replace(outcome=Outcome.INVALID) if k == 0 else e for k, e in enumerate(three)]
+    first = next(e for e in three if e.policy == 'fast' and e.is_success)
+    broken = [e.replace(outcome=Outcome.INVALID) if e is first else e for e in three]
     readings = present(analyse(broken, resamples=20).pairs).readings
     assert readings is not None
     assert not readings.matters

@@ -13,11 +13,16 @@ import pytest
 from tests.cli.command import robotrials
 from tests.verdict.analysis import stores
 
+from robotrials.measure.timing.operation import Unit
 from robotrials.record import Episode, Event, EventKind, Outcome, Store
 from robotrials.record import rows as packed
-from robotrials.record.rows import EpisodeRows, distinct, join, ordered_rows, pick
+from robotrials.record.rows import EpisodeRows, coded, distinct, join, ordered_rows, pick
+from robotrials.stats.matching import match_units, units_of
 from robotrials.verdict.analysis import selection
+from robotrials.verdict.analysis.arm import Side, success_of
+from robotrials.verdict.analysis.frame import projected_episodes
 from robotrials.verdict.analysis.selection import select_store
+from robotrials.verdict.planning.analysis_plan import AnalysisPlan, FailureRule
 
 STORES: dict[str, Callable[[Path], Store]] = {
     'timed': stores.timed_store, 'items': stores.item_store, 'conditions': stores.changed_store,
@@ -112,3 +117,57 @@ def test_an_ordinary_episode_takes_under_a_hundred_bytes(tmp_path: Path, monkeyp
     assert isinstance(chosen, EpisodeRows)
     arrow = sum(array.nbytes for array in chosen._columns.varying.values())
     assert (arrow + kept) / n < 100
+
+
+def plain(n: int, rng: np.random.Generator) -> list[Episode]:
+    """Timed episodes without items or events, some without a cap, a start, a predicate or a word on mending."""
+
+    def maybe(value: Any, share: float = 0.5) -> Any:
+        return value if rng.random() < share else None
+
+    return [
+        Episode(
+            policy=f'p{k % 2}', task=f't{rng.integers(2)}', outcome=rng.choice(list(Outcome)), repeat=k,
+            duration_s=float(rng.choice([5.0, 20.0, 59.8, 60.0])), time_cap_s=maybe(60.0), success=maybe(True, 0.2),
+            seed=maybe(int(rng.integers(0, 9)), 0.8), instance=maybe(int(rng.integers(0, 3)), 0.3),
+            is_unrecoverable=maybe(bool(rng.random() < 0.5)), session=maybe('am') or '',
+        )
+        for k in range(n)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize('unit', list(Unit))
+@pytest.mark.parametrize('failure', list(FailureRule))
+def test_what_columns_say_of_runs_is_what_episodes_say(unit: Unit, failure: FailureRule) -> None:
+    rng = np.random.default_rng(5)
+    episodes = plain(400, rng)
+    readings = []
+    for many in (False, True):
+        every = ordered_rows(episodes) if many else selection.ordered_episodes(episodes)
+        assert isinstance(every, EpisodeRows) == many
+        shown = projected_episodes(every, AnalysisPlan(failure=failure))
+        codes, kinds = coded(shown, 'policy', 'task')
+        sides = {
+            p: Side(p, {'c': pick(shown, np.flatnonzero(codes == kinds.index((p, 't0'))))}, unit, missing={'c': 2})
+            for p in ('p0', 'p1')
+        }
+        found = [facts_of(side) for side in sides.values()]
+        a, b = (units_of(side.starts('c'), len(side.cells['c']) + 2) for side in sides.values())
+        match = match_units(a, b, 'auto')
+        found.append([match.shared_a.tolist(), match.shared_b.tolist(), match.rest_a.tolist(), match.rest_b.tolist()])
+        readings.append(found)
+    assert readings[0] == readings[1]
+
+
+def facts_of(side: Side) -> list[Any]:
+    own, starts = side.operations('c'), side.starts('c')
+    times, followed = side.race('c', items=1, until_s=50.0)
+    chosen = own.take([3, 1, 3])
+    return [
+        own.durations_s.tolist(), own.observed.tolist(), own.episode.tolist(), own.cause, own.scored.tolist(),
+        own.n_invalid, tuple(own.scenes or ()), tuple(own.units or ()), own.unit_codes.tolist(),
+        None if own.lost is None else own.lost.tolist(), tuple(own.by_unit().units or ()), tuple(starts),
+        units_of(starts, len(starts)).codes.tolist(), tuple(units_of(starts, len(starts)).labels),
+        times.tolist(), followed.tolist(), side.shares('c', success_of).tolist(), sorted(side.caps_s('c')),
+        side.fewest_items('c'), chosen.durations_s.tolist(), tuple(chosen.units or ()), chosen.cause,
+    ]  # fmt: skip

@@ -170,7 +170,8 @@ def test_the_baseline_condition_is_compared_where_both_have_it() -> None:
 def test_declared_cells_count_runs_that_were_never_made_as_failures() -> None:
     rng = np.random.default_rng(7)
     full = Side('a', {s: rollouts(rng, 'a', 1.0, n=10, strata=(s,)) for s in 'xy'}, Unit.START)
-    lazy = Side('b', {'x': rollouts(rng, 'b', 1.0, n=10, strata=('x',))}, Unit.START, missing={'y': 10})
+    never = {'y': rollouts(rng, 'b', 1.0, n=10, strata=('y',))}
+    lazy = Side('b', {'x': rollouts(rng, 'b', 1.0, n=10, strata=('x',))}, Unit.START, missing=never)
     found = contrast(full, lazy, endpoint=EndpointName.SUCCESS, plan=PLAN, cells=Cells.DECLARED)
     assert found.values == (1.0, 0.5)
     assert found.ahead == 'a'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -156,6 +157,9 @@ def test_every_stratum_has_its_own_tau_and_the_report_says_which(tmp_path: Path)
     shown = table_blocks(document)['tau-table'].table
     assert [row[:2] for row in shown.rows] == [('long', 120.0), ('short', 30.0)]
     assert 'tau 30 s to 120 s by stratum' in document.statement
+    drawn = re.findall(r'class="curve" d="([^"]+)"', render_html(document))
+    assert drawn
+    assert not [path for path in drawn if 'h-' in path]  # time does not run backwards, from one tau to a smaller one
 
 
 @pytest.mark.parametrize(('every_s', 'has_order'), [(0, False), (60, True)])

@@ -5,12 +5,14 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 
 from robotrials.errors import InputError
 from robotrials.record import Episode
+from robotrials.stats.argument import FloatArray
 from robotrials.verdict.planning import (
     Decision,
     check_horizon,
@@ -18,6 +20,16 @@ from robotrials.verdict.planning import (
     sequential_comparison,
     unit_scores,
     watch_trial,
+)
+from robotrials.verdict.planning.betting import (
+    FUTILE_POWER,
+    _drawn_power,
+    _tilt,
+    betting_power,
+    betting_prior,
+    counted_power,
+    walk_power,
+    walk_winners,
 )
 from robotrials.verdict.planning.group_sequential import _log_likelihood, _tables
 from robotrials.verdict.planning.sequential import wins_needed
@@ -58,6 +70,74 @@ def test_equal_policies_still_stop_for_futility_and_winners_seldom_do() -> None:
     assert ends[0.0][0] >= 15
     assert ends[0.35][0] <= 4
     assert ends[0.35][1] >= 20
+
+
+def replayed(past: FloatArray, law: dict[float, float], rest: int, rng: np.random.Generator, **rules: Any) -> float:
+    """How often the comparison itself ends for a, over drawn futures of the same trial."""
+    wins, n = 0, 200
+    for _ in range(n):
+        future = rng.choice(list(law), size=rest, p=list(law.values()))
+        blocks = np.concatenate([past, future])
+        strata = rules.get('strata')
+        labels = None if strata is None else np.tile(np.arange(strata), blocks.size // strata)
+        found = sequential_comparison(
+            (blocks + 1) / 2, (1 - blocks) / 2, paired=True, horizon=blocks.size, strata=labels,
+            smallest_difference=None, method=rules.get('method', 'betting'),
+        )  # fmt: skip
+        wins += found.decision is Decision.A_BETTER
+    return wins / n
+
+
+@pytest.mark.parametrize('past', [[], [1.0] * 4 + [-1.0, 0.0], [-1.0, -1.0, 0.0, 1.0, 0.0, 0.0]])
+@pytest.mark.parametrize('difference', [0.2, 0.45])
+def test_the_chance_of_a_bet_is_that_of_the_comparison_itself(past: list[float], difference: float) -> None:
+    """One stratum of wins and losses is counted; the same trial replayed through the rule must agree."""
+    seen, rest = np.array(past), 34
+    values, counts = np.array([-1.0, 0.0, 1.0]), np.array([float((seen == v).sum()) for v in (-1, 0, 1)])
+    law = dict(zip(values.tolist(), _tilt(values, counts + 1, difference).tolist(), strict=True))
+    prior = betting_prior(0.025, horizon=seen.size + rest)
+    chance = counted_power(
+        int(counts[2]), int(counts[0]), rest=rest, win=law[1.0], loss=law[-1.0], prior=prior, goal=math.log(40)
+    )
+    screened = betting_power(values, counts, rest=rest, difference=difference, prior=prior, alpha=0.05)
+    assert screened == chance if chance < 0.2 else screened >= 0.2
+    again = replayed(seen, law, rest, np.random.default_rng(1))
+    assert abs(chance - again) < 4 * math.sqrt(0.25 / 200)
+    drawn = _drawn_power(
+        np.log1p(prior.shares[:, None] * values[None, :]) @ counts + np.log(prior.weights),
+        np.log1p(values[:, None] * prior.shares[None, :]), np.array(list(law.values())), rest=rest, strata=1,
+        goal=math.log(40), rng=np.random.default_rng(2),
+    )  # fmt: skip
+    assert abs(chance - drawn) < 4 * math.sqrt(0.25 / 400)
+
+
+def test_the_chance_over_rounds_of_strata_and_other_scores_is_drawn() -> None:
+    past, rest = np.array([0.5, -0.5, 1.0, 0.0, 0.5, 0.5]), 30
+    values, counts = np.unique(past, return_counts=True)
+    support = np.concatenate([values, [-1.0, 0.0, 1.0]])
+    law = _tilt(support, np.concatenate([counts, [1.0, 1.0, 1.0]]), 0.35)
+    joined = {float(v): float(law[support == v].sum()) for v in np.unique(support)}
+    prior = betting_prior(0.025, horizon=past.size + rest)
+    chance = betting_power(
+        values, counts.astype(float), rest=rest, difference=0.35, prior=prior, alpha=0.05, strata=3
+    )  # fmt: skip
+    again = replayed(past, joined, rest, np.random.default_rng(3), strata=3)
+    assert chance <= again + 4 * math.sqrt(0.25 / 200)  # at the end alone, where that is enough to go on
+    assert chance >= min(FUTILE_POWER, again - 4 * math.sqrt(0.25 / 200))
+
+
+@pytest.mark.parametrize('difference', [0.15, 0.4])
+def test_the_chance_of_a_walk_is_that_of_the_comparison_itself(difference: float) -> None:
+    signs = np.array([1, 0, -1, 1, 1, 0])
+    chance = walk_power(signs, horizon=40, difference=difference, alpha=0.05)
+    rate = max(5 / 8, difference)
+    law = {1.0: (rate + difference) / 2, -1.0: (rate - difference) / 2, 0.0: 1 - rate}
+    again = replayed(signs.astype(float), law, 34, np.random.default_rng(4), method='sign_walk')
+    assert abs(chance - again) < 4 * math.sqrt(0.25 / 200 + 0.25 / 30)
+    signs = np.where(np.random.default_rng(5).random((30, 40)) < 0.3, 1, -1) * (np.arange(40) % 3 > 0)
+    for row, winner in zip(signs, walk_winners(signs, horizon=40, alpha=0.05).tolist(), strict=True):
+        ended = sequential_comparison(row > 0, row < 0, paired=True, horizon=40, method='sign_walk').decision
+        assert {Decision.A_BETTER: 1, Decision.B_BETTER: -1}.get(ended, 0) == winner
 
 
 def test_a_plan_that_cannot_show_its_own_difference_is_refused() -> None:

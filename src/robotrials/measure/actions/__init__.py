@@ -1,21 +1,28 @@
 """Offline action prediction: how well a model predicts recorded actions, with no robot at all."""
 
-from robotrials.formats.dataset import RecordedEpisode, RecordedObservation, open_dataset
-from robotrials.formats.space import ActionSpace, Dimension, DimensionKind
-from robotrials.measure.actions.compare import ActionComparison, compare_actions
-from robotrials.measure.actions.metric import absolute_errors, action_errors, class_metrics
-from robotrials.measure.actions.prediction import Invalid, InvalidChoice, InvalidReason, PredictedEpisode, Predictor
-from robotrials.measure.actions.split import (
-    ActionStatistics,
-    EvaluationSplit,
-    action_statistics,
-    make_split,
-    read_split,
-    write_split,
-)
-from robotrials.measure.actions.summary import ActionSummary, summarize_actions
-from robotrials.measure.actions.vlm import Prompt, build_prompt, parse_action
-from robotrials.stats import Verdict
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from robotrials.catalog import late_names
+
+if TYPE_CHECKING:
+    from robotrials.formats.dataset import RecordedEpisode, RecordedObservation, open_dataset
+    from robotrials.formats.space import ActionSpace, Dimension, DimensionKind
+    from robotrials.measure.actions.compare import ActionComparison, compare_actions
+    from robotrials.measure.actions.metric import absolute_errors, action_errors, class_metrics
+    from robotrials.measure.actions.prediction import Invalid, InvalidChoice, InvalidReason, PredictedEpisode, Predictor
+    from robotrials.measure.actions.split import (
+        ActionStatistics,
+        EvaluationSplit,
+        action_statistics,
+        make_split,
+        read_split,
+        write_split,
+    )
+    from robotrials.measure.actions.summary import ActionSummary, summarize_actions
+    from robotrials.measure.actions.vlm import Prompt, build_prompt, parse_action
+    from robotrials.stats import Verdict
 
 __all__ = [
     'ActionComparison',
@@ -47,3 +54,16 @@ __all__ = [
     'summarize_actions',
     'write_split',
 ]
+
+_PLACES = {
+    '.compare': 'ActionComparison compare_actions',
+    '.metric': 'absolute_errors action_errors class_metrics',
+    '.prediction': 'Invalid InvalidChoice InvalidReason PredictedEpisode Predictor',
+    '.split': 'ActionStatistics EvaluationSplit action_statistics make_split read_split write_split',
+    '.summary': 'ActionSummary summarize_actions',
+    '.vlm': 'Prompt build_prompt parse_action',
+    'robotrials.formats.dataset': 'RecordedEpisode RecordedObservation open_dataset',
+    'robotrials.formats.space': 'ActionSpace Dimension DimensionKind',
+    'robotrials.stats': 'Verdict',
+}
+__getattr__, __dir__ = late_names(__name__, _PLACES)

@@ -1,48 +1,55 @@
 """When things happened, after the fact: a release detector, its calibration, review and agreement."""
 
-from robotrials.measure.annotate.agreement import (
-    Agreement,
-    LabelStanding,
-    LabelStatus,
-    agreements,
-    cohen_kappa,
-    scan,
-    status_of,
-    statuses,
-    with_marks,
-)
-from robotrials.measure.annotate.calibrate import (
-    Assessment,
-    DetectorCalibration,
-    Labelled,
-    LearnedClassifier,
-    Settings,
-    assess,
-    assess_settings,
-    calibrate,
-    classifier_from_json,
-    match_marks,
-    placement_times,
-    success_marks,
-    train_classifier,
-)
-from robotrials.measure.annotate.detector import (
-    DetectorOptions,
-    JudgedRelease,
-    ReleaseCandidate,
-    ReleaseKind,
-    ReleaseVerdict,
-    RuleOptions,
-    Telemetry,
-    Zone,
-    Zones,
-    detect_releases,
-    judge,
-    read_telemetry,
-    read_zones,
-    swapped,
-)
-from robotrials.measure.annotate.weight import ScaleOptions, WeightStep, weigh, weight_steps
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from robotrials.catalog import late_names
+
+if TYPE_CHECKING:
+    from robotrials.measure.annotate.agreement import (
+        Agreement,
+        LabelStanding,
+        LabelStatus,
+        agreements,
+        cohen_kappa,
+        scan,
+        status_of,
+        statuses,
+        with_marks,
+    )
+    from robotrials.measure.annotate.calibrate import (
+        Assessment,
+        DetectorCalibration,
+        Labelled,
+        LearnedClassifier,
+        Settings,
+        assess,
+        assess_settings,
+        calibrate,
+        classifier_from_json,
+        match_marks,
+        placement_times,
+        success_marks,
+        train_classifier,
+    )
+    from robotrials.measure.annotate.detector import (
+        DetectorOptions,
+        JudgedRelease,
+        ReleaseCandidate,
+        ReleaseKind,
+        ReleaseVerdict,
+        RuleOptions,
+        Telemetry,
+        Zone,
+        Zones,
+        detect_releases,
+        judge,
+        read_telemetry,
+        read_zones,
+        swapped,
+    )
+    from robotrials.measure.annotate.weight import ScaleOptions, WeightStep, weigh, weight_steps
 
 __all__ = [
     'Agreement',
@@ -86,3 +93,17 @@ __all__ = [
     'weight_steps',
     'with_marks',
 ]  # fmt: skip
+
+_PLACES = {
+    '.agreement': 'Agreement LabelStanding LabelStatus agreements cohen_kappa scan status_of statuses with_marks',
+    '.calibrate': (
+        'Assessment DetectorCalibration Labelled LearnedClassifier Settings assess assess_settings calibrate '
+        'classifier_from_json match_marks placement_times success_marks train_classifier'
+    ),
+    '.detector': (
+        'DetectorOptions JudgedRelease ReleaseCandidate ReleaseKind ReleaseVerdict RuleOptions Telemetry Zone '
+        'Zones detect_releases judge read_telemetry read_zones swapped'
+    ),
+    '.weight': 'ScaleOptions WeightStep weigh weight_steps',
+}
+__getattr__, __dir__ = late_names(__name__, _PLACES)

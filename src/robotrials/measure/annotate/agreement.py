@@ -7,14 +7,19 @@ import enum
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from robotrials.errors import NotEstimable, RobotrialsError
 from robotrials.measure.annotate.calibrate import Matched, Settings, match_marks
-from robotrials.measure.annotate.detector import JudgedRelease, ReleaseVerdict, Zones, read_telemetry
-from robotrials.record import Annotation, Episode, Event, EventKind, EventSource, Trajectory
+from robotrials.measure.annotate.detector import ReleaseVerdict, read_telemetry
+from robotrials.record import Annotation, Event, EventKind, EventSource
 from robotrials.stats import Interval, wilson
+
+if TYPE_CHECKING:
+    from robotrials.measure.annotate.detector import JudgedRelease, Zones
+    from robotrials.record import Episode, Trajectory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,66 +1,73 @@
 """Did the object really get there: boxes, poses, reconstruction from RGB-D, and scores of a placement."""
 
-from robotrials.measure.geometry.box import (
-    CONE,
-    CYLINDER,
-    NO_SYMMETRY,
-    SPHERE,
-    Box,
-    Cylinder,
-    PoseError,
-    Shape,
-    Symmetry,
-    alignment_angle,
-    alignment_error,
-    box_from_pose,
-    box_iou,
-    box_iou_arrays,
-    box_iou_pairs,
-    box_pose_error,
-    box_symmetry,
-    cyclic,
-    dihedral,
-    pose_error,
-    rotation_from_quaternion,
-    volumetric_iou,
-)
-from robotrials.measure.geometry.reconstruct import (
-    MaskSource,
-    ObjectCheck,
-    Reconstruction,
-    ResetCheck,
-    ResetFault,
-    check_reset,
-    identify,
-    reconstruct_box,
-    reconstruct_boxes,
-    score_views,
-)
-from robotrials.measure.geometry.score import (
-    PlacementScore,
-    PlacementSummary,
-    PlacementTrial,
-    SplitScore,
-    SplitSummary,
-    expected_iou_over_splits,
-    placement_trial,
-    recorded_placement,
-    score_placement,
-    score_recorded_pose,
-    summarize_placements,
-    with_placement,
-)
-from robotrials.measure.geometry.segment import ObjectModel, color_mask
-from robotrials.measure.geometry.view import (
-    STEREO_NOISE,
-    RgbdView,
-    StereoNoise,
-    VoxelCloud,
-    fuse_views,
-    stereo_depth,
-    view_from_camera,
-    voxel_iou,
-)
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from robotrials.catalog import late_names
+
+if TYPE_CHECKING:
+    from robotrials.measure.geometry.box import (
+        CONE,
+        CYLINDER,
+        NO_SYMMETRY,
+        SPHERE,
+        Box,
+        Cylinder,
+        PoseError,
+        Shape,
+        Symmetry,
+        alignment_angle,
+        alignment_error,
+        box_from_pose,
+        box_iou,
+        box_iou_arrays,
+        box_iou_pairs,
+        box_pose_error,
+        box_symmetry,
+        cyclic,
+        dihedral,
+        pose_error,
+        rotation_from_quaternion,
+        volumetric_iou,
+    )
+    from robotrials.measure.geometry.reconstruct import (
+        MaskSource,
+        ObjectCheck,
+        Reconstruction,
+        ResetCheck,
+        ResetFault,
+        check_reset,
+        identify,
+        reconstruct_box,
+        reconstruct_boxes,
+        score_views,
+    )
+    from robotrials.measure.geometry.score import (
+        PlacementScore,
+        PlacementSummary,
+        PlacementTrial,
+        SplitScore,
+        SplitSummary,
+        expected_iou_over_splits,
+        placement_trial,
+        recorded_placement,
+        score_placement,
+        score_recorded_pose,
+        summarize_placements,
+        with_placement,
+    )
+    from robotrials.measure.geometry.segment import ObjectModel, color_mask
+    from robotrials.measure.geometry.view import (
+        STEREO_NOISE,
+        RgbdView,
+        StereoNoise,
+        VoxelCloud,
+        fuse_views,
+        stereo_depth,
+        view_from_camera,
+        voxel_iou,
+    )
 
 __all__ = [
     'CONE',
@@ -118,3 +125,23 @@ __all__ = [
     'voxel_iou',
     'with_placement',
 ]
+
+_PLACES = {
+    '.box': (
+        'Box CONE CYLINDER Cylinder NO_SYMMETRY PoseError SPHERE Shape Symmetry alignment_angle alignment_error '
+        'box_from_pose box_iou box_iou_arrays box_iou_pairs box_pose_error box_symmetry cyclic dihedral pose_error '
+        'rotation_from_quaternion volumetric_iou'
+    ),
+    '.reconstruct': (
+        'MaskSource ObjectCheck Reconstruction ResetCheck ResetFault check_reset identify reconstruct_box '
+        'reconstruct_boxes score_views'
+    ),
+    '.score': (
+        'PlacementScore PlacementSummary PlacementTrial SplitScore SplitSummary expected_iou_over_splits '
+        'placement_trial recorded_placement score_placement score_recorded_pose summarize_placements '
+        'with_placement'
+    ),
+    '.segment': 'ObjectModel color_mask',
+    '.view': 'RgbdView STEREO_NOISE StereoNoise VoxelCloud fuse_views stereo_depth view_from_camera voxel_iou',
+}
+__getattr__, __dir__ = late_names(__name__, _PLACES)

@@ -10,13 +10,18 @@ import enum
 import math
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from robotrials.measure.geometry.box import FloatArray
 from robotrials.measure.geometry.fit import rotation_of
-from robotrials.measure.geometry.segment import IndexArray, StaticScene, view_points
+from robotrials.measure.geometry.segment import StaticScene, view_points
 from robotrials.measure.geometry.view import RgbdView
+
+if TYPE_CHECKING:
+    from robotrials.measure.geometry.segment import IndexArray
+
 
 # Where a camera looks, by the edges of what stands fixed: colours have no depth noise.
 # A table's plane says nothing of a turn about its normal; its edges in the picture do, to a fraction of a pixel.
@@ -43,6 +48,8 @@ class EdgeFit:
 
 def fit_edges(view: RgbdView, scene: StaticScene) -> EdgeFit | None:
     """Turn the camera until the fixed edges lie where the picture has them; None where too few are seen."""
+    from robotrials.measure.geometry.fit import rotation_of
+
     points, along = visible_edges(view, scene)
     brightness = view.rgb.astype(np.float64)
     turn = np.eye(3)

@@ -5,6 +5,7 @@ Each goal is reached, missed, or cannot be told; what cannot be told leaves the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,97 +17,204 @@ from robotrials.measure.geometry.box import BoolArray, Box, FloatArray
 from robotrials.measure.geometry.calibration import CalibrationCheck
 from robotrials.measure.geometry.fit import weigh_evidence
 from robotrials.measure.geometry.score import score_placement
-from robotrials.measure.geometry.segment import IndexArray, ObjectModel, StaticScene, view_points
+from robotrials.measure.geometry.segment import ObjectModel, StaticScene, view_points
 from robotrials.measure.geometry.trust import LEAST_CONFIDENCE, CheckedViews, check_views, filled_hull, locate
 from robotrials.measure.geometry.view import RgbdView, view_from_camera
 from robotrials.record.media import BoxGoal, KnownBox, KnownObject, KnownScene, RegionGoal, View
 
-# How many objects of one look lie in a region, by the area they show: for a bin, where anywhere will do.
-# What one object shows is measured at the start, where the plan says they stand: pixels there that differ from what is
-# round them. At the end, pixels of the region that have changed since the start, and lie no higher than objects do,
-# are objects that came; pixels at the start places that have not changed are objects that stayed. Their colour is
-# measured at the start by the same camera; none is assumed. Area varies with how an object lies, so its separate
-# patches are counted in each picture, too. Views are joined place by place: of each few square centimetres the view
-# counts that shows most of it.
+# How many objects of one look lie in a region, by the pieces they show: for a bin, where anywhere will do.
+# What the objects look like is measured at the start, where the plan says they stand: their colour, and how much of
+# their box's outline they fill. At the end every patch of that colour is located by its depth and weighed: the pixels
+# it has over those that one object would show there. Objects that touch show one patch of twice the size, and an
+# object before the region in one picture is not in it, wherever it is drawn. Each view counts by itself; the one that
+# looks down most steeply hides and foreshortens least, and counts first.
 
-MOST_STACKED = 2.0  # object heights above the surface: higher up is the arm, or held
+MOST_STACKED = 2.0  # object heights above what stands fixed: higher up is the arm, or held
 CHANGED = 36.0  # distance of two colours, of 441
-CELL_M = 0.025
 LEAST_PIXELS = 12
-LEAST_PIECE = 0.3  # of what one object shows: a smaller patch is none
+LEAST_PIECE = 0.2  # of what one object shows: a smaller patch is none
+LEAST_LOCATED = 0.3  # of a patch's pixels that must have depth
+SLACK_PX = 2  # that an outline may be off
+BORDER_M = 0.005  # a middle this near to the border may lie on either side
+GRID = 12  # points along a region's edge, to see how much of it is hidden
+YAWS = np.linspace(0, math.pi, 6, endpoint=False)
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectCount:
-    """How many objects are shown, in units of what one showed at the start."""
+class Piece:
+    """A patch of the objects' colour: how many objects it is by its pixels, and where."""
 
-    inside: float
-    outside: float  # elsewhere: still at their start, or lying about
-    hidden_share: float  # of the region, from every view
-    apart: float  # largest difference between two views' own counts inside, where both see it all
-    is_known: bool = True  # the objects could be made out at the start
-    pieces: tuple[int, ...] = ()  # separate patches of the objects' colour inside, of every view
+    n: float
+    inside: float  # share of it over the region
+    beyond_m: float  # from the region's border to its middle; negative inside
+
+    @property
+    def n_objects(self) -> int:
+        return round(self.n)
+
+    @property
+    def n_inside(self) -> int:
+        """A single object is where its middle is; of several that touch, the share over the region."""
+        return int(self.beyond_m < 0) if self.n_objects == 1 else round(self.n_objects * self.inside)
+
+
+@dataclass(frozen=True, slots=True)
+class ViewCount:
+    """What one view shows of the objects at the end."""
+
+    view: str
+    pieces: tuple[Piece, ...]
+    hidden_share: float  # of the region, behind something or out of the picture
+    steepness: float  # sine of the angle at which it looks down on the region
+
+    @property
+    def n_inside(self) -> int:
+        return sum(p.n_inside for p in self.pieces)
+
+    @property
+    def n_outside(self) -> int:
+        return sum(p.n_objects - p.n_inside for p in self.pieces)
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether no piece lies on the region's border."""
+        return not any(p.n_objects == 1 and abs(p.beyond_m) < BORDER_M for p in self.pieces)
 
 
 def count_objects(
     before: CheckedViews, after: CheckedViews, places: Sequence[Box], *, low_m: FloatArray, high_m: FloatArray
-) -> ObjectCount:
-    """Objects inside (low, high) at the end, of those that stood at `places` at the start."""
-    height_m = float(min(min(p.size) for p in places))
+) -> tuple[ViewCount, ...]:
+    """What each view shows inside (low, high) and elsewhere at the end, of the objects that stood at `places`.
+
+    The steepest view first; a view in which the objects could not be made out at the start is left out.
+    """
     first = {v.name: v for v in before.views}
-    unit, inside, outside = (dict[tuple[int, int], float]() for _ in range(3))
-    free: set[tuple[int, int]] = set()
-    own: list[float] = []
-    pieces: list[int] = []
+    counts = []
     for view in after.views:
         start = first.get(view.name)
         if start is None or start.depth_m.shape != view.depth_m.shape:
             continue
-        here = _places_mask(start, places)
-        look = _object_color(start, here, _ring(start, places) & ~here)
-        if look is None:
+        count = _count_view(start, view, after, places, low_m, high_m)
+        if count is not None:
+            counts.append(count)
+    return tuple(sorted(counts, key=lambda c: -c.steepness))
+
+
+def _count_view(
+    start: RgbdView, view: RgbdView, checked: CheckedViews, places: Sequence[Box], low_m: FloatArray, high_m: FloatArray
+) -> ViewCount | None:
+    spots = [filled_hull(start.project(place.corners)[0], start.depth_m.shape) for place in places]
+    here = np.logical_or.reduce(spots)
+    look = _object_look(start, here, _ring(start, places) & ~here)
+    if look is None:
+        return None
+    own, about = look
+    stood = _is_nearer(start.rgb, own, about)
+    fill = _fill(stood, spots)
+    was = stood & _grown(here)
+    changed = np.linalg.norm(view.rgb.astype(float) - start.rgb.astype(float), axis=2) > CHANGED
+    # Where an object went, its shaded rim turns into what is round it: brighter, but not the object's colour.
+    came = changed & ~was & _is_nearer(view.rgb, own, start.rgb)
+    objects = _is_nearer(view.rgb, own, about) & (was | came)
+    pieces = _pieces(view, checked, objects, places[0], fill, low_m, high_m)
+    middle = np.append((low_m + high_m)[:2] / 2, low_m[2])
+    away = view.position_m - middle
+    return ViewCount(
+        view.name, pieces, _hidden_share(view, places[0], low_m, high_m), float(away[2] / np.linalg.norm(away))
+    )
+
+
+def _fill(stood: BoolArray, spots: Sequence[BoolArray]) -> float:
+    """Pixels of one object over those of its box's outline: the middle one, since an arm may hide some.
+
+    The outline is widened by what the calibration leaves open, which is much of a thing of five pixels.
+    """
+    return float(np.median([(stood & _grown(spot)).sum() / max(int(spot.sum()), 1) for spot in spots]))
+
+
+def _grown(mask: BoolArray) -> BoolArray:
+    from scipy.ndimage import binary_dilation
+
+    grown: BoolArray = binary_dilation(mask, iterations=SLACK_PX)
+    return grown
+
+
+def _pieces(
+    view: RgbdView,
+    checked: CheckedViews,
+    mask: BoolArray,
+    model: Box,
+    fill: float,
+    low_m: FloatArray,
+    high_m: FloatArray,
+) -> tuple[Piece, ...]:
+    """Separate patches that are large enough to be an object and lie no higher than objects do."""
+    from scipy.ndimage import find_objects, label
+
+    patches, _ = label(mask, structure=np.ones((3, 3)))
+    pieces = []
+    height_m = float(model.bounds[1][2] - model.bounds[0][2])
+    limit_m = MOST_STACKED * height_m + checked.tolerance_m
+    for number, window in enumerate(find_objects(patches), start=1):
+        rows, columns = np.nonzero(patches[window] == number)
+        rows, columns = rows + window[0].start, columns + window[1].start
+        if len(rows) < 4:
             continue
-        was = here & _is_nearer(start.rgb, look[0], look[1]) & start.has_depth
-        changed = np.linalg.norm(view.rgb.astype(float) - start.rgb.astype(float), axis=2) > CHANGED
-        # Where an object went, its shaded rim turns into what is round it: brighter, but not the object's colour.
-        alike = changed & ~here & _is_nearer(view.rgb, look[0], start.rgb) & _is_nearer(view.rgb, look[0], look[1])
-        floor = filled_hull(view.project(_floor_corners(low_m, high_m))[0], here.shape)
-        low = _is_low(view, after, MOST_STACKED * height_m + after.tolerance_m, alike | was | floor)
-        came, stayed = alike & low, was & ~changed & low
-        pieces.append(_n_pieces(alike & floor, one_px=_one_px(start, was, len(places), view, floor)))
-        _add(unit, _cells(start, was))
-        _add(inside, arrived := _within(_cells(view, came), low_m, high_m))
-        _add(outside, _cells(view, stayed))
-        _add(outside, _elsewhere(_cells(view, came), low_m, high_m))
-        seen = _within(_cells(view, low), low_m, high_m)
-        free |= {cell for cell, area in seen.items() if area > 0.25 * CELL_M**2}
-        alone = sum(_cells(start, was).values()) / len(places)
-        if alone > 0 and len(seen) >= 0.9 * _n_cells(low_m, high_m):
-            own.append(sum(arrived.values()) / alone)
-    one = sum(unit.values()) / len(places)
-    if one < 0.2 * height_m**2:
-        return ObjectCount(0.0, 0.0, 1.0, 0.0, is_known=False)
-    hidden = 1.0 - min(1.0, len(free) / _n_cells(low_m, high_m))
-    apart = max(own) - min(own) if len(own) > 1 else 0.0
-    return ObjectCount(sum(inside.values()) / one, sum(outside.values()) / one, hidden, apart, True, tuple(pieces))
+        known = view.has_depth[rows, columns]
+        if known.mean() < LEAST_LOCATED:
+            continue
+        points = view_points(view, rows[known], columns[known])
+        middle = np.median(points, axis=0)
+        low = (checked.scene.distance(points)[0] < limit_m) & (points[:, 2] > checked.scene.lowest_top_m - 0.03)
+        if low.mean() < 0.5:
+            continue
+        one_px = fill * _outline_px(view, model, middle)
+        if one_px < 4 or len(rows) < LEAST_PIECE * one_px:
+            continue
+        beyond = _beyond_m(points, low_m, high_m)
+        pieces.append(
+            Piece(len(rows) / one_px, float((beyond < 0).mean()), float(_beyond_m(middle[None], low_m, high_m)[0]))
+        )
+    return tuple(pieces)
 
 
-def _one_px(start: RgbdView, was: BoolArray, n: int, view: RgbdView, floor: BoolArray) -> float:
-    """The pixels that one object shows in the region: as many as at the start, by the square of the distance."""
-    there = floor & view.has_depth
-    if not was.any() or not there.any():
-        return 0.0
-    nearer = float(np.median(start.depth_m[was])) / float(np.median(view.depth_m[there]))
-    return float(was.sum()) / n * nearer**2
+def _outline_px(view: RgbdView, model: Box, middle: FloatArray) -> float:
+    """Pixels inside the outline of the object's box about a place, over the ways it may be turned."""
+    from scipy.spatial import ConvexHull
+
+    areas = []
+    for yaw in YAWS:
+        c, s = math.cos(yaw), math.sin(yaw)
+        turn = np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]]) @ model.rotation
+        pixel, depth = view.project(Box(middle, model.size, turn).corners)
+        if not (depth > 0).all():
+            return 0.0
+        areas.append(float(ConvexHull(pixel).volume))
+    return float(np.mean(areas))
 
 
-def _n_pieces(mask: BoolArray, *, one_px: float) -> int:
-    """Separate patches that are large enough to be an object; depth is not asked, so its holes split nothing."""
-    from scipy.ndimage import label
+def _beyond_m(points: FloatArray, low_m: FloatArray, high_m: FloatArray) -> FloatArray:
+    """How far points (N, 3) lie beyond the region's sides, seen from above; negative inside."""
+    beyond: FloatArray = np.maximum(low_m[:2] - points[:, :2], points[:, :2] - high_m[:2]).max(axis=1)
+    return beyond
 
-    patches, n = label(mask, structure=np.ones((3, 3)))
-    size = np.bincount(patches.ravel(), minlength=n + 1)[1:]
-    return int((size >= max(LEAST_PIECE * one_px, 4)).sum()) if one_px > 0 else 0
+
+def _hidden_share(view: RgbdView, model: Box, low_m: FloatArray, high_m: FloatArray) -> float:
+    """How much of the region's floor is behind something higher than objects are, or out of the picture."""
+    height_m = float(model.bounds[1][2] - model.bounds[0][2])
+    x, y = (np.linspace(low_m[k], high_m[k], GRID + 2)[1:-1] for k in range(2))
+    points = np.array([[a, b, low_m[2]] for a in x for b in y])
+    pixel, depth = view.project(points)
+    u, v = np.rint(pixel).astype(int).T
+    rows, columns = view.depth_m.shape
+    is_in = (depth > 0) & (u >= 0) & (v >= 0) & (u < columns) & (v < rows)
+    measured = view.depth_m[np.where(is_in, v, 0), np.where(is_in, u, 0)]
+    away = view.position_m - points
+    # What is nearer by more than a stack of objects would be is something else.
+    nearer = (MOST_STACKED + 1) * height_m * np.linalg.norm(away, axis=1) / away[:, 2]
+    with np.errstate(invalid='ignore'):
+        covered = np.isfinite(measured) & (measured < depth - nearer)
+    return float((~is_in | covered).mean())
 
 
 def _places_mask(view: RgbdView, places: Sequence[Box]) -> BoolArray:
@@ -121,8 +229,11 @@ def _ring(view: RgbdView, places: Sequence[Box]) -> BoolArray:
     return _places_mask(view, grown)
 
 
-def _object_color(view: RgbdView, inner: BoolArray, ring: BoolArray) -> tuple[FloatArray, FloatArray] | None:
-    """The middle colour of the objects in a view, and of what is round them; None where they do not differ."""
+def _object_look(view: RgbdView, inner: BoolArray, ring: BoolArray) -> tuple[FloatArray, FloatArray] | None:
+    """The colours (K, 3) that the objects show in a view, and the one (1, 3) of what is round them.
+
+    Faces that are lit differently, and things of several colours, have several. None where they do not differ.
+    """
     if not ring.any():
         return None
     colors = view.rgb.astype(float)
@@ -130,85 +241,27 @@ def _object_color(view: RgbdView, inner: BoolArray, ring: BoolArray) -> tuple[Fl
     other = inner & (np.linalg.norm(colors - about, axis=2) > CHANGED)
     if int(other.sum()) < LEAST_PIXELS:
         return None
-    own: FloatArray = np.median(colors[other], axis=0)
-    return own, about
+    own = colors[other]
+    centers: FloatArray = own[np.argsort(own.sum(axis=1))[[len(own) // 6, len(own) // 2, 5 * len(own) // 6]]]
+    for _ in range(8):
+        nearest = np.argmin(np.linalg.norm(own[:, None] - centers, axis=2), axis=1)
+        centers = np.array(
+            [own[nearest == k].mean(axis=0) if (nearest == k).any() else c for k, c in enumerate(centers)]
+        )
+    return centers, about[None]
 
 
 def _is_nearer(rgb: NDArray[np.uint8], to: FloatArray, than: FloatArray | NDArray[np.uint8]) -> BoolArray:
-    """Pixels whose colour is nearer to one colour than to another."""
+    """Pixels whose colour is nearer to one of some colours (K, 3) than to any of others, or to those of a picture."""
     colors = rgb.astype(float)
-    nearer: BoolArray = np.linalg.norm(colors - to, axis=2) < np.linalg.norm(colors - np.asarray(than, float), axis=2)
+    own = np.min([np.linalg.norm(colors - c, axis=2) for c in to], axis=0)
+    others = [than.astype(float)] if than.ndim == 3 else list(than)
+    nearer: BoolArray = own < np.min([np.linalg.norm(colors - c, axis=2) for c in others], axis=0)
     return nearer
 
 
-def _floor_corners(low_m: FloatArray, high_m: FloatArray) -> FloatArray:
-    return np.array([[x, y, low_m[2]] for x in (low_m[0], high_m[0]) for y in (low_m[1], high_m[1])])
-
-
-def _is_low(view: RgbdView, checked: CheckedViews, limit_m: float, asked: BoolArray) -> BoolArray:
-    """Of the pixels asked for, those whose points lie on or just above what stands fixed, and not on the floor."""
-    rows, columns = np.nonzero(view.has_depth & asked)
-    points = view_points(view, rows, columns)
-    kept = (checked.scene.distance(points)[0] < limit_m) & (points[:, 2] > checked.scene.lowest_top_m - 0.03)
-    low = np.zeros(view.depth_m.shape, dtype=np.bool_)
-    low[rows[kept], columns[kept]] = True
-    return low
-
-
-def _cells(view: RgbdView, mask: BoolArray) -> dict[tuple[int, int], float]:
-    """Area shown in each cell of the plane, by the masked pixels."""
-    rows, columns = np.nonzero(mask & view.has_depth)
-    if not len(rows):
-        return {}
-    points = view_points(view, rows, columns)
-    at = np.floor(points[:, :2] / CELL_M).astype(np.int64)
-    keys, which = np.unique(at, axis=0, return_inverse=True)
-    areas = np.bincount(which.ravel(), weights=pixel_areas(view, rows, columns))
-    return {(int(x), int(y)): float(area) for (x, y), area in zip(keys, areas, strict=True)}
-
-
-def _add(joined: dict[tuple[int, int], float], cells: Mapping[tuple[int, int], float]) -> None:
-    for cell, area in cells.items():
-        joined[cell] = max(joined.get(cell, 0.0), area)
-
-
-def _is_in(cell: tuple[int, int], low_m: FloatArray, high_m: FloatArray) -> bool:
-    return all(low_m[k] <= (cell[k] + 0.5) * CELL_M <= high_m[k] for k in range(2))
-
-
-def _within(
-    cells: Mapping[tuple[int, int], float], low_m: FloatArray, high_m: FloatArray
-) -> dict[tuple[int, int], float]:
-    return {cell: area for cell, area in cells.items() if _is_in(cell, low_m, high_m)}
-
-
-def _elsewhere(
-    cells: Mapping[tuple[int, int], float], low_m: FloatArray, high_m: FloatArray
-) -> dict[tuple[int, int], float]:
-    """Cells well outside: what leans over the region's rim is not elsewhere."""
-    rim = 2 * CELL_M
-    return {cell: area for cell, area in cells.items() if not _is_in(cell, low_m - rim, high_m + rim)}
-
-
-def _n_cells(low_m: FloatArray, high_m: FloatArray) -> int:
-    spans = [np.arange(np.floor(low_m[k] / CELL_M), np.ceil(high_m[k] / CELL_M)) for k in range(2)]
-    return sum(_is_in((int(x), int(y)), low_m, high_m) for x in spans[0] for y in spans[1])
-
-
-def pixel_areas(view: RgbdView, rows: IndexArray, columns: IndexArray) -> FloatArray:
-    """The area (N,) of a level surface that each pixel sees at its depth."""
-    k = view.intrinsics_px
-    rays = np.stack([(columns - k[0, 2]) / k[0, 0], (rows - k[1, 2]) / k[1, 1], np.ones(len(rows))], axis=1)
-    down = np.abs(rays @ view.base_from_camera[2, :3])
-    depth = view.depth_m[rows, columns].astype(np.float64)
-    areas: FloatArray = depth**2 / (k[0, 0] * k[1, 1] * np.maximum(down, 0.05))
-    return areas
-
-
-METHOD = 'reconstruction 2'  # changes whenever the same views may be scored otherwise
+METHOD = 'reconstruction 3'  # changes whenever the same views may be scored otherwise
 EMPTY_SHARE = 0.7  # of a target that must be seen through to call it empty
-ONE_SHORT = 0.5  # half an object
-SLACK = 0.1  # counts this near to a half are not told
 MOST_HIDDEN = 0.1  # of a region, where an object could lie unseen
 
 
@@ -351,7 +404,7 @@ def seen_through(target: Box, checked: CheckedViews) -> float:
 
 
 def _score_region(before: CheckedViews, after: CheckedViews, known: KnownScene, region: RegionGoal) -> GoalScore:
-    """All objects of a look in a region: as much of them shown inside as all of them showed at the start."""
+    """All objects of a look in a region, by the pieces that each view shows inside and elsewhere."""
     objects = [o for o in known.objects if o.name in region.objects]
     name = f'{len(objects)} objects'
     if not objects or any(not _looks_like(o, objects[0]) for o in objects):
@@ -361,34 +414,39 @@ def _score_region(before: CheckedViews, after: CheckedViews, known: KnownScene, 
     return region_verdict(count_objects(before, after, places, low_m=low, high_m=high), len(objects), name)
 
 
-def region_verdict(count: ObjectCount, n: int, name: str) -> GoalScore:
-    """Reached when all are shown inside and none elsewhere; missed when one is clearly elsewhere, or nowhere.
+def region_verdict(counts: Sequence[ViewCount], n: int, name: str) -> GoalScore:
+    """Reached when all are shown inside, missed when one is shown elsewhere or nowhere; the steepest view comes first.
 
-    What one object shows varies with where it lies, so counts near a half are not told; and a view must show as many
-    separate pieces as there are objects, or else three that show much would pass for four.
+    A view that shows as many objects as there are has accounted for each: it tells where they are. Others miss what is
+    hidden, or take an object that is held up for a part of one behind it; so one such view is enough only if it is the
+    steepest, and two that contradict each other tell nothing. Where no view shows all of them inside, one was missed if
+    two views show something elsewhere, or show the same: what all views miss inside is not there.
     """
-    if not count.is_known:
-        return GoalScore(name, None, 0.0, 'the objects could not be made out at the start')
-    placed = int(np.clip(round(count.inside), 0, n))
-    missing = n - count.inside
-    said = f'cameras show {count.inside:.1f} of {n} inside, {count.outside:.1f} elsewhere'
-    if count.pieces:
-        said += f', in {"/".join(map(str, count.pieces))} pieces by view'
-    sure = 1.0 - min(1.0, count.apart / n)
-    is_whole = n in count.pieces
-    if count.outside > ONE_SHORT - SLACK and missing > ONE_SHORT / 2 and not is_whole:
-        return GoalScore(name, False, sure, n_placed=min(placed, n - 1))
-    few = max(count.pieces, default=0) < n
-    if missing > 1 + ONE_SHORT + SLACK and count.hidden_share <= MOST_HIDDEN and few:
-        return GoalScore(name, False, sure, n_placed=min(placed, n - 1))
-    is_clear = count.outside < ONE_SHORT / 2
-    if is_whole and is_clear and missing < 1 + ONE_SHORT:
-        return GoalScore(name, True, max(sure, LEAST_CONFIDENCE), n_placed=n)
-    if not count.pieces and is_clear and missing < ONE_SHORT + SLACK and sure >= LEAST_CONFIDENCE:
-        return GoalScore(name, True, sure, n_placed=n)
-    if count.hidden_share > MOST_HIDDEN:
-        said = f'{100 * count.hidden_share:.0f} % of the region is hidden; {said}'
-    return GoalScore(name, None, 0.0, said, n_placed=placed)
+    usable = [c for c in counts if c.hidden_share <= MOST_HIDDEN and c.is_clear]
+    if not usable:
+        return GoalScore(name, None, 0.0, _why_no_count(counts))
+    said = 'cameras show ' + ', '.join(f'{c.n_inside} inside and {c.n_outside} elsewhere ({c.view})' for c in usable)
+    whole = [c for c in usable if c.n_inside + c.n_outside == n]
+    agreed = {c.n_inside == n for c in whole}
+    share = len(whole) / len(usable)
+    if len(agreed) == 1 and (usable[0] in whole or len(whole) > 1):
+        placed = min(c.n_inside for c in whole)
+        return GoalScore(name, placed == n, max(share, LEAST_CONFIDENCE), n_placed=placed)
+    steepest = usable[0]
+    same = [c for c in usable if (c.n_inside, c.n_outside) == (steepest.n_inside, steepest.n_outside)]
+    witnesses = max(len(same), sum(c.n_outside > 0 for c in usable))
+    if all(c.n_inside < n for c in usable) and witnesses > 1:
+        return GoalScore(name, False, max(witnesses / len(usable), LEAST_CONFIDENCE), n_placed=steepest.n_inside)
+    return GoalScore(name, None, 0.0, f'{said}, of {n}', n_placed=min(steepest.n_inside, n))
+
+
+def _why_no_count(counts: Sequence[ViewCount]) -> str:
+    if not counts:
+        return 'the objects could not be made out at the start'
+    hidden = min(c.hidden_share for c in counts)
+    if hidden > MOST_HIDDEN:
+        return f'{100 * hidden:.0f} % of the region is hidden from every view'
+    return 'an object lies on the border of the region'
 
 
 def _looks_like(a: KnownObject, b: KnownObject) -> bool:

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 from robotrials.errors import InputError, near_miss
 from robotrials.measure.safety.formula import Window
 from robotrials.measure.safety.registry import Benchmark, Registry, TaskEntry, Template
-from robotrials.measure.safety.signal import SIGNAL_UNITS
 from robotrials.measure.safety.spec import Phase, Spec, Tier
 
 # TOML files whose errors name the line: tables of one kind, each value with the place it was written.
@@ -211,6 +210,8 @@ class _Builder:
     """Rows in, one kind after the other, so that each finds what it refers to."""
 
     def __init__(self) -> None:
+        from robotrials.measure.safety.signal import SIGNAL_UNITS
+
         self.tags: dict[str, str] = {}
         self.units: dict[str, str] = dict(SIGNAL_UNITS)
         self.specs: dict[str, Spec] = {}
@@ -246,6 +247,8 @@ class _Builder:
         self.tags[self.claim(row, row.text('id'))] = row.text('class')
 
     def add_signal(self, row: Row) -> None:
+        from robotrials.measure.safety.signal import SIGNAL_UNITS
+
         row.check_keys({'id', 'unit', 'meaning'}, {'id', 'unit'})
         if row.text('id') in SIGNAL_UNITS:
             raise row.error(f'duplicate signal id {row.text("id")!r}; it is built in', key='id')

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from robotrials.errors import InputError
 from robotrials.measure.timing.cohort import common_follow_up
-from robotrials.measure.timing.operation import FloatArray, Operations, Unit
 from robotrials.measure.timing.unit import (
     CENTRES,
-    ArmMeans,
     Endpoint,
     arm_means,
     contrast_spread,
@@ -37,7 +36,14 @@ from robotrials.stats.allowance import (
 )
 from robotrials.stats.argument import check_open_unit
 from robotrials.stats.interval import Interval
-from robotrials.stats.ratio import RatioCells, RatioKind, macro_ratio, macro_ratio_bounds
+from robotrials.stats.ratio import RatioKind
+
+if TYPE_CHECKING:
+    from robotrials.measure.timing.operation import FloatArray, Operations, Unit
+    from robotrials.measure.timing.unit import (
+        ArmMeans,
+    )
+    from robotrials.stats.ratio import RatioCells
 
 LOWER_IS_BETTER = (Endpoint.RMST, Endpoint.HARD_FAILURE)
 
@@ -253,6 +259,8 @@ def hrt_estimate(
     Both sides are taken on their common follow-up, and both vary unless `kind` takes the reference as fixed; strata
     without a reference are refused by name.
     """
+    from robotrials.stats.ratio import macro_ratio, macro_ratio_bounds
+
     lone = sorted(cells.keys() - reference.keys())
     if lone:
         raise InputError(f'the reference has no episodes in {", ".join(lone)}; leave these strata out')
@@ -274,6 +282,8 @@ def hrt_estimate(
 
 
 def _ratio_cells(own: ArmMeans, human: ArmMeans) -> RatioCells:
+    from robotrials.stats.ratio import RatioCells
+
     def column(arm: ArmMeans, name: str) -> FloatArray:
         return np.array([float(getattr(part, name)) for part in arm.cells.values()])
 

@@ -20,8 +20,8 @@ from robotrials.measure.timing.operation import (
     stratum_of,
 )
 from robotrials.measure.timing.unit import followed_to, tau_of
-from robotrials.record import Episode
-from robotrials.record.rows import pick
+from robotrials.record import Episode, Outcome
+from robotrials.record.rows import EpisodeRows, ended, pick
 from robotrials.stats import Interval, wilson
 from robotrials.stats.success_pair import stratified_exact
 
@@ -37,18 +37,20 @@ class Cohort:
 
     @property
     def valid(self) -> Sequence[Episode]:
-        return pick(self.episodes, [place for place, e in enumerate(self.episodes) if e.is_valid])
+        return pick(self.episodes, np.flatnonzero(~ended(self.episodes, Outcome.INVALID)))
 
     @property
     def n_episodes(self) -> int:
-        return sum(e.is_valid for e in self.episodes)
+        return len(self.episodes) - self.n_invalid
 
     @property
     def n_invalid(self) -> int:
-        return len(self.episodes) - self.n_episodes
+        return int(ended(self.episodes, Outcome.INVALID).sum())
 
     @property
     def n_safety_stops(self) -> int:
+        if isinstance(self.episodes, EpisodeRows) and not self.episodes.has_events:
+            return int(self.episodes.ended(Outcome.SAFETY_STOP).sum())
         return sum(e.is_valid and is_safety_stopped(e) for e in self.episodes)
 
     @property
@@ -205,8 +207,10 @@ def cut(cell: Operations, at_s: float) -> Operations:
     durations_s = np.where(later, at_s, cell.durations_s)
     lost = None if cell.lost is None else cell.lost & ~later
     cause = cell.cause
-    if cause is not None:
-        cause = tuple(Cause.TAIL if cut_off else c for c, cut_off in zip(cause, later.tolist(), strict=True))
+    if cause is not None and later.any():
+        causes = np.array(cause, dtype=object)
+        causes[later] = Cause.TAIL
+        cause = tuple(causes.tolist())
     return replace(cell, durations_s=durations_s, observed=cell.observed & ~later, lost=lost, cause=cause)
 
 

@@ -1,4 +1,4 @@
-"""Scalar differences as competing tests: macro RMST and F(tau) differences, and RMST differences in each stratum."""
+"""Scalar differences as competing tests: macro RMST and F(t) differences by resampling."""
 
 from __future__ import annotations
 
@@ -7,17 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from robotrials.errors import InputError
 from robotrials.measure.timing.better import Better, oriented_difference
-from robotrials.measure.timing.cohort import Cohort
 from robotrials.measure.timing.curve import check_tau
 from robotrials.measure.timing.curve_test import TIE_SLACK, PValueRule, match_scenes, p_value_of
 from robotrials.measure.timing.operation import Operations
 from robotrials.measure.timing.reference import shared_strata
 from robotrials.measure.timing.resample import NullMethod, contrast_trials, pair_layout, stream_seed
-from robotrials.measure.timing.scalar import difference, estimate, resampled_cells
 from robotrials.measure.timing.unit import ArmMeans
-from robotrials.stats import Estimate, bonferroni, holm
 from robotrials.stats.allowance import FEWEST_PER_CELL, MacroDifference
 from robotrials.stats.argument import check_count
 from robotrials.stats.interaction import reversal_p_value
@@ -62,44 +58,6 @@ def scalar_tests(
         name: ScalarTest(float(seen[k]), p_value_of(int(extreme[k]), n_resamples, rule), n_resamples, method)
         for k, name in enumerate(names, start=1)
     }
-
-
-@dataclass(frozen=True, slots=True)
-class StratumDifference:
-    """RMST of a minus RMST of b in one stratum (seconds), with p-values over the whole family."""
-
-    policy_a: str
-    policy_b: str
-    stratum: str
-    rmst_s: Estimate
-    p_value: float
-    p_bonferroni: float
-    p_holm: float
-
-
-def stratum_differences(
-    pairs: Sequence[tuple[Cohort, Cohort]], *, tau_s: float = 240.0, n_resamples: int = 1000,
-    rng: np.random.Generator, level: float = 0.95, method: NullMethod | str = NullMethod.PERMUTATION,
-    missing: str = 'refuse', threads: int | None = None,
-) -> tuple[StratumDifference, ...]:  # fmt: skip
-    """RMST differences of every pair in every stratum, corrected over pairs x strata."""
-    rows: list[tuple[str, str, str, Estimate, float]] = []
-    for a, b in pairs:
-        for s in shared_strata(a.cells, b.cells, missing=missing)[0]:
-            ours, theirs = (
-                resampled_cells({s: c.cells[s]}, n_resamples=n_resamples, rng=rng, threads=threads)[s].rmst(tau_s)
-                for c in (a, b)
-            )
-            test = scalar_tests(
-                {s: a.cells[s]}, {s: b.cells[s]}, tau_s=tau_s, thresholds_s=(), n_resamples=n_resamples, rng=rng,
-                method=method, threads=threads,
-            )['rmst_s']  # fmt: skip
-            rows.append((a.policy, b.policy, s, estimate(difference(ours, theirs), level=level), test.p_value))
-    if not rows:
-        raise InputError('no pair of policies was given')
-    p = [row[4] for row in rows]
-    corrected = zip(rows, bonferroni(p), holm(p), strict=True)
-    return tuple(StratumDifference(*row, float(by_all), float(stepped)) for row, by_all, stepped in corrected)
 
 
 # Strata that point the other way: "better on average over these strata" is not "better in each".

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from robotrials.measure.timing.reference import shared_strata
 from robotrials.measure.timing.resample import NullMethod, PairLayout, ks_trials, pair_layout, stream_seed
 from robotrials.stats import bonferroni, holm
 from robotrials.stats.argument import check_count
+from robotrials.stats.matching import Labels, shared_places, units_of
 
 # The macro-averaged Kolmogorov-Smirnov test over per-cell success curves (PhAIL, section 3.3).
 
@@ -125,36 +126,38 @@ def match_scenes(
     """Within each stratum only the episodes with a partner of the same scene, in the same order on both sides."""
     first, second = {}, {}
     for s in a:
-        left, right = (_scene_places(cells[s].scenes, s) for cells in (a, b))
-        if not left.keys() & right.keys():
-            left, right = (_scene_places(_starts(cells[s].scenes), s) for cells in (a, b))
-        common = [scene for scene in left if scene in right]
-        if common:
-            first[s] = a[s].take([left[scene] for scene in common])
-            second[s] = b[s].take([right[scene] for scene in common])
+        places_a, places_b = _scene_pairs(a[s].scenes, b[s].scenes, s)
+        if not len(places_a):
+            places_a, places_b = _scene_pairs(_starts(a[s].scenes), _starts(b[s].scenes), s)
+        if len(places_a):
+            first[s], second[s] = a[s].take(places_a), b[s].take(places_b)
     if not first:
         raise InputError('no two episodes share a scene (task, condition, seed, instance, repeat); nothing is paired')
     return first, second
 
 
-def _starts(scenes: tuple[Hashable, ...] | None) -> tuple[Hashable, ...] | None:
+def _starts(scenes: Labels | None) -> Labels | None:
     """Scenes by their start state alone, for arms that drew their own seeds."""
     return None if scenes is None else tuple(s.start if isinstance(s, Scene) else s for s in scenes)
 
 
-def _scene_places(scenes: tuple[Hashable, ...] | None, stratum: str) -> dict[object, int]:
-    if scenes is None or None in scenes:
-        raise InputError(
-            f'stratum {stratum}: some episodes have neither seed nor instance, so scenes cannot be matched'
-        )
-    places: dict[object, int] = {}
-    for place, scene in enumerate(scenes):
-        if scene in places:
+def _scene_pairs(a: Labels | None, b: Labels | None, stratum: str) -> tuple[IntArray, IntArray]:
+    """Where the scenes that both have stand in either arm; scenes that are unknown or repeat are refused."""
+    for scenes in (a, b):
+        if scenes is None or None in scenes:
             raise InputError(
-                f'stratum {stratum}: two episodes of one policy share the scene {scene}; give them repeats'
+                f'stratum {stratum}: some episodes have neither seed nor instance, so scenes cannot be matched'
             )
-        places[scene] = place
-    return places
+        again = np.setdiff1d(
+            np.arange(len(scenes)), np.unique(units_of(scenes, len(scenes)).codes, return_index=True)[1]
+        )
+        if len(again):
+            raise InputError(
+                f'stratum {stratum}: two episodes of one policy share the scene {scenes[again[0]]}; give them repeats'
+            )
+    assert a is not None
+    assert b is not None
+    return shared_places(a, b)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -274,7 +277,7 @@ def _logrank_or_none(a: Cohort, b: Cohort, stratified: bool, missing: str) -> Lo
 
 
 def _test(excess: float, variance: float) -> LogrankTest:
-    from scipy.special import erfc
+    from robotrials.stats.special import erfc
 
     if variance <= 0:
         raise NotEstimable('the clustered variance is 0: too few episodes with a success')

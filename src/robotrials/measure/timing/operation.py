@@ -13,6 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from robotrials.errors import InputError
 from robotrials.record import Episode, EventKind, Outcome
+from robotrials.record.rows import EpisodeRows
+from robotrials.stats.matching import Labels, NumberedLabels, join_labels, take_labels
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -75,8 +77,8 @@ class Operations:
     cause: tuple[Cause, ...] | None = None
     scored: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # (E,)
     n_invalid: int = 0
-    scenes: tuple[Hashable, ...] | None = None  # (E,) what makes two policies' episodes a matched pair
-    units: tuple[Hashable, ...] | None = None  # (E,) the unit of each scored episode; None: a unit of its own
+    scenes: Labels | None = None  # (E,) what makes two policies' episodes a matched pair
+    units: Labels | None = None  # (E,) the unit of each scored episode; None: a unit of its own
     lost: BoolArray | None = None  # (n,) censored before the episode's time cap, by something else than the clock
     unit: Unit = Unit.EPISODE  # what `units` are
 
@@ -85,12 +87,12 @@ class Operations:
         episode = np.asarray(self.episode, dtype=np.int64)
         if episode.shape != durations_s.shape:
             raise InputError(f'episode has shape {episode.shape}, wanted one index an operation: {durations_s.shape}')
-        scored = np.union1d(np.asarray(self.scored, dtype=np.int64), episode)
+        scored = _all_scored(np.asarray(self.scored, dtype=np.int64), episode)
         for name, value in (
             ('durations_s', durations_s), ('observed', observed), ('episode', episode), ('scored', scored)
         ):  # fmt: skip
             object.__setattr__(self, name, value)
-        if self.units is not None and not isinstance(self.units, UnitLabels):
+        if self.units is not None and not isinstance(self.units, UnitLabels | NumberedLabels):
             object.__setattr__(self, 'units', UnitLabels(self.units))
         for name, rows, wanted in (
             ('cause', self.cause, len(episode)), ('scenes', self.scenes, len(scored)),
@@ -122,7 +124,7 @@ class Operations:
         """(E,) the number of each scored episode's unit: 0 to n_units - 1, in order of first appearance."""
         if self.units is None:
             return np.arange(self.n_episodes, dtype=np.int64)
-        return self.units.codes if isinstance(self.units, UnitLabels) else UnitLabels(self.units).codes
+        return self.units.codes if isinstance(self.units, UnitLabels | NumberedLabels) else UnitLabels(self.units).codes
 
     @property
     def n_units(self) -> int:
@@ -133,7 +135,7 @@ class Operations:
         codes = self.unit_codes
         return Operations(
             durations_s=self.durations_s, observed=self.observed, episode=codes[self.cluster], cause=self.cause,
-            scored=np.unique(codes), n_invalid=self.n_invalid, lost=self.lost, unit=self.unit,
+            scored=np.arange(self.n_units), n_invalid=self.n_invalid, lost=self.lost, unit=self.unit,
             units=None if self.units is None else _first_labels(self.units, codes),
         )  # fmt: skip
 
@@ -145,30 +147,38 @@ class Operations:
 
     def take(self, clusters: Sequence[int] | IntArray) -> Operations:
         """The operations of some episodes, by place in `scored` (with repeats, as resampling needs them)."""
-        own = self.cluster
+        own, chosen = self.cluster, np.asarray(clusters, dtype=np.int64)
         order = np.argsort(own, kind='stable')
-        ends = np.cumsum(np.bincount(own, minlength=self.n_episodes))
-        starts = np.concatenate([[0], ends])
-        rows = [order[starts[c] : starts[c + 1]] for c in clusters]
-        index = np.concatenate([*rows, np.empty(0, dtype=np.int64)]).astype(np.int64)
+        sizes = np.bincount(own, minlength=self.n_episodes)
+        starts, n = (np.cumsum(sizes) - sizes)[chosen], sizes[chosen]
+        index = order[np.arange(n.sum()) + np.repeat(starts - np.cumsum(n) + n, n)]
         return Operations(
             durations_s=self.durations_s[index],
             observed=self.observed[index],
-            episode=np.repeat(np.arange(len(rows)), [len(r) for r in rows]).astype(np.int64),
-            cause=None if self.cause is None else tuple(self.cause[i] for i in index),
-            scored=np.arange(len(rows), dtype=np.int64),
-            scenes=None if self.scenes is None else tuple(self.scenes[c] for c in clusters),
-            units=None if self.units is None else tuple(self.units[c] for c in clusters),
+            episode=np.repeat(np.arange(len(chosen)), n).astype(np.int64),
+            cause=None if self.cause is None else tuple(np.array(self.cause, dtype=object)[index].tolist()),
+            scored=np.arange(len(chosen), dtype=np.int64),
+            scenes=None if self.scenes is None else take_labels(self.scenes, clusters),
+            units=None if self.units is None else take_labels(self.units, clusters),
             lost=None if self.lost is None else self.lost[index],
             unit=self.unit,
         )
 
 
-def _first_labels(labels: tuple[Hashable, ...], codes: IntArray) -> tuple[Hashable, ...]:
+def _all_scored(scored: IntArray, episode: IntArray) -> IntArray:
+    """The scored episodes and those that have operations, in order; nothing is sorted where the first say it all."""
+    if len(scored) and (np.diff(scored) > 0).all():
+        places = np.minimum(np.searchsorted(scored, episode), len(scored) - 1)
+        if (scored[places] == episode).all():
+            return scored
+    return np.union1d(scored, episode)
+
+
+def _first_labels(labels: Labels, codes: IntArray) -> Labels:
     first = np.unique(codes, return_index=True)[1]
     if len(first) == len(labels):
-        return labels  # every unit once, in its order: the same tuple, with its numbers
-    return tuple(labels[place] for place in first)
+        return labels  # every unit once, in its order: the same labels, with their numbers
+    return take_labels(labels, first)
 
 
 def checked_times(durations_s: ArrayLike, observed: ArrayLike) -> tuple[FloatArray, BoolArray]:
@@ -206,6 +216,8 @@ def operations(
     known = {} if known is None else known
     if isinstance(episodes, Episode):
         raise InputError('wanted episodes, found a single Episode; pass [episode]')
+    if isinstance(episodes, EpisodeRows) and is_one_run_each(episodes):
+        return _row_operations(episodes, kind)
     rows: list[tuple[float, bool, int, Cause, bool]] = []
     scored: list[int] = []
     scenes: list[Hashable] = []
@@ -237,6 +249,74 @@ def operations(
         lost=np.array([r[4] for r in rows], dtype=np.bool_),
         unit=kind,
     )
+
+
+def is_one_run_each(rows: EpisodeRows) -> bool:
+    """Whether every row is timed and a single attempt at a single thing: what its columns say is then all there is."""
+    counted = ('items', 'items_placed', 'items_lost')
+    return not rows.has_events and all(rows.is_absent(name) for name in counted) and rows.is_known('duration_s')
+
+
+def _row_operations(rows: EpisodeRows, unit: Unit) -> Operations:
+    """`operations` of rows that are one run each: one operation of every valid row."""
+    scored = np.flatnonzero(~rows.ended(Outcome.INVALID))
+    rows, n_all = rows.at(scored), len(rows)
+    is_done, is_stopped, has_failed = rows.ended(Outcome.SUCCESS), rows.ended(Outcome.SAFETY_STOP), final_failures(rows)
+    cause = np.full(len(rows), Cause.TAIL, dtype=object)
+    for ended, by in ((is_done, Cause.PLACEMENT), (has_failed, Cause.FAILURE), (is_stopped, Cause.SAFETY_STOP)):
+        cause[ended] = by
+    is_never = has_failed | is_stopped
+    return Operations(
+        durations_s=np.where(is_never, INFINITE, rows.floats('duration_s')), observed=is_done | is_never,
+        episode=scored, cause=tuple(cause.tolist()), scored=scored, n_invalid=n_all - len(rows),
+        scenes=row_scenes(rows), units=row_units(rows, unit), lost=~(at_caps(rows) | is_done | is_never), unit=unit,
+    )  # fmt: skip
+
+
+def at_caps(rows: EpisodeRows) -> BoolArray:
+    """`ends_at_cap` of rows."""
+    cap_s = rows.floats('time_cap_s')
+    by_clock = rows.floats('duration_s') >= cap_s * (1 - CAP_SLACK)
+    return np.where(np.isnan(cap_s), rows.ended(Outcome.TIMEOUT), by_clock)
+
+
+def final_failures(rows: EpisodeRows) -> BoolArray:
+    """`is_final_failure` of rows."""
+    told = rows.flags('is_unrecoverable')
+    is_early = np.isnan(rows.floats('time_cap_s')) | ~at_caps(rows)
+    found: BoolArray = rows.ended(Outcome.FAILURE) & (told != 0) & ((told == 1) | is_early)
+    return found
+
+
+START_FIELDS = ('benchmark', 'task', 'condition', 'condition_parameters', 'instance', 'seed')
+
+
+def row_scenes(rows: EpisodeRows) -> NumberedLabels:
+    """`scene_of` of rows."""
+    return NumberedLabels(*rows.numbered((*START_FIELDS, 'repeat'), scene_of, told_by=('instance', 'seed')))
+
+
+def row_units(rows: EpisodeRows, unit: Unit) -> NumberedLabels:
+    """`unit_of` of rows."""
+    if unit is Unit.EPISODE:
+        return NumberedLabels(np.full(len(rows), -1), _no_label)
+    if unit is Unit.START:  # by the instance where there is one, whatever the seed
+        found = rows.numbered(START_FIELDS, unit_of, told_by=('instance', 'seed'), first_only=True)
+        return NumberedLabels(*found)
+    name, read = ('session', _session_of) if unit is Unit.SESSION else ('operator', _operator_of)
+    return NumberedLabels(*rows.numbered((name,), read, told_by=(name,)))
+
+
+def _no_label(number: int) -> Hashable:
+    raise AssertionError(f'no label has the number {number}')
+
+
+def _session_of(episode: Episode) -> Hashable:
+    return unit_of(episode, Unit.SESSION)
+
+
+def _operator_of(episode: Episode) -> Hashable:
+    return unit_of(episode, Unit.OPERATOR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,8 +397,8 @@ def pool(cells: Mapping[str, Operations]) -> Operations:
         cause=None if None in causes else tuple(c for part in causes if part is not None for c in part),
         scored=np.arange(starts[-1], dtype=np.int64),
         n_invalid=sum(p.n_invalid for p in parts),
-        scenes=None if None in scenes else tuple(s for part in scenes if part is not None for s in part),
-        units=None if None in units else tuple(u for part in units if part is not None for u in part),
+        scenes=None if any(p is None for p in scenes) else join_labels([p for p in scenes if p is not None]),
+        units=None if any(p is None for p in units) else join_labels([p for p in units if p is not None]),
         lost=None if any(p is None for p in lost) else _concatenate([p for p in lost if p is not None], np.bool_),
         unit=parts[0].unit if parts else Unit.EPISODE,
     )

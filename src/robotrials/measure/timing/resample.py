@@ -8,10 +8,9 @@ import enum
 import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +18,10 @@ from numpy.typing import NDArray
 from robotrials.errors import InputError, NotEstimable
 from robotrials.measure.timing.operation import FloatArray, IntArray, Operations
 from robotrials.stats.argument import check_rng
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
 
 # Large resampling as tasks of a Ray cluster: the same numbers, because every resample has a stream of its own.
 
@@ -196,6 +199,8 @@ os.register_at_fork(after_in_child=_HELPERS.clear)
 def helpers(count: int) -> ThreadPoolExecutor:
     """Threads that wait for work: starting them costs more than many a pass takes."""
     if count not in _HELPERS:
+        from concurrent.futures import ThreadPoolExecutor
+
         _HELPERS[count] = ThreadPoolExecutor(count, thread_name_prefix='robotrials-timing')
     return _HELPERS[count]
 

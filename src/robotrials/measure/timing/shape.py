@@ -220,7 +220,7 @@ def _variance(cells: Mapping[str, Operations], times: FloatArray, kind: BandKind
 
 def _log_log(times: FloatArray, chance: FloatArray, variance: FloatArray, kind: BandKind, level: float) -> Band:
     """S^exp(-+z se / (S |log S|)): stays within 0 and 1; where the variance is 0 the band has no width."""
-    from scipy.special import ndtri
+    from robotrials.stats.special import ndtri
 
     survival = 1.0 - chance
     inner = (survival > 0) & (survival < 1)

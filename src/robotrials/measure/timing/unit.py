@@ -12,6 +12,7 @@ from robotrials.errors import InputError
 from robotrials.measure.timing.curve import check_tau
 from robotrials.measure.timing.operation import FloatArray, Operations, Unit
 from robotrials.stats.allowance import FEWEST_PER_CELL, MacroArm, Spread
+from robotrials.stats.matching import Labels
 
 CENTRES = (Unit.SESSION, Unit.OPERATOR)
 
@@ -30,7 +31,7 @@ class UnitMeans:
 
     value: float
     left_out: FloatArray  # (units,)
-    labels: tuple[Hashable, ...]  # (units,)
+    labels: Labels  # (units,)
     low: float
     high: float
     n_followed: int  # units that were watched to the end of an operation, or to tau
@@ -69,7 +70,7 @@ def unit_means(cell: Operations, tau_s: float, endpoint: Endpoint = Endpoint.RMS
         labels=whole.units if whole.units is not None else tuple(range(whole.n_episodes)),
         low=0.0,
         high=tau_s if endpoint is Endpoint.RMST else 1.0,
-        n_followed=len(np.unique(whole.episode[ended])),
+        n_followed=int(np.count_nonzero(np.bincount(whole.episode[ended]))),
     )
 
 
@@ -169,7 +170,7 @@ def matched_spread(first: ArmMeans, second: ArmMeans) -> Spread:
     return Spread(np.array(terms) / len(terms) ** 2, np.array(dof))
 
 
-def _places_in(labels: tuple[Hashable, ...], wanted: tuple[Hashable, ...]) -> slice | list[int]:
+def _places_in(labels: Labels, wanted: Labels) -> slice | list[int]:
     """Where each of the wanted labels stands among these."""
     if labels == wanted:
         return slice(None)

@@ -16,7 +16,7 @@ from robotrials.wire import LIMITS, WireLimits, unpack
 from robotrials.wire.link import HEADER, Deadline, Link, encode_frame, read_header
 
 WORKER = 'robotrials.run.environment.worker'
-END_S = 5.0
+END_S = 60.0  # a killed process ends; on a busy machine not at once
 TOLD_BYTES = 4000
 KEPT_VARIABLES = ('PATH', 'HOME', 'LANG', 'CUDA_VISIBLE_DEVICES', 'MUJOCO_GL', 'PYOPENGL_PLATFORM', 'LD_LIBRARY_PATH',
                   'TMPDIR', 'XDG_CACHE_HOME', 'HF_HOME', 'OMP_NUM_THREADS', 'DISPLAY')  # fmt: skip

@@ -77,13 +77,16 @@ class Desk:
 
     def _look(self) -> Answer:
         run, tasks = open_tasks(self.context, self.store, self._slots)
+        closed = self._closed()
+        tasks = [] if closed else tasks
         under_way = {draft['key'] for draft in self._drafts.values()}
         waiting = [t for t in tasks if '{}/{}'.format(*self.context.planned(t.slot, t.attempt).key) not in under_way]
         return {
             'assignments': [] if under_way else [self._assignment(t) for t in waiting[:1]],
             'drafts': [{**d, 'assignment': self._assignment(self._task(d['key']))} for d in self._drafts.values()],
             'last': self._last, 'n_valid': run.n_valid, 'n_total': run.n_total, 'n_given_up': run.n_given_up,
-            'is_over': not tasks and not self._drafts, 'stopped': '' if run.stop is None else run.stop.reason,
+            'is_over': not tasks and not self._drafts,
+            'stopped': closed or ('' if run.stop is None else run.stop.reason),
         }  # fmt: skip
 
     def _assignment(self, task: Task) -> Answer:
@@ -175,6 +178,8 @@ class Desk:
 
     def _check_action(self, action: Action) -> None:
         episode_id, attempt = parse_key(action.key)
+        if closed := self._closed():
+            raise Refusal(closed, is_conflict=True)
         if episode_id not in self._by_id:
             raise Refusal('this assignment is not of this trial; reload the page', is_conflict=True)
         if action.kind == 'undo':
@@ -193,6 +198,11 @@ class Desk:
             trouble = find_trouble(action.account, items=cell.items, time_cap_s=cell.time_cap_s)
             if trouble is not None:
                 raise Refusal(trouble.why, field=trouble.field)
+
+    def _closed(self) -> str:
+        """Who closed the trial while the console was open; '' as long as nobody did."""
+        closing = self.store.unblindings().by_trial.get(self.context.plan.hash)
+        return '' if closing is None else f'this trial was closed by {closing.by} at {closing.at}; it takes no more'
 
     def _check_free(self, episode_id: str, attempt: int) -> None:
         stored = self._stored(episode_id)

@@ -100,7 +100,12 @@ def _refusal(status: int, body: bytes) -> ApiError:
 # Unless an operator allows it, neither may be a private, link-local or loopback one: behind it lies what only this
 # network should reach, such as a cloud's metadata service.
 
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+# Called global by the library, and yet a way in: IPv4 addresses in another spelling, and sites' own.
+DISGUISED = tuple(
+    map(ipaddress.ip_network, ('::/96', '64:ff9b::/96', '2002::/16', '2001::/32', 'fec0::/10', '192.0.0.0/24'))
+)
 
 
 def read_networks(texts: Iterable[str]) -> tuple[Network, ...]:
@@ -118,9 +123,7 @@ def check_public(host: str, *, allowed: Iterable[str], what: str) -> None:
     """
     networks = read_networks(allowed)
     for address in _addresses(host):
-        if not address.is_global and not any(
-            address in network for network in networks if network.version == address.version
-        ):
+        if not _is_public(address) and not _is_in(address, networks):
             found = host if host == str(address) else f'{host} ({address})'
             raise InputError(
                 f'{what}: {found} is a private address, which this platform refuses; its operator can allow it with '
@@ -128,7 +131,15 @@ def check_public(host: str, *, allowed: Iterable[str], what: str) -> None:
             )
 
 
-def _addresses(host: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+def _is_public(address: Address) -> bool:
+    return address.is_global and not address.is_multicast and not _is_in(address, DISGUISED)
+
+
+def _is_in(address: Address, networks: Iterable[Network]) -> bool:
+    return any(address in network for network in networks if network.version == address.version)
+
+
+def _addresses(host: str) -> list[Address]:
     try:
         texts = [ipaddress.ip_address(host.strip('[]'))]
     except ValueError:

@@ -28,6 +28,7 @@ from robotrials.service.platform.access import Scope, add_user, issue_token
 from robotrials.service.platform.benchmark import ATTEMPTS, store_path
 from robotrials.service.platform.config import FILE, PlatformConfig, read_config
 from robotrials.service.platform.database import Database, ServerClock
+from robotrials.service.platform.intake import ENDING
 from robotrials.service.platform.migration import current_revision, migrate, newest_revision
 from robotrials.service.platform.private import make_private_folder
 from robotrials.service.platform.submission import finish_if_done
@@ -225,7 +226,7 @@ def check_offline(config: PlatformConfig, *, tell: Callable[[str], None]) -> lis
                 rows = session.execute(
                     select(Job.episode_id, Lease.attempt, Lease.state)
                     .join(Lease, Lease.job_id == Job.id)
-                    .where(Job.benchmark_id == benchmark.id, Lease.state.in_(('done', 'failed', 'storing')))
+                    .where(Job.benchmark_id == benchmark.id, Lease.state.in_(('done', 'failed', *ENDING)))
                 )
                 settled = [(row[0], row[1], row[2]) for row in rows]
                 recorded = _recorded(config, benchmark)
@@ -247,7 +248,7 @@ def _recorded(config: PlatformConfig, benchmark: Benchmark) -> Counter[tuple[str
 
 def _compared(name: str, settled: Iterable[tuple[str, int, str]], recorded: Counter[tuple[str, int]]) -> list[str]:
     rows = [((episode_id, attempt), state) for episode_id, attempt, state in settled]
-    ended = {key for key, state in rows if state != 'storing'}
+    ended = {key for key, state in rows if state not in ENDING}
     known = {key for key, _ in rows}
     problems = [f'{name}: {key[0]} attempt {key[1]} was settled and is not on record' for key in ended - set(recorded)]
     problems += [

@@ -36,7 +36,7 @@ from robotrials.service.platform.config import PlatformConfig, Strategy
 from robotrials.service.platform.database import Database
 from robotrials.service.platform.job import THINKING_S, benchmark_slots, read_benchmark
 from robotrials.service.platform.refusal import Refusal, not_found
-from robotrials.service.platform.table import LIVE, Benchmark, Job, Lease, Submission, note
+from robotrials.service.platform.table import UNSETTLED, Benchmark, Job, Lease, Submission, note
 
 ATTEMPTS = 2  # a job that the rig broke is requeued once
 POLICY_FAULTS = ('policy_crash', 'policy_hang', 'policy_late', 'policy_answer')
@@ -247,7 +247,7 @@ def close_benchmark(session: Session, benchmark: Benchmark, *, by: str, why: str
     if benchmark.state == 'closed':
         raise Refusal(409, 'closed', 'this benchmark is closed already')
     live = select(func.count()).select_from(Lease).join(Job, Job.id == Lease.job_id)
-    if session.scalar(live.where(Job.benchmark_id == benchmark.id, Lease.state.in_(LIVE))):
+    if session.scalar(live.where(Job.benchmark_id == benchmark.id, Lease.state.in_(UNSETTLED))):
         raise Refusal(409, 'under_way', 'episodes are under way; drain the cells first, or wait for them to end')
     left = session.scalar(
         select(func.count()).select_from(Job).where(Job.benchmark_id == benchmark.id, Job.state == 'queued')
@@ -292,6 +292,7 @@ def open_names(folder: Path, benchmark: Benchmark, submissions: list[Submission]
 
 RETRY_AFTER_S = 60.0
 QUARANTINED = 'quarantined'  # the code of the refusal
+WAITS = 'the record of this benchmark is damaged: it waits, with nothing lost, and goes on once it is repaired'
 log = logging.getLogger('robotrials.service.platform')
 
 
@@ -306,6 +307,12 @@ class Quarantine:
     def why(self, benchmark: Benchmark) -> str:
         """What is wrong with a benchmark's store; empty if nothing is known to be."""
         return self._why.get((benchmark.id, 'writing')) or self._why.get((benchmark.id, 'reading'), '')
+
+    @property
+    def apart(self) -> frozenset[str]:
+        """The ids of benchmarks that nothing can be added to: no cell is given to them."""
+        with self._guard:
+            return frozenset(benchmark_id for benchmark_id, doing in self._why if doing == 'writing')
 
     @contextlib.contextmanager
     def around(self, benchmark: Benchmark) -> Iterator[None]:
@@ -330,6 +337,17 @@ class Quarantine:
             has_store = (store_path(self._config.folder, benchmark) / 'trial.json').exists()
             if has_store and (damage := self._damage(benchmark)):
                 self.set_apart(benchmark, 'writing', damage)
+
+    def look_again(self) -> None:
+        """Bring back what was repaired meanwhile: nobody writes to a benchmark that gets no cells."""
+        apart = self.apart
+        if not apart:
+            return
+        with self._database.read() as session:
+            benchmarks = list(session.scalars(select(Benchmark).where(Benchmark.id.in_(apart))))
+        for benchmark in benchmarks:
+            if not self._damage(benchmark):
+                self.bring_back(benchmark, 'writing')
 
     def _damage(self, benchmark: Benchmark) -> str:
         """What is damaged in a store; empty if it is sound, so that the error was about something else."""

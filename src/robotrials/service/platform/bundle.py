@@ -2,6 +2,8 @@
 
 It is a msgpack map of the wire (no pickle): the episode with its events, the trajectory as Parquet, and the files of
 media/ by name. Whoever opens one holds it to the rules of the record before anything is made of it.
+
+What a worker sends is signed with its cell's own key for one lease: it counts for no other lease or cell.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import hashlib
 import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from robotrials.declaration import read_table
 from robotrials.errors import InputError, RecordError, StoreError
@@ -21,6 +23,7 @@ from robotrials.measure.geometry.projection import MOST_OWN_BYTES, OWN_SCORE, re
 from robotrials.record import Episode, Event, Trajectory
 from robotrials.record.column import trajectories_from_arrow, trajectories_to_arrow
 from robotrials.record.foreign import UPLOAD, parse
+from robotrials.record.log import is_signed
 from robotrials.record.media import FOLDER, KNOWN, check_moment, read_known
 from robotrials.record.part import parquet_options
 from robotrials.record.store import check_media_name
@@ -28,7 +31,13 @@ from robotrials.record.trajectory import check_trajectory
 from robotrials.run.station import check_storable, media_folder
 from robotrials.wire import WireLimits, pack, unpack
 
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 VERSION = 1
+MAGIC = b'robotrials signed bundle 1\n'
+N_KEY, N_SIGNATURE = 32, 64  # bytes of a public key and of a signature
+SIGNED_BYTES = len(MAGIC) + N_KEY + N_SIGNATURE  # that a signature adds to a bundle
 BUNDLE_LIMITS = WireLimits(max_bytes=256 << 20, max_values=500_000)
 MOST_FILES = 1000
 MOST_COLUMNS = 4096
@@ -95,6 +104,34 @@ def _without_views(episode: Episode, media: Mapping[str, bytes], prefix: str, *,
 def bundle_digest(data: bytes) -> str:
     """What tells one upload from another."""
     return hashlib.sha256(data).hexdigest()
+
+
+def sign_bundle(data: bytes, key: Ed25519PrivateKey, *, lease_id: str) -> bytes:
+    """A bundle as its worker sends it: under the key of its cell, for one lease."""
+    signature = key.sign(_signed_words(data, lease_id))
+    return MAGIC + key.public_key().public_bytes_raw() + signature + data
+
+
+def checked_signature(data: bytes, *, lease_id: str, key: str) -> bytes:
+    """The bundle in what a worker sent; InputError unless the cell's own key (in hex) signed it for this very lease."""
+    if not data.startswith(MAGIC) or len(data) < SIGNED_BYTES:
+        raise InputError('nobody signed this bundle; upgrade this worker')
+    signer, signature = data[len(MAGIC) :][:N_KEY].hex(), data[len(MAGIC) + N_KEY :][:N_SIGNATURE]
+    bundle = bare_bundle(data)
+    if signer != key:
+        raise InputError(f'key {signer[:12]} signed this bundle, and key {key[:12]} is the one of this cell')
+    if not is_signed(signer, signature, _signed_words(bundle, lease_id)):
+        raise InputError(f'the signature of key {key[:12]} is of another bundle, or of another lease')
+    return bundle
+
+
+def bare_bundle(data: bytes) -> bytes:
+    """A bundle without its signature, if it has one."""
+    return data[SIGNED_BYTES:] if data.startswith(MAGIC) else data
+
+
+def _signed_words(bundle: bytes, lease_id: str) -> bytes:
+    return MAGIC + f'{lease_id}\n{bundle_digest(bundle)}\n'.encode()
 
 
 def unpack_bundle(data: bytes, *, limits: WireLimits = BUNDLE_LIMITS) -> Bundle:

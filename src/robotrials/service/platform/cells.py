@@ -23,7 +23,7 @@ from robotrials.service.platform.private import WorkerKeys
 from robotrials.service.platform.refusal import Refusal, not_found
 from robotrials.service.platform.table import LIVE, Lease, Worker, note
 
-PROTOCOL = 1
+PROTOCOL = 2
 ADDRESS = re.compile(r'wss?://[A-Za-z0-9.\-_\[\]:]+(/[A-Za-z0-9._~\-/]*)?')
 TOLD_STATES = ('idle', 'busy', 'draining', 'out_of_service')
 _WORKER = select(Worker).where(Worker.id == bindparam('worker_id'))
@@ -50,6 +50,7 @@ def register(
     address: str,
     protocol: int,
     now: float,
+    key: str,
     keys: WorkerKeys,
     private: Sequence[str] = (),
     spec: str = '',
@@ -70,20 +71,25 @@ def register(
     worker = session.scalar(select(Worker).where(Worker.name == name).with_for_update())
     if worker is not None and worker.user_id != caller.user_id:
         raise Refusal(409, 'exists', f'there is a worker named {name!r} of another user; give another name')
+    if worker is not None and worker.key not in ('', key):
+        raise Refusal(
+            409, 'other_key', f'worker {name!r} registered with key {worker.key[:12]}, this is {key[:12]}; start it '
+            'on its own folder, which has its key, or give it another name',
+        )  # fmt: skip
     secret = keys.new()
     if worker is None:
         worker = Worker(
             id=new_id('wrk'), name=name, user_id=caller.user_id, host=host, address=address, protocol=protocol,
             secret=secret, state='idle', wanted='run', note='', registered_at=now, heard_at=now, idle_since=now,
-            busy_s=0.0, first_at=now, spec=spec,
+            busy_s=0.0, first_at=now, spec=spec, key=key,
         )  # fmt: skip
         session.add(worker)
-        note(session, 'worker.register', worker.id, name=name, host=host)
+        note(session, 'worker.register', worker.id, name=name, host=host, key=key)
         return worker, []
     worker.host, worker.address, worker.secret, worker.protocol = host, address, secret, protocol
-    worker.spec = spec
+    worker.spec, worker.key = spec, key
     worker.state, worker.registered_at, worker.heard_at, worker.idle_since = 'busy', now, now, None
-    note(session, 'worker.register', worker.id, name=name, host=host, again=True)
+    note(session, 'worker.register', worker.id, name=name, host=host, key=key, again=True)
     unbegun = session.scalars(select(Lease.id).where(Lease.worker_id == worker.id, Lease.state == 'granted'))
     return worker, list(unbegun)
 

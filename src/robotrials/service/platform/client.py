@@ -219,7 +219,7 @@ class _Leases:
                 return None
             if status == 200:
                 return answer
-            self._tell(f'waiting for a cell, {answer.get("place_in_queue", "?")} before us')
+            self._tell(answer.get('note') or f'waiting for a cell, {answer.get("place_in_queue", "?")} before us')
             time.sleep(min(max(float(answer.get('retry_after_s', 1.0)), 0.05), PAUSE_S[1]))
 
     def is_over(self) -> bool:
@@ -266,30 +266,34 @@ class _Conversation:
         host = host_spec_from_map(fields.get('host'))
         self._own(lambda: self._fit(host), ErrorCode.DOES_NOT_FIT)
         self._send(encode(MessageType.POLICY, spec=spec_to_map(self._policy.spec)))
-        kind, fields = self._receive(MessageType.RESET, MessageType.END)
-        if kind is MessageType.END:
-            return _end(fields)
-        setup, seed = setup_from_map(fields.get('setup')), int(fields['seed'])
-        session = self._own(lambda: self._policy.start(setup, seed=seed), ErrorCode.POLICY_FAILED)
+        session: Session | None = None
         try:
-            self._send(encode(MessageType.STARTED))
-            return self._act(session)
+            while True:
+                kind, fields = self._receive(MessageType.OBSERVATION, MessageType.END)
+                if kind is MessageType.END:
+                    return _end(fields)
+                began_s = time.perf_counter()
+                if session is None:  # the first question says what is to be done
+                    session = self._started(fields)
+                self._answer(session, fields, start_s=time.perf_counter() - began_s)
         finally:
-            if isinstance(session, ClosablePolicy):
+            begun: object = session  # whatever it is, it may have an end of its own
+            if isinstance(begun, ClosablePolicy):
                 with contextlib.suppress(Exception):  # the episode is over and judged
-                    session.close()
+                    begun.close()
 
-    def _act(self, session: Session) -> End:
-        while True:
-            kind, fields = self._receive(MessageType.OBSERVATION, MessageType.END)
-            if kind is MessageType.END:
-                return _end(fields)
-            observation, step = observation_from_map(fields), fields['step']
-            started_s = time.perf_counter()
-            chunk = self._own(lambda o=observation: session.act(o), ErrorCode.POLICY_FAILED)  # type: ignore[misc]
-            thought_s = time.perf_counter() - started_s
-            inference_s = chunk.inference_s if chunk.inference_s is not None else thought_s
-            self._send(encode(MessageType.ACTION, step=step, actions=chunk.actions, inference_s=float(inference_s)))
+    def _started(self, fields: dict[str, Any]) -> Session:
+        setup = setup_from_map(fields.get('setup'))
+        session: Session = self._own(lambda: self._policy.start(setup, seed=setup.seed), ErrorCode.POLICY_FAILED)
+        return session
+
+    def _answer(self, session: Session, fields: dict[str, Any], *, start_s: float) -> None:
+        observation, step = observation_from_map(fields), fields['step']
+        began_s = time.perf_counter()
+        chunk = self._own(lambda: session.act(observation), ErrorCode.POLICY_FAILED)
+        thought_s = time.perf_counter() - began_s
+        inference_s = start_s + (chunk.inference_s if chunk.inference_s is not None else thought_s)
+        self._send(encode(MessageType.ACTION, step=step, actions=chunk.actions, inference_s=float(inference_s)))
 
     def _fit(self, host: HostSpec) -> None:
         if isinstance(self._policy, FittedPolicy):

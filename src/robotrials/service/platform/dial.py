@@ -113,9 +113,8 @@ class DialledPolicy:
                 self._policy.fit(host)
 
     def start(self, setup: Setup, *, seed: int) -> Session:
-        """Tell the server of the episode; `seed` is the loop's, the server gets its own."""
-        with _held_to_it():
-            return _DialledSession(self._policy.start(told_setup(setup, seed=self._seed), seed=self._seed))
+        """A session, of which the server hears with its first question; `seed` is the loop's, it gets its own."""
+        return _DialledSession(self._policy, told_setup(setup, seed=self._seed))
 
     def close(self) -> None:
         if isinstance(self._policy, ClosablePolicy):
@@ -123,15 +122,21 @@ class DialledPolicy:
 
 
 class _DialledSession:
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    """Begins with the first observation: before it, a server is told nothing of the episode."""
+
+    def __init__(self, policy: Policy, setup: Setup) -> None:
+        self._policy, self._setup = policy, setup
+        self._session: Session | None = None
 
     def act(self, observation: Observation) -> Chunk:
         with _held_to_it():
+            if self._session is None:
+                self._session = self._policy.start(self._setup, seed=self._setup.seed)
             chunk = self._session.act(observation)
         check_size(chunk)
         return chunk
 
     def close(self) -> None:
-        if isinstance(self._session, ClosablePolicy):
-            self._session.close()
+        session: object = self._session
+        if isinstance(session, ClosablePolicy):
+            session.close()

@@ -16,7 +16,8 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from sqlalchemy import func, select
+import numpy as np
+from sqlalchemy import and_, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from robotrials.errors import InputError, StoreError, WriteError
@@ -27,7 +28,7 @@ from robotrials.run.fault import Fault, FaultKind
 from robotrials.run.plan import Clock, TrialPlan
 from robotrials.service.platform.access import Caller
 from robotrials.service.platform.benchmark import QUARANTINED, Quarantine, cancel_jobs, is_open, open_names, open_store
-from robotrials.service.platform.bundle import Bundle, bundle_digest, unpack_bundle
+from robotrials.service.platform.bundle import Bundle, bare_bundle, bundle_digest, checked_signature, unpack_bundle
 from robotrials.service.platform.config import PlatformConfig
 from robotrials.service.platform.database import Database, disk_full, fault_point
 from robotrials.service.platform.job import IMPOSSIBLE, NOT_BEGUN, TURNED_AWAY
@@ -43,10 +44,12 @@ from robotrials.service.platform.queue import (
 )
 from robotrials.service.platform.refusal import Refusal
 from robotrials.service.platform.submission import OVER_STATES
-from robotrials.service.platform.table import LIVE, Benchmark, Job, LateResult, Lease, Submission, Worker, note
+from robotrials.service.platform.table import UNSETTLED, Benchmark, Job, LateResult, Lease, Submission, Worker, note
 from robotrials.wire import WireLimits
 
 SPOOL, LATE = 'spool', 'late'
+ENDING = ('storing', 'kept')  # states of a lease whose end is certain, and not yet in the store
+KEPT = Settled('kept', '')
 N_LOCKS = 64
 SLACK_S = 1e-6
 CLOCK_S = 5.0  # clocks of server and worker may differ by this much
@@ -72,20 +75,24 @@ class Intake:
 
     def accept(self, caller: Caller, lease_id: str, data: bytes) -> Settled:
         """Take a worker's result in: once, for a lease that holds, if it is the episode that was planned."""
-        digest = bundle_digest(data)
         with self._database.read() as session:
             lease = own_lease(session, caller, lease_id)
             order = job_order(session, lease.job, attempt=lease.attempt)
+            key = lease.worker.key
         self._check_room(len(data))
-        leased_s = self._database.clock() - lease.granted_at
-        bundle = self._checked_bundle(data, order, leased_s=leased_s)
+        try:
+            bare = checked_signature(data, lease_id=lease_id, key=key)
+        except InputError as error:
+            raise Refusal(422, 'bad_signature', str(error)) from error
+        digest = bundle_digest(bare)
+        bundle = self._checked_bundle(bare, order, leased_s=self._database.clock() - lease.granted_at)
         with self._locked(lease_id):
             if (settled := self._settled_before(lease_id, digest)) is not None:
                 return settled
             spooled = self._spool(lease_id, digest, data)
             fault_point('result.spooled')
             try:
-                was_storing = self._mark_storing(lease_id, digest=digest, actor=caller.actor)
+                was_storing = self._mark_storing(lease_id, digest=digest, key=key, actor=caller.actor)
             except Refusal as refusal:
                 spooled.unlink(missing_ok=True)
                 if refusal.status == 410:
@@ -99,6 +106,8 @@ class Intake:
         """The answer to an upload that was taken in already."""
         with self._database.read() as session:
             lease = session.get_one(Lease, lease_id)
+            if lease.state == 'kept' and lease.digest == digest:
+                return KEPT
             if lease.state != 'done' or lease.digest != digest:
                 return None
             is_valid = lease.job.state == 'done'
@@ -116,12 +125,12 @@ class Intake:
         for name in IDENTITY:
             if getattr(found, name) != getattr(planned, name):
                 raise Refusal(422, 'wrong_episode', f'{name} is not what was planned for this job')
-        _check_bounds(found, planned, order.read_plan(), leased_s=leased_s)
+        _check_bounds(bundle, planned, order.read_plan(), leased_s=leased_s)
         if not found.is_valid and found.reason.startswith('policy'):
             raise Refusal(422, 'wrong_outcome', 'what a policy did is never INVALID; upgrade this worker')
         return bundle
 
-    def _mark_storing(self, lease_id: str, *, digest: str, actor: str) -> bool:
+    def _mark_storing(self, lease_id: str, *, digest: str, key: str, actor: str) -> bool:
         """Accept a result: from here on it is not lost. True if it had been accepted before, and is not yet settled."""
         now = self._database.clock()
         with self._database.write(actor) as session:
@@ -133,7 +142,7 @@ class Intake:
             if lease.state not in ('granted', 'running') or lease.expires_at <= now:
                 raise Refusal(410, 'lease_over', 'this lease is over; the upload is kept aside and does not count')
             lease.state, lease.digest = 'storing', digest
-            note(session, 'result.accept', lease.id, job=lease.job_id, digest=digest)
+            note(session, 'result.accept', lease.id, job=lease.job_id, digest=digest, key=key)
         return False
 
     def _spooled(self, lease_id: str, digest: str) -> Path:
@@ -219,7 +228,10 @@ class Intake:
             fault, digest = lease.fault, lease.digest
         spooled = self._spooled(lease_id, digest)
         if bundle is None and digest:
-            bundle = unpack_bundle(spooled.read_bytes(), limits=self._limits)
+            bare = bare_bundle(spooled.read_bytes())
+            if bundle_digest(bare) != digest:
+                return self._refuse_result(lease_id, spooled, 'its bytes are not those that were accepted')
+            bundle = unpack_bundle(bare, limits=self._limits)
         if bundle is None:
             bundle = Bundle(episode=ended_episode(order, fault, operator=worker), trajectory=None)
         try:
@@ -228,6 +240,10 @@ class Intake:
             if not digest or isinstance(error, WriteError):
                 raise
             return self._refuse_result(lease_id, spooled, str(error))
+        except Refusal as refusal:
+            if refusal.code != QUARANTINED:
+                raise
+            return self._keep(lease_id)
         fault_point('result.stored' if digest else 'expiry.stored')
         with self._database.write() as session:
             settled, is_finished = settle(session, lease_id, episode, now=self._database.clock())
@@ -237,6 +253,15 @@ class Intake:
         if is_finished:
             self.open_finished()
         return settled
+
+    def _keep(self, lease_id: str) -> Settled:
+        """The store is damaged: the end of a lease is on disk and waits for its repair; the cell is free for others."""
+        with self._database.write() as session:
+            lease = locked_lease(session, lease_id)
+            if lease.state != 'kept':
+                lease.state, lease.ended_at = 'kept', self._database.clock()
+                note(session, 'result.keep', lease.id, job=lease.job_id)
+        return KEPT
 
     def _put(self, benchmark: Benchmark, bundle: Bundle, *, by: str, may_be_stored: bool) -> Episode:
         """Add an attempt to the store, unless it is there; gives the episode that is."""
@@ -265,7 +290,7 @@ class Intake:
 
         Not while one of its episodes is under way: a record that was told the names takes no more of them.
         """
-        under_way = select(Job.submission_id).join(Lease, Lease.job_id == Job.id).where(Lease.state.in_(LIVE))
+        under_way = select(Job.submission_id).join(Lease, Lease.job_id == Job.id).where(Lease.state.in_(UNSETTLED))
         with self._database.read() as session:
             due = list(
                 session.scalars(
@@ -297,7 +322,8 @@ class Intake:
     def recover(self) -> int:
         """What a killed server left half done; gives how many leases were brought to their end.
 
-        Leases that still run get a full term again: nobody could renew them while there was no server.
+        Leases that still run get a full term again, and are begun anew: nobody could renew or end them while there was
+        no server, and its clock may have been set meanwhile.
         """
         now = self._database.clock()
         with self._database.write() as session:
@@ -305,8 +331,10 @@ class Intake:
             self._inherited = frozenset(lease.id for lease in live)
             for lease in live:
                 term = self._config.lease_s if lease.state == 'running' else self._config.claim_s
-                lease.expires_at = max(lease.expires_at, now + term)
-            half_done = list(session.scalars(select(Lease.id).where(Lease.state == 'storing')))
+                lease.expires_at, lease.begun_at = now + term, None if lease.begun_at is None else now
+            session.execute(update(Worker).where(Worker.heard_at > now).values(heard_at=now))
+            session.execute(update(Submission).where(Submission.asked_at > now).values(asked_at=now))
+            half_done = list(session.scalars(select(Lease.id).where(Lease.state.in_(ENDING))))
         kept = [lease_id for lease_id in half_done if not self._taken_up(lease_id)]
         for orphan in (self._config.folder / SPOOL).iterdir():
             if not orphan.name.startswith(tuple(f'{lease_id}-' for lease_id in kept)):
@@ -315,25 +343,24 @@ class Intake:
         return len(half_done) - len(kept)
 
     def _taken_up(self, lease_id: str) -> bool:
-        """Take a lease that is `storing` to its end; False, and it stays so, while its benchmark is set apart."""
-        try:
-            with self._locked(lease_id):
-                with self._database.read() as session:
-                    if session.get_one(Lease, lease_id).state != 'storing':
-                        return True
-                self._finish(lease_id, may_be_stored=True)
-        except Refusal as refusal:
-            if refusal.code != QUARANTINED:
-                raise
-            return False
-        return True
+        """Take a lease that is `storing` or `kept` to its end; False if it is kept: its benchmark is set apart."""
+        with self._locked(lease_id):
+            with self._database.read() as session:
+                if session.get_one(Lease, lease_id).state not in ENDING:
+                    return True
+            return self._finish(lease_id, may_be_stored=True) is not KEPT
 
     def retry_storing(self, *, older_than_s: float) -> None:
-        """Take up endings that a full disk interrupted."""
-        before = self._database.clock() - older_than_s
+        """Take up endings that a full disk interrupted, and those that waited for a benchmark which is back."""
+        self.quarantine.look_again()
+        before, apart = self._database.clock() - older_than_s, self.quarantine.apart
+        is_stuck = or_(Lease.state == 'kept', and_(Lease.state == 'storing', Lease.expires_at < before))
         with self._database.read() as session:
-            stuck = list(session.scalars(select(Lease.id).where(Lease.state == 'storing', Lease.expires_at < before)))
-        for lease_id in stuck:
+            stuck = session.execute(
+                select(Lease.id, Job.benchmark_id).join(Job, Job.id == Lease.job_id).where(is_stuck)
+            )
+            due = [lease_id for lease_id, benchmark_id in stuck if benchmark_id not in apart]
+        for lease_id in due:
             self._taken_up(lease_id)
 
     @contextlib.contextmanager
@@ -342,17 +369,19 @@ class Intake:
             yield
 
 
-def _check_bounds(found: Episode, planned: Episode, plan: TrialPlan, *, leased_s: float) -> None:
+def _check_bounds(bundle: Bundle, planned: Episode, plan: TrialPlan, *, leased_s: float) -> None:
     """Refuse what no episode of this plan can come to: a worker's word is held to its own plan.
 
     In virtual time no episode outlasts its cap; by the wall's clock none outlasts its lease, however slow its host is.
     """
-    cap_s = planned.time_cap_s or 0.0
+    found, cap_s = bundle.episode, planned.time_cap_s or 0.0
     longest_s = leased_s + CLOCK_S if plan.loop.clock is Clock.WALL else cap_s + SLACK_S
     if found.duration_s is None:
         raise _unbounded('an episode without its duration')  # it would take times from the whole board
     if found.duration_s > longest_s:
         raise _unbounded(f'duration_s is {found.duration_s:g}, under a time cap of {cap_s:g} s')
+    if (path := bundle.trajectory) is not None and np.ptp(path.time_s) > longest_s + CLOCK_S:
+        raise _unbounded(f'a trajectory of {np.ptp(path.time_s):g} s, under a time cap of {cap_s:g} s')
     if found.time_cap_s != planned.time_cap_s:
         raise _unbounded(f'time_cap_s is {found.time_cap_s}, planned {planned.time_cap_s}')
     if planned.items is not None and (found.items_placed or 0) > planned.items:

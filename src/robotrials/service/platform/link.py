@@ -6,7 +6,6 @@ episode by hanging up would hang up whenever it was about to fail.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import enum
 import math
@@ -27,12 +26,14 @@ from robotrials.wire.websocket import AcceptedWebSocket
 from robotrials.worlds.wrapper import Interrupts
 
 # What client and worker say to each other: msgpack maps with a `type`, one message a WebSocket frame.
-# client worker begin_eval (version, token) -> <- welcome (host, limits on answers) policy (its spec) -> <- reset
-# (setup, seed) started -> <- observation (step) action (step) -> ... until <- end (how it ended)
-# Either side may say `error` (code, message) instead, and hangs up. A client's message is bounded before it is read.
+# client worker begin_eval (version, token) -> <- welcome (host, limits on answers) policy (its spec) -> <- observation
+# (step; the first also the setup) action (step) -> ... until <- end (how it ended)
+# Nothing of an episode is told before its first observation: whoever has seen that has begun, and cannot choose any
+# more. Either side may say `error` (code, message) instead, and hangs up. A client's message is bounded before it is
+# read.
 
 T = TypeVar('T')
-VERSION = 1
+VERSION = 2
 CLIENT_LIMITS = WireLimits(max_bytes=4 << 20, max_values=20_000, max_depth=8, max_text_bytes=1 << 16)
 WORKER_LIMITS = WireLimits()
 LONGEST_CHUNK = 1000
@@ -44,8 +45,6 @@ class MessageType(enum.StrEnum):
     BEGIN_EVAL = 'begin_eval'
     WELCOME = 'welcome'
     POLICY = 'policy'
-    RESET = 'reset'
-    STARTED = 'started'
     OBSERVATION = 'observation'
     ACTION = 'action'
     END = 'end'
@@ -357,18 +356,15 @@ class LinkPolicy:
         return self._spec
 
     def start(self, setup: Setup, *, seed: int) -> Session:
-        """Tell the client of the episode; `seed` is the loop's, the client gets its own."""
-        told = told_setup(setup, seed=self._seed)
-        self._link.send(encode(MessageType.RESET, setup=setup_to_map(told), seed=self._seed))
-        with contextlib.suppress(Stopped):  # the first step ends the episode
-            self._link.receive(MessageType.STARTED, timeout_s=self._answer_s)
-        return _LinkSession(self)
+        """A session, of which the client hears with its first question; `seed` is the loop's, it gets its own."""
+        return _LinkSession(self, told_setup(setup, seed=self._seed))
 
-    def ask(self, observation: Observation, step: int) -> Chunk:
-        """One question and its answer."""
+    def ask(self, observation: Observation, step: int, setup: Setup) -> Chunk:
+        """One question and its answer; with the first the client is told what it is to do."""
         link = self._link
         cameras = frozenset(self._spec.images) or None
-        link.send(encode(MessageType.OBSERVATION, step=step, **observation_to_map(observation, cameras)))
+        told = {'setup': setup_to_map(setup)} if step == 0 else {}
+        link.send(encode(MessageType.OBSERVATION, step=step, **told, **observation_to_map(observation, cameras)))
         try:
             fields = link.receive(MessageType.ACTION, timeout_s=self._answer_s)
         except Stopped:
@@ -380,10 +376,10 @@ class LinkPolicy:
 
 
 class _LinkSession:
-    def __init__(self, policy: LinkPolicy) -> None:
-        self._policy = policy
+    def __init__(self, policy: LinkPolicy, setup: Setup) -> None:
+        self._policy, self._setup = policy, setup
         self._asked = 0
 
     def act(self, observation: Observation) -> Chunk:
         self._asked += 1
-        return self._policy.ask(observation, self._asked - 1)
+        return self._policy.ask(observation, self._asked - 1, self._setup)

@@ -250,10 +250,12 @@ def fair_shares(session: Session, *, now: float) -> Shares:
     return {row[0]: row[1] for row in rows}
 
 
-def queue_order(session: Session, config: PlatformConfig, *, now: float) -> list[Offer]:
-    """Everyone who could run now, in order."""
+def queue_order(
+    session: Session, config: PlatformConfig, *, now: float, apart: frozenset[str] = frozenset()
+) -> list[Offer]:
+    """Everyone who could run now, in order; nobody of a benchmark that is set apart."""
     live = read_live(session)
-    offers = read_offers(session, config, live, now=now)
+    offers = [o for o in read_offers(session, config, live, now=now) if o.benchmark_id not in apart]
     fair = any(o.strategy is Strategy.FAIR_SHARE for o in offers)
     return ordered(offers, shares=fair_shares(session, now=now) if fair else {}, busy=live.by_benchmark)
 
@@ -262,12 +264,12 @@ def queue_order(session: Session, config: PlatformConfig, *, now: float) -> list
 
 
 def grant_to_submission(
-    session: Session, submission: Submission, config: PlatformConfig, *, now: float
+    session: Session, submission: Submission, config: PlatformConfig, *, now: float, apart: frozenset[str] = frozenset()
 ) -> Lease | Wait:
     """A lease for a client that asks, if a cell was dealt to it."""
     submission.asked_at = now
     session.flush()
-    offers = queue_order(session, config, now=now)
+    offers = queue_order(session, config, now=now, apart=apart)
     place = next((i for i, o in enumerate(offers) if o.submission_id == submission.id), None)
     if place is None:
         return Wait(len(offers))  # its job is under way, or its block is not yet open
@@ -279,13 +281,15 @@ def grant_to_submission(
     return _grant(session, offer, dealt[offer.job_id], config, now=now) or Wait(place)
 
 
-def grant_to_worker(session: Session, worker: Worker, config: PlatformConfig, *, now: float) -> Lease | None:
+def grant_to_worker(
+    session: Session, worker: Worker, config: PlatformConfig, *, now: float, apart: frozenset[str] = frozenset()
+) -> Lease | None:
     """A lease on a dialled submission for a worker that asks, if one was dealt to it."""
     cells = idle_cells(session, config, now=now)
     asking = [c for c in cells if c.worker_id == worker.id]
     if not asking:
         return None
-    offers = queue_order(session, config, now=now)
+    offers = queue_order(session, config, now=now, apart=apart)
     cells = asking + [c for c in cells if c.worker_id != worker.id]
     dealt = deal(offers, cells, avoided=avoided_cells(session, offers, cells, now=now, config=config))
     for offer in offers:
@@ -336,7 +340,7 @@ _LOCKED_LEASE = select(Lease).where(Lease.id == bindparam('lease_id')).with_for_
 class Settled:
     """What became of a job when its lease ended."""
 
-    state: str  # done, requeued, invalid, cancelled
+    state: str  # done, requeued, invalid, cancelled; kept: it is settled once its benchmark's store is repaired
     outcome: str
 
 
@@ -442,8 +446,8 @@ def settle(session: Session, lease_id: str, episode: Episode, *, now: float) -> 
     """The second transaction: what the store has becomes what the queue knows; and whether the submission is done."""
     lease = locked_lease(session, lease_id)
     job = session.scalars(select(Job).where(Job.id == lease.job_id).with_for_update(of=Job)).one()
-    lease.state, lease.ended_at = ('done' if lease.digest else 'failed'), now
-    lease.worker.busy_s += now - lease.granted_at
+    lease.state, lease.ended_at = ('done' if lease.digest else 'failed'), lease.ended_at or now
+    lease.worker.busy_s += lease.ended_at - lease.granted_at
     job.outcome, job.reason, job.updated_at = episode.outcome.value, episode.reason, now
     if episode.is_valid:
         job.state = word = 'done'

@@ -119,6 +119,7 @@ class WaitOut(BaseModel):
 
     retry_after_s: float
     place_in_queue: int = Field(description='Submissions before this one.')
+    note: str = Field('', description='Why it may take long, if it may.')
 
 
 class ValueOut(BaseModel):
@@ -176,7 +177,8 @@ class WorkerIn(Asked):
     address: str = Field(
         max_length=200, pattern=r'^wss?://[^\s\x00]+$', description='Where clients reach it: ws://HOST:PORT.'
     )
-    protocol: int = Field(1, ge=1, le=1000)
+    protocol: int = Field(ge=1, le=1000)
+    key: str = Field(pattern='^[0-9a-f]{64}$', description='The Ed25519 key that its results are signed with, in hex.')
     spec: dict[str, Any] | None = Field(None, description="Its host's conventions, tasks and conditions, if it says.")
 
     _spec = field_validator('spec')(_storable)
@@ -235,7 +237,9 @@ class FaultIn(Asked):
 
 
 class SettledOut(BaseModel):
-    state: str = Field(description='done, requeued, invalid or cancelled.')
+    state: str = Field(
+        description='done, requeued, invalid, cancelled; or kept, until the record of the benchmark is repaired.'
+    )
     outcome: str
 
 

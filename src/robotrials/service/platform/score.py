@@ -256,9 +256,8 @@ def _success_bounds(analysis: Analysis, policy: str) -> Value:
 
 def _missing_caution(analysis: Analysis) -> tuple[str, ...]:
     """What a reader of the board must know of runs that came to nothing."""
-    missing = (
-        {} if isinstance(analysis.frame, Absent) else {p: sum(s.missing.values()) for p, s in analysis.sides.items()}
-    )
+    sides = {} if isinstance(analysis.frame, Absent) else analysis.sides
+    missing = {p: sum(map(len, side.missing.values())) for p, side in sides.items()}
     told = ', '.join(f'{n} of {policy}' for policy, n in missing.items() if n)
     return (f'Runs that came to nothing count as failures in order, letters and pairs: {told}.',) if told else ()
 

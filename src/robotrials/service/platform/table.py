@@ -15,6 +15,7 @@ from sqlalchemy import BigInteger, Float, ForeignKey, Index, Integer, String, Te
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship
 
 LIVE = ('granted', 'running', 'storing')  # states of a lease that hold a job and a worker
+UNSETTLED = (*LIVE, 'kept')  # and those whose end waits for their benchmark's store: they hold a job alone
 LIVE_SQL = text("state IN ('granted', 'running', 'storing')")
 
 
@@ -122,6 +123,7 @@ class Worker(Base):
     idle_since: Mapped[float | None]
     busy_s: Mapped[float] = mapped_column(default=0.0)  # over all leases that have ended
     spec: Mapped[str] = mapped_column(default='', server_default='')  # of its host as JSON; '': it does not say
+    key: Mapped[str] = mapped_column(default='', server_default='')  # public, that it signs results with; in hex
 
 
 class Job(Base):
@@ -164,7 +166,7 @@ class Lease(Base):
     worker_id: Mapped[str] = mapped_column(ForeignKey('workers.id'), index=True)
     user_id: Mapped[str] = mapped_column(ForeignKey('users.id'))  # whose submission it serves: for fair shares
     attempt: Mapped[int]
-    state: Mapped[str] = mapped_column(String(16))  # granted, running, storing, done, failed, unclaimed
+    state: Mapped[str] = mapped_column(String(16))  # granted, running, storing, kept, done, failed, unclaimed
     granted_at: Mapped[float]
     begun_at: Mapped[float | None]
     expires_at: Mapped[float]

@@ -22,10 +22,11 @@ from pathlib import Path
 from types import FrameType
 
 from robotrials.errors import AnswerError, InputError, RobotrialsError, WriteError
-from robotrials.run.fault import FaultKind
+from robotrials.record.log import load_key, make_key, public_half
+from robotrials.run.fault import Fault, FaultKind
 from robotrials.run.seam import HostSpec
 from robotrials.service.platform.api_client import UNREACHABLE, Api, ApiError
-from robotrials.service.platform.bundle import BUNDLE_LIMITS
+from robotrials.service.platform.bundle import BUNDLE_LIMITS, SIGNED_BYTES, sign_bundle
 from robotrials.service.platform.job import (
     IMPOSSIBLE,
     NOT_BEGUN,
@@ -35,7 +36,16 @@ from robotrials.service.platform.job import (
     LeaseGuard,
     job_from_json,
 )
-from robotrials.service.platform.link import VERSION, ClientLink, End, ErrorCode, MessageType, encode, spec_to_map
+from robotrials.service.platform.link import (
+    VERSION,
+    ClientLink,
+    End,
+    ErrorCode,
+    MessageType,
+    encode,
+    encode_error,
+    spec_to_map,
+)
 from robotrials.service.platform.worker_episode import Attempt, CellOptions, CellStation, NotBegun, error_code
 from robotrials.service.platform.worker_port import Spool, WorkerPort
 from robotrials.worlds.wrapper import Interrupts
@@ -44,6 +54,7 @@ log = logging.getLogger('robotrials.worker')
 MOST_HOST_FAULTS = 3  # in a row; then the cell is out of service
 ASK_S = 1.0  # between two questions for work to dial
 FROZEN_S = 120.0  # without a heartbeat's turn: compiled code holds the interpreter
+KEY = 'cell.key'  # in the worker's folder: what its results are signed with
 PAUSE_S = (0.5, 15.0)  # first and longest, while the server does not answer
 
 
@@ -85,6 +96,9 @@ class CellWorker:
         self._options = options
         self._api = Api(options.server, options.token)
         self._spool = Spool(options.folder)
+        with contextlib.suppress(FileExistsError):
+            make_key(options.folder / KEY)
+        self._key = load_key(options.folder / KEY)
         self._interrupts = Interrupts()
         self._station = CellStation(options.cell, name=options.name, interrupts=self._interrupts)
         self._inbox: queue.Queue[LeasedJob] = queue.Queue(maxsize=1)
@@ -162,10 +176,11 @@ class CellWorker:
         if link is not None:
             link.close(_farewell(job, attempt))
         self._judge(attempt)
+        signed = sign_bundle(attempt.bundle, self._key, lease_id=errand.lease_id)
         try:
-            self._spool.put(errand.lease_id, attempt.bundle)
+            self._spool.put(errand.lease_id, signed)
         except WriteError as error:
-            self._upload_from_memory(errand.lease_id, attempt.bundle, error)
+            self._upload_from_memory(errand.lease_id, signed, error)
         self._send_waiting()
 
     def _not_begun(self, errand: LeasedJob, error: NotBegun) -> None:
@@ -373,6 +388,7 @@ class CellWorker:
     def _register_once(self) -> None:
         body: dict[str, object] = {
             'name': self._options.name, 'host': self._options.cell.host, 'address': self._address, 'protocol': VERSION,
+            'key': public_half(self._key),
         }  # fmt: skip
         if self._spec is not None:
             body['spec'] = spec_to_map(self._spec)
@@ -384,7 +400,8 @@ class CellWorker:
             self._ahead_s = float(answer['now']) - time.time()
             self._station.dial_allow = tuple(map(str, answer.get('dial_allow', ())))
             self._station.private_addresses = tuple(map(str, answer.get('private_addresses', ())))
-            self._station.most_bundle_bytes = int(answer.get('most_bundle_bytes', BUNDLE_LIMITS.max_bytes))
+            most_bytes = int(answer.get('most_bundle_bytes', BUNDLE_LIMITS.max_bytes))
+            self._station.most_bundle_bytes = most_bytes - SIGNED_BYTES
         except (KeyError, TypeError, ValueError) as error:
             raise AnswerError(f'{self._api.server}: a registration without {error}') from error
         log.info('worker %s registered as %s at %s', self._options.name, self._worker_id, self._address)
@@ -460,11 +477,15 @@ class CellWorker:
         self._leaving.set()
 
 
+def _told_fault(job: Job, fault: Fault) -> str:
+    """Why an episode ended, for its client: what a broken host says may tell task and scene, which come again."""
+    return f'{fault.kind}: the cell broke' if job.blinded and not fault.kind.is_the_policys else fault.reason
+
+
 def _farewell(job: Job, attempt: Attempt) -> bytes:
     """The last word to a client: how it ended, as far as blinding lets it be told."""
     if attempt.fault is not None:
-        code = error_code(attempt.fault)
-        return encode(MessageType.ERROR, code=code.value, message=attempt.fault.reason)
+        return encode_error(error_code(attempt.fault), _told_fault(job, attempt.fault))
     end = End(
         outcome='' if job.blinded else attempt.episode.outcome.value,
         reason='' if job.blinded else attempt.episode.reason,

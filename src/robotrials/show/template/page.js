@@ -454,7 +454,7 @@
   });
   var opened = [];
   window.addEventListener('beforeprint', function () {
-    opened = all('main details:not([open]):not(.appendix):not(.numbers), #glossary > details:not([open]), #references > details:not([open])');
+    opened = all('#glossary > details:not([open]), #references > details:not([open])');
     opened.forEach(function (d) { d.open = true; });
   });
   window.addEventListener('afterprint', function () { opened.forEach(function (d) { d.open = false; }); opened = []; });

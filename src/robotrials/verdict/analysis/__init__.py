@@ -1,21 +1,28 @@
 """One analysis of a trial: a selection of episodes under a declared plan gives every number that anyone shows."""
 
-from robotrials.verdict.analysis.analysis import Analysis
-from robotrials.verdict.analysis.change import PolicyChange, Shift, StoreChange, compare_stores
-from robotrials.verdict.analysis.contrast import Contrast
-from robotrials.verdict.analysis.endpoint_pairs import Comparisons
-from robotrials.verdict.analysis.frame import ComparisonFrame
-from robotrials.verdict.analysis.gate import Finding, GateEndpoint, GateResult, GateRules, GateVerdict, gate_stores
-from robotrials.verdict.analysis.needed import NeededUnits
-from robotrials.verdict.analysis.open import analyse, analyse_pairs
-from robotrials.verdict.analysis.pairs import TimeComparison, compare_timing
-from robotrials.verdict.analysis.quality import ArmQuality, DataQuality, KnownPolicy, Presence
-from robotrials.verdict.analysis.ranking import PolicyCurve, Ranking, Times
-from robotrials.verdict.analysis.robustness import RobustnessPart
-from robotrials.verdict.analysis.safety import SafetyPart
-from robotrials.verdict.analysis.selection import Absent, Selection, present, select_episodes, select_store
-from robotrials.verdict.analysis.success import Rates
-from robotrials.verdict.analysis.verdict import EndpointPairs, EndpointVerdict
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from robotrials.catalog import late_names
+
+if TYPE_CHECKING:
+    from robotrials.verdict.analysis.analysis import Analysis
+    from robotrials.verdict.analysis.change import PolicyChange, Shift, StoreChange, compare_stores
+    from robotrials.verdict.analysis.contrast import Contrast
+    from robotrials.verdict.analysis.endpoint_pairs import Comparisons
+    from robotrials.verdict.analysis.frame import ComparisonFrame
+    from robotrials.verdict.analysis.gate import Finding, GateEndpoint, GateResult, GateRules, GateVerdict, gate_stores
+    from robotrials.verdict.analysis.needed import NeededUnits
+    from robotrials.verdict.analysis.open import analyse, analyse_pairs
+    from robotrials.verdict.analysis.pairs import TimeComparison, compare_timing
+    from robotrials.verdict.analysis.quality import ArmQuality, DataQuality, KnownPolicy, Presence
+    from robotrials.verdict.analysis.ranking import PolicyCurve, Ranking, Times
+    from robotrials.verdict.analysis.robustness import RobustnessPart
+    from robotrials.verdict.analysis.safety import SafetyPart
+    from robotrials.verdict.analysis.selection import Absent, Selection, present, select_episodes, select_store
+    from robotrials.verdict.analysis.success import Rates
+    from robotrials.verdict.analysis.verdict import EndpointPairs, EndpointVerdict
 
 __all__ = [
     'Absent',
@@ -55,3 +62,23 @@ __all__ = [
     'select_episodes',
     'select_store',
 ]  # fmt: skip
+
+_PLACES = {
+    '.analysis': 'Analysis',
+    '.change': 'PolicyChange Shift StoreChange compare_stores',
+    '.contrast': 'Contrast',
+    '.endpoint_pairs': 'Comparisons',
+    '.frame': 'ComparisonFrame',
+    '.gate': 'Finding GateEndpoint GateResult GateRules GateVerdict gate_stores',
+    '.needed': 'NeededUnits',
+    '.open': 'analyse analyse_pairs',
+    '.pairs': 'TimeComparison compare_timing',
+    '.quality': 'ArmQuality DataQuality KnownPolicy Presence',
+    '.ranking': 'PolicyCurve Ranking Times',
+    '.robustness': 'RobustnessPart',
+    '.safety': 'SafetyPart',
+    '.selection': 'Absent Selection present select_episodes select_store',
+    '.success': 'Rates',
+    '.verdict': 'EndpointPairs EndpointVerdict',
+}
+__getattr__, __dir__ = late_names(__name__, _PLACES)

@@ -7,86 +7,57 @@ reports, the gate and Python give the same digits, because there is nothing else
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from robotrials.errors import UnknownName
-from robotrials.measure.geometry.camera_score import CameraScore
-from robotrials.measure.geometry.projection import Rescoring, camera_scores
-from robotrials.measure.safety import (
-    EpisodeSafety,
-    Gate,
-    Registry,
-    SafetySummary,
-    Scoring,
-    Severity,
-    load_registry,
-)
-from robotrials.measure.safety.sensitivity import SensitivityRow
-from robotrials.measure.timing import FailureModes
-from robotrials.measure.timing.incidence import Incidence
-from robotrials.record import Episode, Provenance, TrialInfo
-from robotrials.record.rows import Packed, distinct
+from robotrials.record.rows import coded, distinct
 from robotrials.verdict.analysis import endpoint_pairs as pairing
-from robotrials.verdict.analysis.arm import Side, frame_sides
-from robotrials.verdict.analysis.behind import (
-    EpisodesBehind,
-    Film,
-    Placement,
-    find_films,
-    find_placements,
-    leading_films,
-)
-from robotrials.verdict.analysis.cameras import CameraPart, OverlapCurve, camera_part, extreme_contrast, find_overlaps
-from robotrials.verdict.analysis.contrast import Cells, Contrast, contrast, rate_value
-from robotrials.verdict.analysis.detail import Detail, policy_incidences
+from robotrials.verdict.analysis.arm import frame_sides, success_of
+from robotrials.verdict.analysis.contrast import Cells, contrast, rate_value
 from robotrials.verdict.analysis.endpoint_pairs import Comparisons, both_readings, counted_sides, success_order
-from robotrials.verdict.analysis.frame import ComparisonFrame, build_frame
-from robotrials.verdict.analysis.pairs import TimeComparison
-from robotrials.verdict.analysis.planning import Planning
-from robotrials.verdict.analysis.practice import Practice
-from robotrials.verdict.analysis.quality import (
-    AfterClosing,
-    DataQuality,
-    InterimLooks,
-    KnownPolicy,
-    Presence,
-    after_closing,
-    check_quality,
-    comparability_cautions,
-    interim_looks,
-    known_policies,
-)
-from robotrials.verdict.analysis.ranking import (
-    PolicyCurve,
-    Ranking,
-    Times,
-    build_times,
-    policy_curves,
-    policy_failures,
-    rank_policies,
-)
-from robotrials.verdict.analysis.robustness import RobustnessPart, robustness_part
-from robotrials.verdict.analysis.safety import (
-    SafetyComparison,
-    SafetyPart,
-    TrajectoryPass,
-    compare_safety,
-    pass_trajectories,
-    safety_part,
-    safety_savings,
-    safety_variants,
-)
-from robotrials.verdict.analysis.selection import Absent, Selection, or_absent, present, stream
-from robotrials.verdict.analysis.success import Rates, TwoStories, count_rates, two_stories
-from robotrials.verdict.analysis.verdict import EndpointPairs, WinnerPrice, too_few, winner_price
-from robotrials.verdict.planning.analysis_plan import AnalysisPlan, DeclaredAnalysis, EndpointName, SuccessSource
+from robotrials.verdict.analysis.frame import build_frame
+from robotrials.verdict.analysis.quality import after_closing, comparability_cautions, interim_looks, known_policies
+from robotrials.verdict.analysis.ranking import build_times, policy_curves, policy_failures, rank_policies
+from robotrials.verdict.analysis.selection import Absent, or_absent, present, stream
+from robotrials.verdict.analysis.success import count_rates
+from robotrials.verdict.analysis.verdict import too_few
+from robotrials.verdict.planning.analysis_plan import EndpointName, SuccessSource
 
 if TYPE_CHECKING:
+    from robotrials.measure.geometry.camera_score import CameraScore
+    from robotrials.measure.geometry.projection import Rescoring
+    from robotrials.measure.safety import (
+        EpisodeSafety,
+        Registry,
+        SafetySummary,
+        Scoring,
+    )
+    from robotrials.measure.safety.sensitivity import SensitivityRow
+    from robotrials.measure.timing import FailureModes
+    from robotrials.measure.timing.incidence import Incidence
+    from robotrials.record import Episode, Provenance, TrialInfo
+    from robotrials.verdict.analysis.arm import Side
+    from robotrials.verdict.analysis.behind import EpisodesBehind, Film, Placement
+    from robotrials.verdict.analysis.cameras import CameraPart, OverlapCurve
+    from robotrials.verdict.analysis.contrast import Contrast
+    from robotrials.verdict.analysis.detail import Detail
     from robotrials.verdict.analysis.endpoint_pairs import Advance
+    from robotrials.verdict.analysis.frame import ComparisonFrame
+    from robotrials.verdict.analysis.pairs import TimeComparison
+    from robotrials.verdict.analysis.planning import Planning
+    from robotrials.verdict.analysis.practice import Practice
+    from robotrials.verdict.analysis.quality import AfterClosing, DataQuality, InterimLooks, KnownPolicy, Presence
+    from robotrials.verdict.analysis.ranking import PolicyCurve, Ranking, Times
+    from robotrials.verdict.analysis.robustness import RobustnessPart
+    from robotrials.verdict.analysis.safety import SafetyComparison, SafetyPart, TrajectoryPass
+    from robotrials.verdict.analysis.selection import Selection
+    from robotrials.verdict.analysis.success import Rates, TwoStories
+    from robotrials.verdict.analysis.verdict import EndpointPairs, WinnerPrice
+    from robotrials.verdict.planning.analysis_plan import AnalysisPlan, DeclaredAnalysis
 
 
 class Analysis:
@@ -102,7 +73,7 @@ class Analysis:
         self.selection = selection
         self.declared = declared
         self.plan: AnalysisPlan = declared.plan
-        self.rescoring = Rescoring.MISSING  # which views are scored when their scores are asked for
+        self.rescoring: Rescoring | None = None  # which views are scored when their scores are asked for; None: missing
         self.cells = Cells.SHARED  # declared: runs of the protocol that came to nothing count as failures in contrasts
         self.chances: Mapping[str, int] = {}  # policy -> tries of its account: the best of k is tested at alpha / k
         self._advance = advance  # told of long work: what, how many are done, of how many
@@ -128,6 +99,8 @@ class Analysis:
     @cached_property
     def behind(self) -> EpisodesBehind:
         """The episodes behind its numbers."""
+        from robotrials.verdict.analysis.behind import EpisodesBehind
+
         return EpisodesBehind(self.selection, self.plan.baseline)
 
     @property
@@ -145,6 +118,8 @@ class Analysis:
 
     @cached_property
     def quality(self) -> DataQuality:
+        from robotrials.verdict.analysis.quality import check_quality
+
         return check_quality(self.selection)
 
     # --- time to success
@@ -179,6 +154,8 @@ class Analysis:
     @cached_property
     def incidences(self) -> Mapping[str, Incidence | Absent] | Absent:
         """How operations end by time: competing risks of every policy, macro over its strata."""
+        from robotrials.verdict.analysis.detail import policy_incidences
+
         if isinstance(self.times, Absent):
             return self.times
         return policy_incidences(present(self.frame), self.times, self.plan)
@@ -188,6 +165,8 @@ class Analysis:
     @cached_property
     def camera_scores(self) -> Mapping[tuple[str, int], CameraScore] | Absent:
         """The score of every valid episode by its kept views, where the plan asks for it."""
+        from robotrials.measure.geometry.projection import Rescoring, camera_scores
+
         store = self.selection.store
         if not self.plan.success.wants_cameras:
             return Absent("success is the host's alone by the plan", 'declare success = "both" or "reconstruction"')
@@ -195,7 +174,7 @@ class Analysis:
             return Absent('these episodes are in no store, and views are kept in one', 'run or import into a store')
         told = self._advance
         advance = None if told is None else lambda done, total: told('camera scores', done, total)
-        return camera_scores(store, self.episodes, advance=advance, rescoring=self.rescoring)
+        return camera_scores(store, self.episodes, advance=advance, rescoring=self.rescoring or Rescoring.MISSING)
 
     @cached_property
     def by_cameras(self) -> Mapping[tuple[str, int], bool] | None:
@@ -207,6 +186,8 @@ class Analysis:
     @cached_property
     def cameras(self) -> CameraPart | Absent:
         """Success by cameras: agreement with the host, and rates corrected for the cameras' errors."""
+        from robotrials.verdict.analysis.cameras import camera_part
+
         scores, frame = self.camera_scores, self.frame
         if isinstance(scores, Absent):
             return scores
@@ -232,11 +213,13 @@ class Analysis:
                     f'whatever they were, success is {bounds}',
                     'see the corrected rates of the cameras; pairs are compared at both extremes',
                 )  # fmt: skip
-        return count_rates(self.frame, self.plan, lambda episode: episode.is_success)
+        return count_rates(self.frame, self.plan, success_of)
 
     @cached_property
     def stories(self) -> TwoStories | Absent:
         """Whether operations done by tau and episode success agree about the ranked policies."""
+        from robotrials.verdict.analysis.success import two_stories
+
         if isinstance(self.ranking, Absent):
             return self.ranking
         cohorts = present(self.times).cohorts
@@ -290,6 +273,17 @@ class Analysis:
         value = self._is_safe if name is EndpointName.SAFETY else None
         return contrast(self.sides[a], self.sides[b], endpoint=name, plan=self.plan, value=value)
 
+    def between(self, a: str, b: str) -> Analysis:
+        """The analysis that compares these two: this one, or, where one is not ranked because it lacks a stratum that
+        others have, that of the two alone on the strata that both have.
+        """
+        frame = present(self.frame)
+        if not any(name in frame.apart and name in (self.plan.policies or (name,)) for name in (a, b)):
+            return self
+        alone = Analysis(self.selection, self.declared.changed_by(policies=tuple(sorted((a, b)))))
+        ranked = present(alone.frame).policies
+        return alone if {a, b} <= set(ranked) else self
+
     def flips_to_undo(self, a: str, b: str) -> int | None:
         """Successes of the policy that succeeds more often whose failure would undo that claim; None without one."""
         from robotrials.verdict.analysis.flip import flips_to_undo
@@ -332,7 +326,7 @@ class Analysis:
                 frame, self.sides, contrasts, self.plan, self.primary, judgement.decisions
             )  # fmt: skip
         return Comparisons(
-            self.primary, endpoints, judgement.decisions, self._shapes(contrasts, frame), readings
+            self.primary, endpoints, judgement.decisions, partial(self._shapes, contrasts, frame), readings
         )  # fmt: skip
 
     def _shapes(
@@ -362,6 +356,8 @@ class Analysis:
     def _contrasts(self, name: EndpointName, frame: ComparisonFrame) -> list[Contrast]:
         pairs = pairing.pairs_of(frame)
         if name is EndpointName.SUCCESS and (unscored := self._unscored_ends(frame)):
+            from robotrials.verdict.analysis.cameras import extreme_contrast
+
             return [
                 extreme_contrast(self.sides[a], self.sides[b], self.plan, unscored=(unscored, unscored))
                 for a, b in pairs
@@ -384,7 +380,8 @@ class Analysis:
         if self.cells is Cells.DECLARED:
             return success_order(self.sides)
         unscored = self._unscored_ends(frame)
-        rates = count_rates(frame, self.plan, lambda e: e.key not in unscored and e.is_success)
+        is_success = success_of if not unscored else lambda e: e.key not in unscored and e.is_success
+        rates = count_rates(frame, self.plan, is_success)
         return pairing.ordered_by_rate(frame, rates)
 
     def _unscored_ends(self, frame: ComparisonFrame) -> frozenset[tuple[str, int]]:
@@ -412,6 +409,8 @@ class Analysis:
     @property
     def price(self) -> WinnerPrice | Absent:
         """The fewest units at which a winner could be named."""
+        from robotrials.verdict.analysis.verdict import winner_price
+
         if isinstance(self.pairs, Absent):
             return self.pairs
         return winner_price(self.pairs.tested) if self.pairs.tested else Absent('no primary endpoint could be judged')
@@ -427,6 +426,8 @@ class Analysis:
     @cached_property
     def registry(self) -> Registry:
         """The safety registry: the built-in one, with the declared files added."""
+        from robotrials.measure.safety import load_registry
+
         return (
             load_registry(*(Path(f) for f in self.plan.safety_registry))
             if self.plan.safety_registry
@@ -436,11 +437,17 @@ class Analysis:
     @cached_property
     def trajectories(self) -> TrajectoryPass:
         """What one pass over the trajectories gives."""
-        return pass_trajectories(self.selection, self.plan, self.scoring)
+        from robotrials.verdict.analysis.safety import pass_trajectories
+
+        if self.plan.safety_registry:
+            _ = self.registry  # a mistake in what was declared is told, whatever was recorded
+        return pass_trajectories(self.selection, self.plan, lambda: self.scoring)
 
     @cached_property
     def scoring(self) -> Scoring:
         """How safety is scored."""
+        from robotrials.measure.safety import Gate, Scoring, Severity
+
         plan = self.plan
         return Scoring(
             self.registry,
@@ -456,12 +463,16 @@ class Analysis:
     @property
     def signals(self) -> tuple[Presence, ...]:
         """Which signals the trajectories have."""
+        from robotrials.verdict.analysis.quality import Presence
+
         found = self.trajectories
         return tuple(Presence(name, n, found.n_trajectories) for name, n in sorted(found.signals.items()))
 
     @property
     def ranked_safety(self) -> Sequence[EpisodeSafety]:
         """Safety of the episodes that policies are ranked by."""
+        from robotrials.record.rows import Packed
+
         frame = self.frame
         if isinstance(frame, Absent):
             return []
@@ -473,7 +484,9 @@ class Analysis:
 
     @cached_property
     def safety(self) -> SafetyPart | Absent:
-        return safety_part(self.ranked_safety, self.plan, registry=self.registry, stream=self.stream)
+        from robotrials.verdict.analysis.safety import safety_part
+
+        return safety_part(self.ranked_safety, self.plan, registry=lambda: self.registry, stream=self.stream)
 
     @property
     def safety_caveats(self) -> tuple[str, ...]:
@@ -482,6 +495,8 @@ class Analysis:
 
     @cached_property
     def robustness(self) -> RobustnessPart | Absent:
+        from robotrials.verdict.analysis.robustness import robustness_part
+
         found = self.trajectories
         return robustness_part(
             self.selection.episodes,
@@ -495,15 +510,21 @@ class Analysis:
     @cached_property
     def safety_variants(self) -> tuple[SensitivityRow, ...]:
         """Safety under other thresholds, on the same episodes."""
+        from robotrials.verdict.analysis.safety import safety_variants
+
         return safety_variants(self.selection, self.scoring)
 
     @cached_property
     def safety_savings(self) -> tuple[tuple[str, SafetySummary], ...]:
         """What the registry keeps from being counted as unsafe."""
+        from robotrials.verdict.analysis.safety import safety_savings
+
         return safety_savings(self.selection, self.scoring, self.plan, stream=self.stream)
 
     def safety_comparison(self, a: str, b: str) -> SafetyComparison:
         """Two policies' safety, by contrasts of what violates and how severely."""
+        from robotrials.verdict.analysis.safety import compare_safety
+
         frame = present(self.frame)
         for name in (a, b):
             if name not in frame.cells:
@@ -515,21 +536,29 @@ class Analysis:
     @cached_property
     def films(self) -> tuple[Film, ...]:
         """Every recorded film, of all cameras."""
+        from robotrials.verdict.analysis.behind import find_films
+
         return find_films(self.selection)
 
     @cached_property
     def leading_films(self) -> dict[tuple[str, int], Film]:
         """One film per episode, by its key: the one to look at."""
+        from robotrials.verdict.analysis.behind import leading_films
+
         return leading_films(self.films)
 
     @cached_property
     def overlaps(self) -> tuple[OverlapCurve, ...] | Absent:
         """IoU over time by cameras, of episodes whose RGB-D was kept at a rate."""
+        from robotrials.verdict.analysis.cameras import find_overlaps
+
         return find_overlaps(self.selection)
 
     @cached_property
     def placements(self) -> tuple[Placement, ...] | Absent:
         """Where objects came to lie, the smallest overlap first."""
+        from robotrials.verdict.analysis.behind import find_placements
+
         return find_placements(self.selection)
 
     # --- beyond the headline
@@ -537,16 +566,22 @@ class Analysis:
     @cached_property
     def detail(self) -> Detail:
         """Strata one by one, logrank tests, shapes of curves, labels, what was recorded."""
+        from robotrials.verdict.analysis.detail import Detail
+
         return Detail(self)
 
     @cached_property
     def practice(self) -> Practice:
         """Posteriors, performance profiles, improvement and ranks."""
+        from robotrials.verdict.analysis.practice import Practice
+
         return Practice(self)
 
     @cached_property
     def planning(self) -> Planning:
         """Detection rates, power, calibration, and the trial as it is watched."""
+        from robotrials.verdict.analysis.planning import Planning
+
         return Planning(self)
 
     # --- provenance
@@ -572,11 +607,9 @@ class Analysis:
         store = self.selection.store
         if store is None or distinct(self.episodes, 'provenance_id') == {('',)}:
             return ()
-        counts: dict[str, int] = {}
-        for episode in self.episodes:
-            if episode.provenance_id:
-                counts[episode.provenance_id] = counts.get(episode.provenance_id, 0) + 1
-        return tuple((store.provenance(name), n) for name, n in counts.items())
+        codes, names = coded(self.episodes, 'provenance_id')
+        counts = np.bincount(codes).tolist()
+        return tuple((store.provenance(name), n) for (name,), n in zip(names, counts, strict=True) if name)
 
     @cached_property
     def known_policies(self) -> Mapping[str, KnownPolicy]:
@@ -615,7 +648,8 @@ class Analysis:
         about = (*filter(None, [self.after_closing.sentence]), *comparability_cautions(self.provenance))
         if isinstance(frame, Absent):
             return about
-        apart = [f'{policy} is not ranked: {why}.' for policy, why in frame.apart.items()]
+        alike = [(why, [p for p, w in frame.apart.items() if w == why]) for why in dict.fromkeys(frame.apart.values())]
+        apart = [f'{", ".join(p)} {"is" if len(p) == 1 else "are"} not ranked: {why}.' for why, p in alike]
         unscored = [f'{policy}: none of its {n} episodes is valid.' for policy, n in frame.unscored.items()]
         short = []
         if not isinstance(self.times, Absent):

@@ -5,29 +5,39 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from robotrials.errors import InputError, StoreError, UnknownName
-from robotrials.measure.safety import EpisodeSafety, Registry, Scoring, score_episode
+from robotrials.measure.safety import EpisodeSafety, score_episode
 from robotrials.measure.timing import Operations, operations
 from robotrials.measure.timing.operation import (
     CAP_SLACK,
     Unit,
+    final_failures,
     is_final_failure,
+    is_one_run_each,
     is_safety_stopped,
     is_unfinished,
+    row_units,
     scene_of,
     unit_of,
 )
-from robotrials.record import Episode, EventKind, Outcome, Store
-from robotrials.record.rows import distinct
-from robotrials.record.select import Where
-from robotrials.stats.argument import BoolArray, FloatArray
-from robotrials.verdict.analysis.frame import ComparisonFrame, projected_episodes, ranked_episodes, stratum_names
+from robotrials.record import EventKind, Outcome
+from robotrials.record.rows import EpisodeRows, column, distinct, pick
+from robotrials.verdict.analysis.frame import projected_episodes, ranked_episodes, stratum_names
 from robotrials.verdict.analysis.selection import asked_for, one_name, with_one_name
-from robotrials.verdict.planning.analysis_plan import AnalysisPlan, DeclaredAnalysis, declared_analysis
-from robotrials.verdict.robustness import conditions_by_severity
+from robotrials.verdict.planning.analysis_plan import declared_analysis
+
+if TYPE_CHECKING:
+    from robotrials.measure.safety import Registry, Scoring
+    from robotrials.record import Episode, Store
+    from robotrials.record.select import Where
+    from robotrials.stats.argument import BoolArray, FloatArray
+    from robotrials.stats.matching import Labels as UnitNames
+    from robotrials.verdict.analysis.frame import ComparisonFrame
+    from robotrials.verdict.planning.analysis_plan import AnalysisPlan, DeclaredAnalysis
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,13 +147,13 @@ Labels = dict[Hashable, Hashable]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Side:
-    """One arm; `missing` are runs of declared cells that were never made, which count as failures."""
+    """One arm; `missing` are runs of declared cells that came to nothing, which count as failures at their starts."""
 
     name: str
     cells: Mapping[str, Sequence[Episode]]
     unit: Unit
     left_out: Mapping[str, int] = field(default_factory=dict)  # why -> episodes that no contrast of this arm sees
-    missing: Mapping[str, int] = field(default_factory=dict)
+    missing: Mapping[str, Sequence[Episode]] = field(default_factory=dict)
     labels: Labels = field(default_factory=dict)
     _kept: dict[Hashable, object] = field(default_factory=dict)
 
@@ -159,11 +169,13 @@ class Side:
     def only(self, *cells: str) -> Side:
         """The same arm in some of its cells, with what is worked out of them."""
         kept = {c: self.cells[c] for c in cells if c in self.cells}
-        return replace(self, cells=kept, missing={c: n for c, n in self.missing.items() if c in cells})
+        return replace(self, cells=kept, missing={c: g for c, g in self.missing.items() if c in cells})
 
     def where(self, is_kept: Callable[[Episode], bool], why: str) -> Side:
         """The same arm with some episodes left out, told as `why`."""
-        found = {c: [e for e in group if is_kept(e)] for c, group in self.cells.items()}
+        found: dict[str, Sequence[Episode]] = {
+            c: pick(group, [place for place, e in enumerate(group) if is_kept(e)]) for c, group in self.cells.items()
+        }
         gone = self.n_episodes - sum(map(len, found.values()))
         left = dict(self.left_out) | ({why: gone} if gone else {})
         return replace(self, cells={c: g for c, g in found.items() if g}, left_out=left, _kept={})
@@ -172,13 +184,15 @@ class Side:
     def every(self) -> list[Episode]:
         return [e for group in self.cells.values() for e in group]
 
-    def starts(self, cell: str) -> tuple[Hashable | None, ...]:
+    def starts(self, cell: str) -> UnitNames:
         """The unit of each run of a cell; None: a run is a unit of its own."""
 
-        def read() -> tuple[Hashable | None, ...]:
-            found = [unit_of(e, self.unit) for e in self.cells.get(cell, ())]
-            own = [None if label is None else self.labels.setdefault(label, label) for label in found]
-            return (*own, *([None] * self.missing.get(cell, 0)))
+        def read() -> UnitNames:
+            group, missing = self.cells.get(cell, ()), self.missing.get(cell, ())
+            if isinstance(group, EpisodeRows) and not missing:
+                return row_units(group, self.unit)
+            found = [unit_of(e, self.unit) for e in (*group, *missing)]
+            return tuple(None if label is None else self.labels.setdefault(label, label) for label in found)
 
         return self._once(('starts', cell), read)  # type: ignore[return-value]
 
@@ -191,24 +205,34 @@ class Side:
 
     def caps_s(self, cell: str) -> frozenset[float]:
         """The time caps of a cell's runs; empty where one does not say."""
-        caps = {e.time_cap_s for e in self.cells.get(cell, ())}
-        return frozenset() if None in caps else frozenset(c for c in caps if c is not None)
+        caps = np.unique(column(self.cells.get(cell, ()), 'time_cap_s'))
+        return frozenset() if np.isnan(caps).any() else frozenset(caps.tolist())
 
     def n_untimed(self, cell: str) -> int:
-        return sum(e.duration_s is None for e in self.cells.get(cell, ()))
+        return int(np.isnan(column(self.cells.get(cell, ()), 'duration_s')).sum())
 
     def shares(self, cell: str, value: Callable[[Episode], float]) -> FloatArray:
         """(runs,) a value in [0, 1] of each run; a run that is missing has 0."""
-        own = [float(value(e)) for e in self.cells.get(cell, ())]
-        return np.array([*own, *([0.0] * self.missing.get(cell, 0))])
+        group = self.cells.get(cell, ())
+        if isinstance(group, EpisodeRows) and value is success_of:
+            own = group.successes().astype(np.float64)
+        else:
+            own = np.array([float(value(e)) for e in group], dtype=np.float64)
+        return np.concatenate([own, np.zeros(len(self.missing.get(cell, ())))])
 
     def fewest_items(self, cell: str) -> int:
-        return min((e.items or 1 for e in self.cells.get(cell, ())), default=1)
+        items = column(self.cells.get(cell, ()), 'items')
+        return int(np.where(items > 0, items, 1.0).min(initial=np.inf)) if len(items) else 1
 
     def race(self, cell: str, *, items: int, until_s: float) -> tuple[FloatArray, FloatArray]:
         """(runs, items) seconds to the k-th item, infinite where none by `until_s`; (runs,) when a run was lost."""
-        rows = [_race(e, items, until_s) for e in self.cells.get(cell, ())]
-        rows += [([np.inf] * items, np.inf)] * self.missing.get(cell, 0)
+        group = self.cells.get(cell, ())
+        if isinstance(group, EpisodeRows) and items == 1 and is_one_run_each(group):
+            never = np.full(len(self.missing.get(cell, ())), np.inf)
+            times, followed = (np.concatenate([own, never]) for own in _row_race(group, until_s))
+            return times[:, None], followed
+        rows = [_race(e, items, until_s) for e in group]
+        rows += [([np.inf] * items, np.inf)] * len(self.missing.get(cell, ()))
         return np.array([r[0] for r in rows]).reshape(len(rows), items), np.array([r[1] for r in rows])
 
     def lost_items(self, cell: str) -> FloatArray:
@@ -216,6 +240,20 @@ class Side:
         found = self.operations(cell)
         never: BoolArray = np.isinf(found.durations_s)
         return np.bincount(found.cluster[never], minlength=found.n_episodes).astype(np.float64)
+
+
+def success_of(episode: Episode) -> float:
+    """What an episode scores on success, which columns say too."""
+    return float(episode.is_success)
+
+
+def _row_race(rows: EpisodeRows, until_s: float) -> tuple[FloatArray, FloatArray]:
+    """`_race` of rows that are one run each."""
+    lasted, is_done = rows.floats('duration_s'), rows.ended(Outcome.SUCCESS)
+    times = np.where(is_done & (lasted <= until_s * EDGE), lasted, np.inf)
+    is_watched = is_done | (lasted >= until_s * (1 - CAP_SLACK))
+    is_known = is_watched | rows.ended(Outcome.SAFETY_STOP) | final_failures(rows)
+    return times, np.where(is_known, np.inf, lasted)
 
 
 def _race(episode: Episode, items: int, until_s: float) -> tuple[list[float], float]:
@@ -254,6 +292,8 @@ def frame_sides(
 
 
 def _by_condition(cells: Mapping[str, Sequence[Episode]]) -> dict[str, Sequence[Episode]]:
+    from robotrials.verdict.robustness import conditions_by_severity
+
     named = conditions_by_severity(e for group in cells.values() for e in group)
     found: dict[str, list[Episode]] = {}
     for stratum, group in cells.items():
@@ -275,6 +315,8 @@ def two_sides(
     Compared is the baseline condition where both were run under it, else every condition that both have, each a cell of
     its own. With `is_condition_cell` false the condition is what differs between the arms, and names no cell.
     """
+    from robotrials.verdict.robustness import conditions_by_severity
+
     valid: list[Sequence[Episode]] = [[e for e in side if e.is_valid] for side in (a, b)]
     if tasks := one_name(
         (e.benchmark, e.task) for side in valid for e in side

@@ -7,22 +7,29 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import NotEstimable
-from robotrials.measure.geometry import Box, PlacementScore, recorded_placement, score_recorded_pose
-from robotrials.measure.timing.incidence import End, places_by_end
-from robotrials.record import Camera, Episode, Store, Trajectory
+from robotrials.measure.geometry import recorded_placement, score_recorded_pose
+from robotrials.measure.timing.incidence import places_by_end
 from robotrials.record.rows import join, pick
 from robotrials.record.trajectory import frame_times
-from robotrials.verdict.analysis.cameras import CameraPart, has_truth
-from robotrials.verdict.analysis.frame import ComparisonFrame
-from robotrials.verdict.analysis.ranking import ALL_STRATA, Times
-from robotrials.verdict.analysis.selection import Absent, Selection
+from robotrials.verdict.analysis.cameras import has_truth
+from robotrials.verdict.analysis.ranking import ALL_STRATA
+from robotrials.verdict.analysis.selection import Absent
 from robotrials.verdict.robustness.trial import conditions_by_severity, recorded_severity
+
+if TYPE_CHECKING:
+    from robotrials.measure.geometry import Box, PlacementScore
+    from robotrials.measure.timing.incidence import End
+    from robotrials.record import Camera, Episode, Store, Trajectory
+    from robotrials.verdict.analysis.cameras import CameraPart
+    from robotrials.verdict.analysis.frame import ComparisonFrame
+    from robotrials.verdict.analysis.ranking import Times
+    from robotrials.verdict.analysis.selection import Selection
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from robotrials.measure.geometry.camera_score import METHOD, CameraScore
+from robotrials.measure.geometry.camera_score import METHOD
 from robotrials.measure.geometry.score import placement_trial, summarize_placements
-from robotrials.record import Episode
-from robotrials.stats import Estimate
 from robotrials.stats.corrected_rate import SplitOverlap, expected_overlap
-from robotrials.verdict.analysis.analysis import Analysis
 from robotrials.verdict.analysis.cameras import has_truth, stratum_word
 from robotrials.verdict.analysis.selection import Absent, present
 from robotrials.verdict.planning.analysis_plan import SuccessSource
+
+if TYPE_CHECKING:
+    from robotrials.measure.geometry.camera_score import CameraScore
+    from robotrials.record import Episode
+    from robotrials.stats import Estimate
+    from robotrials.verdict.analysis.analysis import Analysis
+
 
 # E[IoU] of a policy under the condition that ranks: the number of the rows that every robustness table shows.
 # Where success is the cameras', so is the overlap, and its interval includes what is known of their errors.

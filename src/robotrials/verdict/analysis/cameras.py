@@ -5,21 +5,29 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from robotrials.errors import NotEstimable
 from robotrials.measure.geometry import score_recorded_pose
-from robotrials.measure.geometry.camera_score import CameraScore, score_moment
+from robotrials.measure.geometry.camera_score import score_moment
 from robotrials.measure.geometry.projection import camera_scores
-from robotrials.record import Episode
 from robotrials.record.media import END, START, kept_views
 from robotrials.stats import Estimate, Interval, Rate
 from robotrials.stats.corrected_rate import LEAST_KNOWN, ScorerErrors, StratumWord, prediction_powered, stratified_rate
 from robotrials.stats.proportion import newcombe_paired
-from robotrials.verdict.analysis.arm import Arm, Side
-from robotrials.verdict.analysis.contrast import Contrast, contrast
-from robotrials.verdict.analysis.frame import ComparisonFrame
-from robotrials.verdict.analysis.selection import Absent, Selection
-from robotrials.verdict.planning.analysis_plan import AnalysisPlan, EndpointName, SuccessSource
+from robotrials.verdict.analysis.contrast import contrast
+from robotrials.verdict.analysis.selection import Absent
+from robotrials.verdict.planning.analysis_plan import EndpointName, SuccessSource
+
+if TYPE_CHECKING:
+    from robotrials.measure.geometry.camera_score import CameraScore
+    from robotrials.record import Episode
+    from robotrials.verdict.analysis.arm import Arm, Side
+    from robotrials.verdict.analysis.contrast import Contrast
+    from robotrials.verdict.analysis.frame import ComparisonFrame
+    from robotrials.verdict.analysis.selection import Selection
+    from robotrials.verdict.planning.analysis_plan import AnalysisPlan
+
 
 Key = tuple[str, int]
 MOST_REASONS = 12

@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from robotrials.errors import InputError, NotEstimable, UnknownName
-from robotrials.measure.safety import EpisodeSafety, Scoring, load_registry
+from robotrials.measure.safety import Scoring, load_registry
 from robotrials.measure.timing.better import better
 from robotrials.measure.timing.operation import stratum_of
 from robotrials.measure.timing.unit import Endpoint as Timed
-from robotrials.record import Episode, Store
-from robotrials.record.select import Where
 from robotrials.stats import Interval, holm
 from robotrials.verdict.analysis.arm import (
-    Arm,
-    Side,
     arm_caveats,
     arm_safety,
     check_distinct,
@@ -27,11 +23,20 @@ from robotrials.verdict.analysis.arm import (
     tell_apart,
     two_sides,
 )
-from robotrials.verdict.analysis.cameras import Silence, extreme_contrast, told_by_cameras
-from robotrials.verdict.analysis.contrast import Contrast, LeftOut, contrast, design_word
+from robotrials.verdict.analysis.cameras import extreme_contrast, told_by_cameras
+from robotrials.verdict.analysis.contrast import contrast, design_word
 from robotrials.verdict.analysis.gate import tau_words
 from robotrials.verdict.analysis.selection import selection_of
-from robotrials.verdict.planning.analysis_plan import AnalysisPlan, DeclaredAnalysis, EndpointName, SuccessSource
+from robotrials.verdict.planning.analysis_plan import EndpointName, SuccessSource
+
+if TYPE_CHECKING:
+    from robotrials.measure.safety import EpisodeSafety
+    from robotrials.record import Episode, Store
+    from robotrials.record.select import Where
+    from robotrials.verdict.analysis.arm import Arm, Side
+    from robotrials.verdict.analysis.cameras import Silence
+    from robotrials.verdict.analysis.contrast import Contrast, LeftOut
+    from robotrials.verdict.planning.analysis_plan import AnalysisPlan, DeclaredAnalysis
 
 METRICS = ('success', 'faster', 'rmst_s', 'hard_failure', 'safety', 'sbu', 'vsi')
 ROUNDING = 1e-12  # below this a difference of equal means is that of their last digits

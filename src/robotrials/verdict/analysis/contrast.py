@@ -11,19 +11,29 @@ import enum
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from robotrials.errors import InputError, NotEstimable
-from robotrials.measure.timing.better import Better, better
+from robotrials.measure.timing.better import better
 from robotrials.measure.timing.operation import Unit
 from robotrials.measure.timing.unit import CENTRES
 from robotrials.record import Episode
+from robotrials.record.rows import column
 from robotrials.stats import Estimate, Interval
+from robotrials.stats.matching import Labels, has_label, same_labels
 from robotrials.stats.success_rule import SuccessArm, SuccessContrast, success_contrast
-from robotrials.stats.win import WinArm, WinContrast, win_arm, win_contrast
-from robotrials.verdict.analysis.arm import Side
-from robotrials.verdict.analysis.needed import NeededUnits, needed_units
+from robotrials.stats.win import WinArm, win_arm, win_contrast
+from robotrials.verdict.analysis.arm import success_of
+from robotrials.verdict.analysis.needed import needed_units
 from robotrials.verdict.analysis.ranking import cell_tau
-from robotrials.verdict.planning.analysis_plan import AnalysisPlan, EndpointName
+from robotrials.verdict.planning.analysis_plan import EndpointName
+
+if TYPE_CHECKING:
+    from robotrials.measure.timing.better import Better
+    from robotrials.stats.win import WinContrast
+    from robotrials.verdict.analysis.arm import Side
+    from robotrials.verdict.analysis.needed import NeededUnits
+    from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 
 Value = Callable[[Episode], float]
 Arms = Sequence[Sequence[SuccessArm | WinArm]]
@@ -209,7 +219,7 @@ def contrast(
 def rate_value(endpoint: EndpointName) -> Value:
     """What an episode scores on a rate, where the record itself says it."""
     if endpoint is EndpointName.SUCCESS:
-        return lambda episode: float(episode.is_success)
+        return success_of
     if endpoint is EndpointName.SCORE:
         return _score_share
     raise InputError(f'{endpoint.value} is not in the record of an episode; give its value')
@@ -253,10 +263,10 @@ def _check_timed(a: Side, b: Side, names: Sequence[str]) -> None:
         raise NotEstimable(f'{untimed} of {n} valid episodes have no duration')
 
 
-def _units(a: Side, b: Side, cell: str) -> tuple[tuple[object, ...] | None, tuple[object, ...] | None]:
+def _units(a: Side, b: Side, cell: str) -> tuple[Labels | None, Labels | None]:
     """Both arms' units; None where no start is recorded, so that every run is one."""
     found = [side.starts(cell) for side in (a, b)]
-    first, second = (None if all(x is None for x in own) else own for own in found)
+    first, second = (own if has_label(own) else None for own in found)
     return first, second
 
 
@@ -402,7 +412,7 @@ def _budget_s(a: Side, b: Side, cell: str) -> float:
     caps = a.caps_s(cell) | b.caps_s(cell) if a.caps_s(cell) and b.caps_s(cell) else frozenset()
     if caps:
         return min(caps)
-    return min(max(e.known_duration_s for e in side.cells[cell]) for side in (a, b) if side.cells.get(cell))
+    return min(float(column(side.cells[cell], 'duration_s').max()) for side in (a, b) if side.cells.get(cell))
 
 
 def _loss_note(found: WinContrast) -> str:
@@ -453,11 +463,7 @@ def _rows(arm: SuccessArm | WinArm) -> Sequence[object]:
 
 def _all_matched(arms: Sequence[Sequence[WinArm]]) -> bool:
     """Whether every start of either arm was run by the other."""
-    for x, y in zip(*arms, strict=True):
-        labels = frozenset(x.starts or (None,)), frozenset(y.starts or (None,))
-        if None in labels[0] or labels[0] != labels[1]:
-            return False
-    return True
+    return all(same_labels(x.starts, y.starts) for x, y in zip(*arms, strict=True))
 
 
 def _is_matched(found: WinContrast | SuccessContrast) -> bool:

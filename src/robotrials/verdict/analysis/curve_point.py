@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from robotrials.record import Episode
-from robotrials.verdict.analysis.analysis import Analysis
-from robotrials.verdict.analysis.ranking import ALL_STRATA, PolicyCurve
+from robotrials.verdict.analysis.ranking import ALL_STRATA
 from robotrials.verdict.analysis.selection import Absent, present
+
+if TYPE_CHECKING:
+    from robotrials.record import Episode
+    from robotrials.verdict.analysis.analysis import Analysis
+    from robotrials.verdict.analysis.ranking import PolicyCurve
 
 
 @dataclass(frozen=True, slots=True, eq=False)

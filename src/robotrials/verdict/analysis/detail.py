@@ -12,47 +12,33 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from robotrials.errors import InputError, UnknownName
-from robotrials.measure.timing import (
-    Cohort,
-    LabelSensitivity,
-    LogrankPair,
-    SuccessCurve,
-    label_sensitivity,
-    logrank_pairs,
-    macro_curve,
-    success_curve,
-)
+from robotrials.measure.timing import Cohort, label_sensitivity, logrank_pairs, macro_curve, success_curve
 from robotrials.measure.timing.cohort import common_follow_up
-from robotrials.measure.timing.incidence import Incidence, cumulative_incidence, endings
+from robotrials.measure.timing.incidence import cumulative_incidence, endings
 from robotrials.measure.timing.label import label_reader
 from robotrials.measure.timing.operation import Unit
-from robotrials.measure.timing.shape import (
-    PPTrace,
-    QQTrace,
-    SupSign,
-    TradeOffTrace,
-    example_curves,
-    find_cycle,
-    pp_trace,
-    qq_trace,
-    trade_off_trace,
-)
+from robotrials.measure.timing.shape import example_curves, find_cycle, pp_trace, qq_trace, trade_off_trace
 from robotrials.record.rows import pick
 from robotrials.stats import Estimate, Interval, Rate
 from robotrials.stats.dominance import adjusted_p_values
 from robotrials.verdict.analysis.contrast import TIMED
-from robotrials.verdict.analysis.frame import ComparisonFrame, project, stratum_names
-from robotrials.verdict.analysis.pairs import TimeComparison
-from robotrials.verdict.analysis.ranking import ALL_STRATA, Times
+from robotrials.verdict.analysis.frame import project, stratum_names
+from robotrials.verdict.analysis.ranking import ALL_STRATA
 from robotrials.verdict.analysis.selection import Absent, or_absent, present
 from robotrials.verdict.analysis.success import judged_cells
 from robotrials.verdict.analysis.verdict import EndpointPairs, too_few
-from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 from robotrials.verdict.robustness import conditions_by_severity
 
 if TYPE_CHECKING:
+    from robotrials.measure.timing import LabelSensitivity, LogrankPair, SuccessCurve
+    from robotrials.measure.timing.incidence import Incidence
+    from robotrials.measure.timing.shape import PPTrace, QQTrace, SupSign, TradeOffTrace
     from robotrials.verdict.analysis.analysis import Analysis
     from robotrials.verdict.analysis.endpoint_pairs import Comparisons
+    from robotrials.verdict.analysis.frame import ComparisonFrame
+    from robotrials.verdict.analysis.pairs import TimeComparison
+    from robotrials.verdict.analysis.ranking import Times
+    from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 
 
 # Shapes of success curves: steps, P-P and Q-Q against the reference, UPH against MTBF, sup-sign cycles.

@@ -3,39 +3,53 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from robotrials.errors import InputError, NotEstimable
+from robotrials.record import Episode
 from robotrials.stats import Interval
-from robotrials.stats.dominance import Claim, Judgement, PairDecision, PairFlags, adjusted_p_values, judge
-from robotrials.verdict.analysis.arm import Side
+from robotrials.stats.dominance import Claim, PairFlags, adjusted_p_values, judge
+from robotrials.verdict.analysis.arm import success_of
 from robotrials.verdict.analysis.contrast import Contrast, contrast
-from robotrials.verdict.analysis.frame import ComparisonFrame
-from robotrials.verdict.analysis.pairs import TimeComparison, compare_cells
-from robotrials.verdict.analysis.ranking import Times
+from robotrials.verdict.analysis.pairs import compare_cells
 from robotrials.verdict.analysis.selection import Absent
-from robotrials.verdict.analysis.success import Rates
 from robotrials.verdict.analysis.verdict import EndpointPairs, EndpointVerdict, Standing, lettered
-from robotrials.verdict.planning.analysis_plan import AnalysisPlan, Correction, EndpointName
+from robotrials.verdict.planning.analysis_plan import EndpointName
+
+if TYPE_CHECKING:
+    from robotrials.stats.dominance import Judgement, PairDecision
+    from robotrials.verdict.analysis.arm import Side
+    from robotrials.verdict.analysis.frame import ComparisonFrame
+    from robotrials.verdict.analysis.pairs import TimeComparison
+    from robotrials.verdict.analysis.ranking import Times
+    from robotrials.verdict.analysis.success import Rates
+    from robotrials.verdict.planning.analysis_plan import AnalysisPlan, Correction
+
 
 Stream = Callable[..., np.random.Generator]
 Advance = Callable[[int], None]  # told how many pairs are done
 Contrasts = Mapping[EndpointName, Sequence[Contrast]]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Comparisons:
     """Every pair on every endpoint, primary ones first, and what the primary ones say of each pair together."""
 
     primary: tuple[EndpointName, ...]
     endpoints: Mapping[EndpointName, EndpointPairs | Absent]
     decisions: tuple[PairDecision, ...] = ()
-    times: tuple[TimeComparison, ...] = ()  # the shapes of curves and their scalars, where there are times
+    compare_times: Callable[[], tuple[TimeComparison, ...]] = tuple
     readings: BothReadings | None = None  # what invalid episodes could turn; None where there are none
+
+    @cached_property
+    def times(self) -> tuple[TimeComparison, ...]:
+        """The shapes of curves and their scalars, where there are times: no decision needs them, and no card."""
+        return self.compare_times()
 
     @property
     def lead(self) -> EndpointPairs | Absent:
@@ -244,7 +258,7 @@ def both_readings(
 ) -> BothReadings | None:  # fmt: skip
     """What invalid episodes could turn; None where there are none among the ranked policies."""
     counted = counted_sides(frame, sides)
-    n_invalid = {p: sum(side.missing.values()) for p, side in counted.items() if side.missing}
+    n_invalid = {p: sum(map(len, side.missing.values())) for p, side in counted.items() if side.missing}
     if not n_invalid:
         return None
     pairs = [(c.a, c.b) for c in next(iter(contrasts.values()))]
@@ -266,9 +280,14 @@ def both_readings(
 
 
 def counted_sides(frame: ComparisonFrame, sides: Mapping[str, Side]) -> dict[str, Side]:
-    """The same arms with their invalid episodes as runs that were never made, which count as failures."""
-    missing = {p: Counter(_cell(frame, side, e) for e in frame.invalid.get(p, ())) for p, side in sides.items()}
-    return {p: replace(side, missing=_known(missing[p], side), _kept={}) for p, side in sides.items()}
+    """The same arms with their invalid episodes as runs that came to nothing, each a failure at its start."""
+    found = {}
+    for policy, side in sides.items():
+        missing: dict[str, list[Episode]] = {}
+        for episode in frame.invalid.get(policy, ()):
+            missing.setdefault(_cell(frame, side, episode), []).append(episode)
+        found[policy] = replace(side, missing={c: g for c, g in missing.items() if c in side.cells}, _kept={})
+    return found
 
 
 def success_order(sides: Mapping[str, Side]) -> tuple[str, ...]:
@@ -276,13 +295,9 @@ def success_order(sides: Mapping[str, Side]) -> tuple[str, ...]:
     return _order(_rates(sides, 0.0))
 
 
-def _cell(frame: ComparisonFrame, side: Side, episode: object) -> str:
-    stratum = frame.stratum_of(episode)  # type: ignore[arg-type]
+def _cell(frame: ComparisonFrame, side: Side, episode: Episode) -> str:
+    stratum = frame.stratum_of(episode)
     return next((c for c in side.cells if c == stratum or c.startswith(f'{stratum}, ')), stratum)
-
-
-def _known(found: Counter[str], side: Side) -> dict[str, int]:
-    return {cell: n for cell, n in found.items() if cell in side.cells}
 
 
 def _rates(sides: Mapping[str, Side], missing_as: float) -> dict[str, float]:
@@ -291,8 +306,8 @@ def _rates(sides: Mapping[str, Side], missing_as: float) -> dict[str, float]:
     for policy, side in sides.items():
         cells = []
         for cell in side.cells:
-            values = side.shares(cell, lambda e: float(e.is_success))
-            n = side.missing.get(cell, 0)
+            values = side.shares(cell, success_of)
+            n = len(side.missing.get(cell, ()))
             cells.append((float(values.sum()) + missing_as * n) / len(values))
         found[policy] = sum(cells) / len(cells)
     return found

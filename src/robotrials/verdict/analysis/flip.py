@@ -8,15 +8,19 @@ The count is enough to undo the claim; another choice of episodes might need one
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from robotrials.record import Episode
-from robotrials.verdict.analysis.analysis import Analysis
-from robotrials.verdict.analysis.arm import Side
 from robotrials.verdict.analysis.contrast import contrast
-from robotrials.verdict.analysis.endpoint_pairs import Comparisons, judged
+from robotrials.verdict.analysis.endpoint_pairs import judged
 from robotrials.verdict.analysis.selection import present
 from robotrials.verdict.analysis.verdict import EndpointPairs
 from robotrials.verdict.planning.analysis_plan import EndpointName
+
+if TYPE_CHECKING:
+    from robotrials.record import Episode
+    from robotrials.verdict.analysis.analysis import Analysis
+    from robotrials.verdict.analysis.arm import Side
+    from robotrials.verdict.analysis.endpoint_pairs import Comparisons
 
 MOST_EPISODES = 5_000  # of a pair: beyond, no handful of episodes decides, and each try costs seconds
 

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from robotrials.errors import InputError, UnknownName
-from robotrials.measure.timing.operation import Unit, unit_of
-from robotrials.record import Episode, Outcome
-from robotrials.record.rows import EpisodeRows, distinct, pick
-from robotrials.verdict.analysis.selection import Absent, Selection
-from robotrials.verdict.planning.analysis_plan import AnalysisPlan, FailureRule, SuccessSource
+from robotrials.measure.timing.operation import unit_of
+from robotrials.record import Outcome
+from robotrials.record.rows import EpisodeRows, IntArray, coded, distinct, pick
+from robotrials.verdict.analysis.selection import Absent
+from robotrials.verdict.planning.analysis_plan import FailureRule, SuccessSource
+
+if TYPE_CHECKING:
+    from robotrials.measure.timing.operation import Unit
+    from robotrials.record import Episode
+    from robotrials.verdict.analysis.selection import Selection
+    from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 
 SEPARATOR = ' / '
 
@@ -64,14 +74,7 @@ def build_frame(
     taken, condition, n_conditions = ranked_episodes(selection.episodes, plan.baseline)
     projected = projected_episodes(taken, plan, by_cameras)
     names = stratum_names(projected, plan.stratify_by)
-    cells: dict[str, dict[str, array[int]]] = {}
-    invalid: dict[str, array[int]] = {}
-    for place, episode in enumerate(projected):
-        if not episode.is_valid:
-            invalid.setdefault(episode.policy, array('l')).append(place)
-        else:
-            name = names[episode.benchmark, episode.task, episode.stratum]
-            cells.setdefault(episode.policy, {}).setdefault(name, array('l')).append(place)
+    cells, invalid = _places(projected, names)
     if not cells:
         return Absent('no policy has a valid episode', 'run or import episodes whose outcome is not invalid')
     frozen = {p: {s: pick(projected, cells[p][s]) for s in sorted(cells[p])} for p in sorted(cells)}
@@ -87,6 +90,24 @@ def build_frame(
     )  # fmt: skip
 
 
+def _places(
+    episodes: Sequence[Episode], names: Mapping[tuple[str, str, str], str]
+) -> tuple[dict[str, dict[str, IntArray]], dict[str, IntArray]]:
+    """Where the valid episodes of each policy and stratum are, and its INVALID ones."""
+    codes, kinds = coded(episodes, 'policy', 'benchmark', 'task', 'stratum', 'outcome')
+    group = np.argsort(codes, kind='stable')
+    ends = np.cumsum(np.bincount(codes, minlength=len(kinds)))
+    cells: dict[str, dict[str, IntArray]] = {}
+    invalid: dict[str, IntArray] = {}
+    for (policy, benchmark, task, stratum, outcome), own in zip(kinds, np.split(group, ends[:-1]), strict=True):
+        if outcome is Outcome.INVALID:
+            into, name = invalid, policy
+        else:
+            into, name = cells.setdefault(policy, {}), names[benchmark, task, stratum]
+        into[name] = np.sort(np.concatenate([into[name], own])) if name in into else own
+    return cells, invalid
+
+
 def ranked_episodes(episodes: Sequence[Episode], baseline: str) -> tuple[Sequence[Episode], str, int]:
     """The episodes that policies are ranked by: those of the baseline condition where there is one.
 
@@ -96,8 +117,8 @@ def ranked_episodes(episodes: Sequence[Episode], baseline: str) -> tuple[Sequenc
     if len(conditions) == 1:
         return episodes, conditions.pop(), 1
     if baseline in conditions:
-        ranked = [place for place, e in enumerate(episodes) if e.condition == baseline]
-        return pick(episodes, ranked), baseline, len(conditions)
+        codes, kinds = coded(episodes, 'condition')
+        return pick(episodes, np.flatnonzero(codes == kinds.index((baseline,)))), baseline, len(conditions)
     return episodes, '', len(conditions)
 
 
@@ -106,14 +127,35 @@ def projected_episodes(
 ) -> Sequence[Episode]:
     """The episodes as the plan reads them; a constant seed column is no start state."""
     startless = _constant_starts(episodes)
+    if isinstance(episodes, EpisodeRows):
+        return _projected_rows(episodes, plan, by_cameras, startless)
 
     def change(episode: Episode) -> Episode:
         shown = project(episode, plan, by_cameras)
         return shown.replace(seed=None, instance=None) if episode.policy in startless else shown
 
-    if isinstance(episodes, EpisodeRows):
-        return episodes.changed(change)
     return [change(episode) for episode in episodes]
+
+
+def _projected_rows(
+    rows: EpisodeRows, plan: AnalysisPlan, by_cameras: Mapping[tuple[str, int], bool] | None, startless: frozenset[str]
+) -> EpisodeRows:
+    """`project` and starts that are none, in whole columns."""
+    whole, values = rows.whole, {}
+    if plan.success is SuccessSource.OUTCOME:
+        values['success'] = pa.nulls(len(whole), pa.bool_())
+    if by_cameras:
+        told = values.get('success', whole.array('success')).to_pylist()
+        values['success'] = pa.array([by_cameras.get(e.key, t) for e, t in zip(whole, told, strict=True)], pa.bool_())
+    if plan.failure is FailureRule.CENSORED:
+        failed = pa.array(whole.ended(Outcome.FAILURE))
+        values['is_unrecoverable'] = pc.if_else(failed, False, whole.array('is_unrecoverable'))
+    if startless:
+        codes, policies = whole.codes('policy')
+        is_startless = pa.array(np.array([policy in startless for (policy,) in policies])[codes])
+        for name in ('seed', 'instance'):
+            values[name] = pc.if_else(is_startless, pa.scalar(None, pa.int64()), whole.array(name))
+    return rows.with_columns(values) if values else rows
 
 
 def _constant_starts(episodes: Sequence[Episode]) -> frozenset[str]:
@@ -125,7 +167,10 @@ def _constant_starts(episodes: Sequence[Episode]) -> frozenset[str]:
     constant = {p for p, starts in found.items() if len(starts) == 1 and next(iter(starts))[:2] != (None, None)}
     if not constant:
         return frozenset()
-    n = Counter(e.policy for e in episodes if e.is_valid)
+    codes, kinds = coded(episodes, 'policy', 'outcome')
+    n: Counter[str] = Counter()
+    for (policy, outcome), count in zip(kinds, np.bincount(codes).tolist(), strict=True):
+        n[policy] += 0 if outcome is Outcome.INVALID else count
     return frozenset(p for p in constant if n[p] > 1)
 
 
@@ -215,7 +260,8 @@ def _cautions(
         yield f'{n_conditions} conditions are pooled, because none of them is the baseline ({plan.baseline}).'
     if left_out:
         shown = ', '.join(left_out[:3]) + (', ...' if len(left_out) > 3 else '')
-        yield f'Not every policy was run on {len(left_out)} strata ({shown}); policies are ranked on the others.'
+        n = f'{len(left_out)} strata' if len(left_out) > 1 else 'one stratum'
+        yield f'Not every policy was run on {n} ({shown}); policies are ranked on the others.'
     pooled = [name for name in ('benchmark', 'task', 'stratum') if name not in plan.stratify_by]
     for name in pooled:
         if len(distinct(episodes, name)) > 1:

@@ -11,23 +11,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from robotrials.errors import InputError, NotEstimable, UnknownName
 from robotrials.measure.safety import Scoring, load_registry
-from robotrials.measure.timing.unit import UnitMeans
-from robotrials.record import Store
-from robotrials.record.select import Where
-from robotrials.stats import MeanCell, RatioNonInferiority, ratio_noninferiority
-from robotrials.stats.argument import FloatArray, check_open_unit
-from robotrials.stats.evidence import UnseenRule
+from robotrials.stats import MeanCell, ratio_noninferiority
+from robotrials.stats.argument import check_open_unit
 from robotrials.stats.success_rule import SuccessContrast
 from robotrials.verdict.analysis.arm import (
-    Arm,
-    Scores,
-    Side,
     arm_caveats,
     arm_safety,
     check_distinct,
@@ -39,16 +32,30 @@ from robotrials.verdict.analysis.arm import (
     tell_apart,
     two_sides,
 )
-from robotrials.verdict.analysis.cameras import Silence, success_extremes, told_by_cameras
-from robotrials.verdict.analysis.contrast import Contrast, LeftOut, contrast, design_word
+from robotrials.verdict.analysis.cameras import success_extremes, told_by_cameras
+from robotrials.verdict.analysis.contrast import contrast, design_word
 from robotrials.verdict.planning import MoreEpisodes, more_episodes, more_for_margin, time_standing
 from robotrials.verdict.planning.analysis_plan import (
-    AnalysisPlan,
-    DeclaredAnalysis,
     EndpointName,
     Pairing,
     SuccessSource,
 )
+
+if TYPE_CHECKING:
+    from robotrials.measure.timing.unit import UnitMeans
+    from robotrials.record import Store
+    from robotrials.record.select import Where
+    from robotrials.stats import RatioNonInferiority
+    from robotrials.stats.argument import FloatArray
+    from robotrials.stats.evidence import UnseenRule
+    from robotrials.verdict.analysis.arm import Arm, Scores, Side
+    from robotrials.verdict.analysis.cameras import Silence
+    from robotrials.verdict.analysis.contrast import Contrast, LeftOut
+    from robotrials.verdict.planning.analysis_plan import (
+        AnalysisPlan,
+        DeclaredAnalysis,
+    )
+
 
 # One endpoint of a non-inferiority gate: success, speed or safety of two arms against a margin.
 

@@ -5,17 +5,23 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from robotrials.errors import InputError, NotEstimable, RobotrialsError
-from robotrials.measure.annotate import LabelStanding, LabelStatus, statuses, with_marks
-from robotrials.record import Episode, EventKind, Store
-from robotrials.record.select import Where
-from robotrials.stats import Estimate
+from robotrials.measure.annotate import LabelStanding, statuses, with_marks
+from robotrials.record import EventKind
 from robotrials.verdict.analysis.analysis import Analysis
 from robotrials.verdict.analysis.selection import Absent, select_episodes
-from robotrials.verdict.planning.analysis_plan import DeclaredAnalysis, declared_analysis
+from robotrials.verdict.planning.analysis_plan import declared_analysis
+
+if TYPE_CHECKING:
+    from robotrials.measure.annotate import LabelStatus
+    from robotrials.record import Episode, Store
+    from robotrials.record.select import Where
+    from robotrials.stats import Estimate
+    from robotrials.verdict.planning.analysis_plan import DeclaredAnalysis
 
 ALL = 'all episodes'
 MOST_TRIALS = 10_000

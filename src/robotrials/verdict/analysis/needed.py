@@ -10,23 +10,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from robotrials.stats import Interval
 from robotrials.stats.allowance import Spread
-from robotrials.stats.argument import FloatArray
 from robotrials.stats.evidence import SignTest, UnseenRule, WorstCase
 from robotrials.stats.interval import normal_cdf, two_sided_z
 from robotrials.stats.sample_size import mcnemar_sample_size
 from robotrials.stats.success_rule import MID_P_FACTOR, SuccessContrast, SuccessRule
-from robotrials.stats.win import WinContrast
-from robotrials.verdict.planning.rule_power import MOST_TIMES, units_needed
 from robotrials.verdict.planning.success_size import pairs_size
+
+if TYPE_CHECKING:
+    from robotrials.stats import Interval
+    from robotrials.stats.argument import FloatArray
+    from robotrials.stats.win import WinContrast
 
 POWER = 0.8
 HALVINGS = 60
 MOST_ENUMERATED = 400  # pairs
+NO_GAP = 1e-12  # equal shares, summed in another order
 Size = Callable[[float], float]  # units per cell for a gap in favour of whoever is ahead
 
 
@@ -50,7 +53,7 @@ def needed_units(
 ) -> NeededUnits:
     """`interval` is that of the gap (0: level); `alpha` is that of the first step of the correction."""
     size, gap = _sized(rule, n_cells, alpha, power)
-    n = size(abs(gap))
+    n = size(abs(gap)) if abs(gap) > NO_GAP else math.inf
     if interval is None:
         return NeededUnits(n, 0.0, math.inf, power, alpha)
     low, high = interval.low, interval.high
@@ -83,6 +86,8 @@ def _sized(rule: WinContrast | SuccessContrast, n_cells: int, alpha: float, powe
 
 def _unseen_size(rule: UnseenRule, n_cells: int, alpha: float, power: float, *, is_part_shared: bool) -> Size:
     """R with as many units in every cell: what is suggested is an even trial, whatever the present one is."""
+    from robotrials.verdict.planning.rule_power import units_needed
+
     per_cell = rule.n_star / n_cells
     terms, units = rule.spread.terms, rule.spread.dof + 1
     if len(terms) in (n_cells, 2 * n_cells) and not is_part_shared:
@@ -106,6 +111,8 @@ def _pairs(difference: float, discordance: float, n_cells: int, alpha: float, po
 
 def _rate_size(rule: SuccessContrast, alpha: float, power: float) -> Size:
     """McNemar by enumeration, the conditional tests by their score form."""
+    from robotrials.verdict.planning.rule_power import MOST_TIMES
+
     assert rule.exact is not None
     score, sign = rule.exact.score, -1.0 if rule.difference < 0 else 1.0
     n_cells = len(score.share)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from robotrials.record import Episode, Store, Trajectory, read_store
-from robotrials.record.select import Where
+from robotrials.record import Store, read_store
 from robotrials.verdict.analysis.analysis import Analysis
 from robotrials.verdict.analysis.selection import select_episodes, select_store
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan, DeclaredAnalysis, declared_analysis
+
+if TYPE_CHECKING:
+    from robotrials.record import Episode, Trajectory
+    from robotrials.record.select import Where
 
 
 def analyse(

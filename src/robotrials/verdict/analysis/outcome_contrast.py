@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from robotrials.errors import InputError
 from robotrials.record import Episode, Outcome, read_store
-from robotrials.stats import Interval
 from robotrials.verdict.analysis.arm import two_sides
-from robotrials.verdict.analysis.contrast import Contrast, contrast
+from robotrials.verdict.analysis.contrast import contrast
 from robotrials.verdict.audit import InstanceOutcome, read_outcomes
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan, EndpointName, Pairing
+
+if TYPE_CHECKING:
+    from robotrials.stats import Interval
+    from robotrials.verdict.analysis.contrast import Contrast
 
 Outcomes = Sequence[InstanceOutcome]
 

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from robotrials.measure.timing import Logrank, MacroKS, NullMethod, Operations, auc, logrank, macro_ks, scalar_label
-from robotrials.measure.timing.better import Better, better
-from robotrials.measure.timing.cohort import CommonFollowUp, common_follow_up
-from robotrials.measure.timing.contrast import Reversal, reversal
+from robotrials.measure.timing import NullMethod, Operations, auc, logrank, macro_ks, scalar_label
+from robotrials.measure.timing.better import better
+from robotrials.measure.timing.cohort import common_follow_up
+from robotrials.measure.timing.contrast import reversal
 from robotrials.measure.timing.curve import check_tau
 from robotrials.measure.timing.reference import check_cells
 from robotrials.measure.timing.unit import Endpoint
 from robotrials.stats import Estimate
 from robotrials.stats.argument import check_count, check_open_unit, check_rng
 from robotrials.verdict.analysis.selection import Absent, or_absent
+
+if TYPE_CHECKING:
+    from robotrials.measure.timing import Logrank, MacroKS
+    from robotrials.measure.timing.better import Better
+    from robotrials.measure.timing.cohort import CommonFollowUp
+    from robotrials.measure.timing.contrast import Reversal
 
 Stream = Callable[..., np.random.Generator]
 Cells = Mapping[str, Operations]

@@ -9,34 +9,39 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 
 from robotrials.errors import InputError, UnknownName
-from robotrials.measure.timing import Cohort, NullMethod, Operations
+from robotrials.measure.timing import NullMethod, Operations
 from robotrials.measure.timing.cohort import cut
 from robotrials.measure.timing.operation import Unit, stratum_of
-from robotrials.record import Episode, Outcome
-from robotrials.verdict.analysis.frame import ComparisonFrame
-from robotrials.verdict.analysis.ranking import Times, declared_tau
+from robotrials.record import Outcome
+from robotrials.verdict.analysis.ranking import declared_tau
 from robotrials.verdict.analysis.selection import present, stream
 from robotrials.verdict.analysis.verdict import too_few
 from robotrials.verdict.planning import (
     AssumedCell,
-    BridgePower,
-    Calibration,
-    DesignCalibration,
-    DetectionStudy,
     NullSetup,
     WatchedScore,
-    WatchedTrial,
     bridge_power,
     calibrate_design_effect,
     detection_rate,
     null_calibration,
     watch_trial,
 )
-from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 from robotrials.verdict.planning.detection import METRICS, PER_CELL
 
 if TYPE_CHECKING:
+    from robotrials.measure.timing import Cohort
+    from robotrials.record import Episode
     from robotrials.verdict.analysis.analysis import Analysis
+    from robotrials.verdict.analysis.frame import ComparisonFrame
+    from robotrials.verdict.analysis.ranking import Times
+    from robotrials.verdict.planning import (
+        BridgePower,
+        Calibration,
+        DesignCalibration,
+        DetectionStudy,
+        WatchedTrial,
+    )
+    from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 
 DETECTION_TRIALS = 300
 DETECTION_RESAMPLES = 200

@@ -8,15 +8,20 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from robotrials.measure.timing.operation import scene_of, stratum_of
-from robotrials.record import Edit, Episode, PolicyCard, Provenance, Store, Unblinding
-from robotrials.record.select import Where
+from robotrials.record import PolicyCard, Provenance
+from robotrials.stats.rank import kruskal_wallis, midranks
 from robotrials.verdict.analysis.arm import is_blinded
-from robotrials.verdict.analysis.selection import Selection
+
+if TYPE_CHECKING:
+    from robotrials.record import Edit, Episode, Store, Unblinding
+    from robotrials.record.select import Where
+    from robotrials.verdict.analysis.selection import Selection
+
 
 # What an episode may record beside the required fields; an analysis that wants one says so where it is missing.
 FACTS: Mapping[str, Callable[[Episode], bool]] = {
@@ -182,17 +187,15 @@ class _Tally:
 
     def order(self) -> tuple[dict[str, float], float | None]:
         """Each policy's mean place in the order of starts, and the Kruskal-Wallis p-value that all places are alike."""
-        from scipy.stats import kruskal, rankdata
-
         times_s, codes = np.array(self.starts[0]), np.array(self.starts[1])
         if len(times_s) < self.n_valid or len(np.unique(times_s)) < 2:
             return {}, None  # one time for all says nothing about their order
         names = list(self.codes)
         order = np.lexsort((np.argsort(np.argsort(names))[codes], times_s))
-        ranks = rankdata(times_s) - 1  # what started together shares a place
+        ranks = midranks(times_s) - 1  # what started together shares a place
         found = dict.fromkeys(codes[order].tolist())
         places = {names[code]: ranks[order][codes[order] == code] for code in found}
-        p_value = float(kruskal(*places.values()).pvalue) if len(places) > 1 else None
+        p_value = kruskal_wallis(list(places.values())) if len(places) > 1 else None
         return {name: float(np.mean(v)) / (len(times_s) - 1) for name, v in places.items()}, p_value
 
 

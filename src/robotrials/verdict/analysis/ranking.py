@@ -5,174 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from robotrials.errors import InputError, NotEstimable
-from robotrials.measure.timing import (
-    BandKind,
-    Cohort,
-    CohortScore,
-    FailureModes,
-    Operations,
-    RelativeScore,
-    Scale,
-    auc,
-    failure_modes,
-    hrt,
-    macro_band,
-    operations,
-    rmst,
-    score_cohort,
-    success_curve,
-)
-from robotrials.measure.timing.operation import FloatArray, Unit
+from robotrials.measure.timing import Cohort, Scale, auc, hrt, operations, rmst, score_cohort, success_curve
+from robotrials.measure.timing.operation import Unit
 from robotrials.measure.timing.unit import followed_to
-from robotrials.record import Episode
-from robotrials.record.rows import join
-from robotrials.verdict.analysis.frame import SEPARATOR, ComparisonFrame
+from robotrials.record.rows import column, join
+from robotrials.verdict.analysis.frame import SEPARATOR
 from robotrials.verdict.analysis.selection import Absent
-from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 
-# Times to success of every policy, and how far they are judged: one tau per stratum, by one written rule.
-
-THRESHOLDS_S = (30.0, 60.0)
-LONGEST_S = 1e9  # 30 years: beyond, squares of times overflow
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Times:
-    """Each policy's operations by stratum, and the time up to which each stratum is judged."""
-
-    cohorts: Mapping[str, Cohort]  # ranked policies and the reference in the ranked strata, others in what they have
-    taus_s: Mapping[str, float]  # stratum -> tau
-    reason: str  # why these taus
-    short: Mapping[str, str]  # strata that were not followed to the declared tau, and what was used instead
-
-    @property
-    def tau_s(self) -> float:
-        """The largest tau: as far as any curve is drawn."""
-        return max(self.taus_s.values())
-
-    @property
-    def tau_text(self) -> str:
-        """The taus in words: `240 s`, or `60 s to 240 s by stratum`."""
-        low, high = min(self.taus_s.values()), max(self.taus_s.values())
-        return f'{high:g} s' if low == high else f'{low:g} s to {high:g} s by stratum'
-
-    def scale(self, strata: Sequence[str]) -> Scale:
-        """The times that scores of these strata are asked at."""
-        return self.scale_of({s: self.taus_s[s] for s in strata})
-
-    @staticmethod
-    def scale_of(taus: Mapping[str, float]) -> Scale:
-        """The times that scores of cells with these taus are asked at."""
-        least = min(taus.values())
-        inside = tuple(t for t in THRESHOLDS_S if t < least)
-        if len(set(taus.values())) == 1:
-            return Scale(tau_s=least, thresholds_s=inside)
-        return Scale(tau_s=max(taus.values()), taus_s=taus, thresholds_s=inside)
-
-
-def build_times(frame: ComparisonFrame, plan: AnalysisPlan) -> Times | Absent:
-    """Operations of every policy; absent, with the reason, where an episode has no time."""
-    valid = join([group for cells in frame.cells.values() for group in cells.values()])
-    n_untimed, n_steps, absurd = 0, 0, None
-    for episode in valid:
-        if episode.duration_s is None:
-            n_untimed, n_steps = n_untimed + 1, n_steps + (episode.steps is not None)
-        elif absurd is None or episode.duration_s > absurd.known_duration_s:
-            absurd = episode
-    if n_untimed:
-        remedy = 'record durations'
-        if n_steps:
-            remedy = f'{n_steps} of them have control steps: give the control rate when you import them'
-        return Absent(f'{n_untimed} of {len(valid)} valid episodes have no duration', remedy)
-    if absurd is not None and absurd.known_duration_s > LONGEST_S:
-        told = f'episode {absurd.episode_id} ({absurd.policy}, {absurd.task}) lasted {absurd.known_duration_s:g} s'
-        return Absent(f'{told}, which no trial does', 'correct its duration_s')
-    try:
-        cohorts = {policy: _cohort(policy, frame, plan) for policy in frame.everyone}
-        taus, reason, short = choose_taus(cohorts, frame, plan)
-    except (InputError, NotEstimable) as error:
-        return Absent(str(error))
-    return Times(cohorts, taus, reason, short)
-
-
-def _cohort(policy: str, frame: ComparisonFrame, plan: AnalysisPlan) -> Cohort:
-    is_ranked = policy in frame.policies or policy == frame.reference
-    groups = frame.ranked_cells(policy) if is_ranked and frame.strata else frame.cells[policy]
-    cells = {s: operations(group, unit=Unit(plan.unit), known=frame.labels) for s, group in groups.items()}
-    episodes = join([*groups.values(), *([frame.invalid[policy]] if policy in frame.invalid else [])])
-    return Cohort(policy, policy == frame.reference, episodes, {s: c for s, c in cells.items() if c.n_operations})
-
-
-def choose_taus(
-    cohorts: Mapping[str, Cohort], frame: ComparisonFrame, plan: AnalysisPlan
-) -> tuple[dict[str, float], str, dict[str, str]]:
-    """Stratum -> tau, why, and where follow-up was shorter than declared, for scores of all policies side by side."""
-    strata = sorted({s for c in cohorts.values() for s in c.cells})
-    found = {
-        s: cell_tau(s, [(c.cells[s], frame.cells[p][s]) for p, c in cohorts.items() if s in c.cells], plan)
-        for s in strata
-    }
-    short = {s: t.short for s, t in found.items() if t.short}
-    return {s: t.tau_s for s, t in found.items()}, '; '.join(sorted({t.reason for t in found.values()})), short
-
-
-@dataclass(frozen=True, slots=True)
-class CellTau:
-    """Up to when the arms of a cell are judged, and why."""
-
-    tau_s: float
-    reason: str
-    short: str = ''  # where the arms were not followed as far as that
-
-
-def cell_tau(cell: str, arms: Sequence[tuple[Operations, Sequence[Episode]]], plan: AnalysisPlan) -> CellTau:
-    """The declared tau; undeclared the arms' smallest time cap; without caps, as far as every arm is still observed.
-
-    Arms that were not all followed to it are judged as far as they were.
-    """
-    followed = min(followed_to(found) for found, _ in arms)
-    if plan.tau_s is not None:
-        wanted, reason = declared_tau(cell, arms[0][1][0], plan.tau_s), 'as given'
-    else:
-        wanted, reason = _default_tau(arms, followed)
-    if followed >= wanted * (1 - 1e-9) or followed <= 0:
-        return CellTau(wanted, reason)
-    return CellTau(followed, reason, f'followed to {followed:g} s, not to {wanted:g} s')
-
-
-def declared_tau(cell: str, first: Episode, taus_s: float | Mapping[str, float]) -> float:
-    """A tau for all, or the one of this cell by any of its names."""
-    if not isinstance(taus_s, Mapping):
-        return taus_s
-    parts = (first.benchmark, first.task, first.stratum)
-    joined = [SEPARATOR.join(filter(None, chosen)) for chosen in (parts, parts[1:], parts[::2], parts[:2])]
-    for key in (cell, cell.rsplit(', ', 1)[0], first.stratum, first.task, first.benchmark, *joined):
-        if key in taus_s:
-            return taus_s[key]
-    raise InputError(f'tau_s has no time for stratum {cell!r}; it has: {", ".join(sorted(taus_s))}')
-
-
-def _default_tau(arms: Sequence[tuple[Operations, Sequence[Episode]]], followed: float) -> tuple[float, str]:
-    cap_s = min((e.time_cap_s for _, group in arms for e in group if e.time_cap_s is not None), default=None)
-    if cap_s is not None:
-        return cap_s, "each stratum's smallest time cap"
-    if math.isfinite(followed) and followed > 0:
-        return two_digits_down(followed), 'the largest time at which every arm was still observed, rounded down'
-    longest = max(float(c.durations_s[np.isfinite(c.durations_s)].max(initial=0.0)) for c, _ in arms)
-    if longest > 0:
-        return longest, 'the longest operation'
-    lasted = max(e.known_duration_s for _, group in arms for e in group)
-    return (lasted, 'the longest episode') if lasted > 0 else (1.0, 'no episode lasted longer than 0 s')
-
-
-def two_digits_down(value: float) -> float:
-    """64.05 becomes 64, 0.0377 becomes 0.037."""
-    step = 10.0 ** (math.floor(math.log10(value)) - 1)
-    return round(math.floor(value / step + 1e-9) * step, 12)
+if TYPE_CHECKING:
+    from robotrials.measure.timing import CohortScore, FailureModes, Operations, RelativeScore
+    from robotrials.measure.timing.operation import FloatArray
+    from robotrials.record import Episode
+    from robotrials.verdict.analysis.frame import ComparisonFrame
+    from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 
 
 ALL_STRATA = ''
@@ -268,6 +118,8 @@ def _against_reference(
 
 def policy_failures(times: Times) -> tuple[FailureModes, ...]:
     """How operations and episodes of every policy failed."""
+    from robotrials.measure.timing import failure_modes
+
     return tuple(failure_modes(c, tau_s=times.scale(tuple(c.cells)).tau_s) for c in times.cohorts.values() if c.cells)
 
 
@@ -284,6 +136,8 @@ def policy_curves(times: Times, strata: Sequence[str], level: float) -> dict[str
 
 def _curve(cohort: Cohort, stratum: str, cells: Mapping[str, Operations], times: Times, level: float) -> PolicyCurve:
     """F at its own steps up to tau (at most MOST_STEPS of them), and its pointwise band clustered by unit."""
+    from robotrials.measure.timing import BandKind, macro_band
+
     units = {s: c.by_unit() for s, c in cells.items()}
     curves = [success_curve(c.durations_s, c.observed) for c in units.values()]
     steps = np.unique(np.concatenate([c.times_s[c.n_success > 0] for c in curves]))
@@ -303,3 +157,141 @@ def _thinned(times: FloatArray) -> FloatArray:
     if len(times) <= MOST_STEPS:
         return times
     return times[np.unique(np.linspace(0, len(times) - 1, MOST_STEPS).round().astype(np.int64))]
+
+
+# Times to success of every policy, and how far they are judged: one tau per stratum, by one written rule.
+
+THRESHOLDS_S = (30.0, 60.0)
+LONGEST_S = 1e9  # 30 years: beyond, squares of times overflow
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Times:
+    """Each policy's operations by stratum, and the time up to which each stratum is judged."""
+
+    cohorts: Mapping[str, Cohort]  # ranked policies and the reference in the ranked strata, others in what they have
+    taus_s: Mapping[str, float]  # stratum -> tau
+    reason: str  # why these taus
+    short: Mapping[str, str]  # strata that were not followed to the declared tau, and what was used instead
+
+    @property
+    def tau_s(self) -> float:
+        """The largest tau: as far as any curve is drawn."""
+        return max(self.taus_s.values())
+
+    @property
+    def tau_text(self) -> str:
+        """The taus in words: `240 s`, or `60 s to 240 s by stratum`."""
+        low, high = min(self.taus_s.values()), max(self.taus_s.values())
+        return f'{high:g} s' if low == high else f'{low:g} s to {high:g} s by stratum'
+
+    def scale(self, strata: Sequence[str]) -> Scale:
+        """The times that scores of these strata are asked at."""
+        return self.scale_of({s: self.taus_s[s] for s in strata})
+
+    @staticmethod
+    def scale_of(taus: Mapping[str, float]) -> Scale:
+        """The times that scores of cells with these taus are asked at."""
+        least = min(taus.values())
+        inside = tuple(t for t in THRESHOLDS_S if t < least)
+        if len(set(taus.values())) == 1:
+            return Scale(tau_s=least, thresholds_s=inside)
+        return Scale(tau_s=max(taus.values()), taus_s=taus, thresholds_s=inside)
+
+
+def build_times(frame: ComparisonFrame, plan: AnalysisPlan) -> Times | Absent:
+    """Operations of every policy; absent, with the reason, where an episode has no time."""
+    valid = join([group for cells in frame.cells.values() for group in cells.values()])
+    lasted = column(valid, 'duration_s')
+    untimed = np.isnan(lasted)
+    if n_untimed := int(untimed.sum()):
+        remedy = 'record durations'
+        if n_steps := int((untimed & ~np.isnan(column(valid, 'steps'))).sum()):
+            remedy = f'{n_steps} of them have control steps: give the control rate when you import them'
+        return Absent(f'{n_untimed} of {len(valid)} valid episodes have no duration', remedy)
+    if lasted.max(initial=0.0) > LONGEST_S:
+        absurd = valid[int(np.argmax(lasted))]
+        told = f'episode {absurd.episode_id} ({absurd.policy}, {absurd.task}) lasted {absurd.known_duration_s:g} s'
+        return Absent(f'{told}, which no trial does', 'correct its duration_s')
+    try:
+        cohorts = {policy: _cohort(policy, frame, plan) for policy in frame.everyone}
+        taus, reason, short = choose_taus(cohorts, frame, plan)
+    except (InputError, NotEstimable) as error:
+        return Absent(str(error))
+    return Times(cohorts, taus, reason, short)
+
+
+def _cohort(policy: str, frame: ComparisonFrame, plan: AnalysisPlan) -> Cohort:
+    is_ranked = policy in frame.policies or policy == frame.reference
+    groups = frame.ranked_cells(policy) if is_ranked and frame.strata else frame.cells[policy]
+    cells = {s: operations(group, unit=Unit(plan.unit), known=frame.labels) for s, group in groups.items()}
+    episodes = join([*groups.values(), *([frame.invalid[policy]] if policy in frame.invalid else [])])
+    return Cohort(policy, policy == frame.reference, episodes, {s: c for s, c in cells.items() if c.n_operations})
+
+
+def choose_taus(
+    cohorts: Mapping[str, Cohort], frame: ComparisonFrame, plan: AnalysisPlan
+) -> tuple[dict[str, float], str, dict[str, str]]:
+    """Stratum -> tau, why, and where follow-up was shorter than declared, for scores of all policies side by side."""
+    strata = sorted({s for c in cohorts.values() for s in c.cells})
+    found = {
+        s: cell_tau(s, [(c.cells[s], frame.cells[p][s]) for p, c in cohorts.items() if s in c.cells], plan)
+        for s in strata
+    }
+    short = {s: t.short for s, t in found.items() if t.short}
+    return {s: t.tau_s for s, t in found.items()}, '; '.join(sorted({t.reason for t in found.values()})), short
+
+
+@dataclass(frozen=True, slots=True)
+class CellTau:
+    """Up to when the arms of a cell are judged, and why."""
+
+    tau_s: float
+    reason: str
+    short: str = ''  # where the arms were not followed as far as that
+
+
+def cell_tau(cell: str, arms: Sequence[tuple[Operations, Sequence[Episode]]], plan: AnalysisPlan) -> CellTau:
+    """The declared tau; undeclared the arms' smallest time cap; without caps, as far as every arm is still observed.
+
+    Arms that were not all followed to it are judged as far as they were.
+    """
+    followed = min(followed_to(found) for found, _ in arms)
+    if plan.tau_s is not None:
+        wanted, reason = declared_tau(cell, arms[0][1][0], plan.tau_s), 'as given'
+    else:
+        wanted, reason = _default_tau(arms, followed)
+    if followed >= wanted * (1 - 1e-9) or followed <= 0:
+        return CellTau(wanted, reason)
+    return CellTau(followed, reason, f'followed to {followed:g} s, not to {wanted:g} s')
+
+
+def declared_tau(cell: str, first: Episode, taus_s: float | Mapping[str, float]) -> float:
+    """A tau for all, or the one of this cell by any of its names."""
+    if not isinstance(taus_s, Mapping):
+        return taus_s
+    parts = (first.benchmark, first.task, first.stratum)
+    joined = [SEPARATOR.join(filter(None, chosen)) for chosen in (parts, parts[1:], parts[::2], parts[:2])]
+    for key in (cell, cell.rsplit(', ', 1)[0], first.stratum, first.task, first.benchmark, *joined):
+        if key in taus_s:
+            return taus_s[key]
+    raise InputError(f'tau_s has no time for stratum {cell!r}; it has: {", ".join(sorted(taus_s))}')
+
+
+def _default_tau(arms: Sequence[tuple[Operations, Sequence[Episode]]], followed: float) -> tuple[float, str]:
+    caps_s = np.concatenate([column(group, 'time_cap_s') for _, group in arms])
+    if not np.isnan(caps_s).all():
+        return float(np.nanmin(caps_s)), "each stratum's smallest time cap"
+    if math.isfinite(followed) and followed > 0:
+        return two_digits_down(followed), 'the largest time at which every arm was still observed, rounded down'
+    longest = max(float(c.durations_s[np.isfinite(c.durations_s)].max(initial=0.0)) for c, _ in arms)
+    if longest > 0:
+        return longest, 'the longest operation'
+    lasted = max(float(column(group, 'duration_s').max()) for _, group in arms)
+    return (lasted, 'the longest episode') if lasted > 0 else (1.0, 'no episode lasted longer than 0 s')
+
+
+def two_digits_down(value: float) -> float:
+    """64.05 becomes 64, 0.0377 becomes 0.037."""
+    step = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return round(math.floor(value / step + 1e-9) * step, 12)

@@ -4,28 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from robotrials.errors import InputError, NotEstimable
-from robotrials.record import Episode
 from robotrials.stats.dominance import adjusted_p_values
 from robotrials.verdict.analysis.arm import two_sides
-from robotrials.verdict.analysis.contrast import Contrast, contrast
+from robotrials.verdict.analysis.contrast import contrast
 from robotrials.verdict.analysis.selection import Absent
-from robotrials.verdict.planning.analysis_plan import AnalysisPlan, EndpointName
+from robotrials.verdict.planning.analysis_plan import EndpointName
 from robotrials.verdict.robustness import (
-    CompoundEffect,
     ConditionDrop,
-    ConditionRow,
-    DoseResponse,
-    SpatialSensitivity,
-    StartPlace,
-    StartSpread,
-    StartTrial,
-    SwapResult,
-    SwapTrial,
     by_severity,
     compound_effects,
     condition_rows,
@@ -39,6 +29,23 @@ from robotrials.verdict.robustness import (
     told_spread,
 )
 from robotrials.verdict.robustness.trial import split_conditions
+
+if TYPE_CHECKING:
+    from robotrials.record import Episode
+    from robotrials.verdict.analysis.contrast import Contrast
+    from robotrials.verdict.planning.analysis_plan import AnalysisPlan
+    from robotrials.verdict.robustness import (
+        CompoundEffect,
+        ConditionRow,
+        DoseResponse,
+        SpatialSensitivity,
+        StartPlace,
+        StartSpread,
+        StartTrial,
+        SwapResult,
+        SwapTrial,
+    )
+
 
 # Drops from the baseline condition, each the contrast of one policy with itself, task by task.
 

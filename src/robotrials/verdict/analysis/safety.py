@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from robotrials.errors import NotEstimable
 from robotrials.measure.safety import (
-    EpisodeSafety,
-    Registry,
-    SafetySummary,
-    Scoring,
     load_variants,
     pareto_frontier,
     score_episode,
@@ -22,24 +19,38 @@ from robotrials.measure.safety import (
     summarize_safety,
 )
 from robotrials.measure.safety.score import is_metrics
-from robotrials.measure.safety.sensitivity import SensitivityRow, sensitivity_rows, with_body_frame_tilt
+from robotrials.measure.safety.sensitivity import sensitivity_rows, with_body_frame_tilt
 from robotrials.measure.safety.summary import N_RESAMPLES, is_auxiliary
-from robotrials.record import Episode
 from robotrials.record.rows import Packed
 from robotrials.stats.dominance import adjusted_p_values
 from robotrials.verdict.analysis.arm import two_sides
-from robotrials.verdict.analysis.contrast import Contrast, contrast
-from robotrials.verdict.analysis.selection import Absent, Selection
+from robotrials.verdict.analysis.contrast import contrast
+from robotrials.verdict.analysis.selection import Absent
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan, EndpointName
 from robotrials.verdict.robustness import (
-    StartPlace,
-    StartTrial,
-    SwapTrial,
     conditions_by_severity,
     start_place,
     start_trial,
     swap_trial,
 )
+
+if TYPE_CHECKING:
+    from robotrials.measure.safety import (
+        EpisodeSafety,
+        Registry,
+        SafetySummary,
+        Scoring,
+    )
+    from robotrials.measure.safety.sensitivity import SensitivityRow
+    from robotrials.record import Episode
+    from robotrials.verdict.analysis.contrast import Contrast
+    from robotrials.verdict.analysis.selection import Selection
+    from robotrials.verdict.robustness import (
+        StartPlace,
+        StartTrial,
+        SwapTrial,
+    )
+
 
 SIGNALS = (
     'ee_pose', 'joint_position_rad', 'joint_torque_nm', 'body_pose', 'contacts', 'gripper_command', 'gripper_position',
@@ -70,8 +81,10 @@ class SafetyPart:
     scores: Sequence[EpisodeSafety]  # of every ranked episode
 
 
-def pass_trajectories(selection: Selection, plan: AnalysisPlan, scoring: Scoring) -> TrajectoryPass:
-    """Read every trajectory once, and take all that an analysis needs of it."""
+def pass_trajectories(
+    selection: Selection, plan: AnalysisPlan, scoring: Callable[[], Scoring]
+) -> TrajectoryPass:  # fmt: skip
+    """Read every trajectory once, and take all that an analysis needs of it; a table of outcomes needs no registry."""
     found = TrajectoryPass()
     has_any, named = selection.has_trajectories, conditions_by_severity(selection.episodes)
     for episode, trajectory in selection.pairs():
@@ -81,7 +94,7 @@ def pass_trajectories(selection: Selection, plan: AnalysisPlan, scoring: Scoring
             found.n_trajectories += 1
             found.signals.update(name for name in SIGNALS if getattr(trajectory, name, None) is not None)
         if has_any or is_metrics(episode):
-            found.safety.append(score_episode(episode, trajectory, scoring=scoring))
+            found.safety.append(score_episode(episode, trajectory, scoring=scoring()))
         if episode.is_reference:
             continue
         if episode.condition == plan.baseline and (swap := swap_trial(episode, trajectory)) is not None:
@@ -97,7 +110,7 @@ def safety_part(
     scores: Sequence[EpisodeSafety],
     plan: AnalysisPlan,
     *,
-    registry: Registry,
+    registry: Callable[[], Registry],
     stream: Callable[..., np.random.Generator],
 ) -> SafetyPart | Absent:  # fmt: skip
     """Summaries of scored episodes; absent, with the most frequent reasons, where none could be scored."""
@@ -110,13 +123,13 @@ def safety_part(
     if not any(s.is_scored for s in scores):
         told = '; '.join(f'{reason} ({n} episodes)' for reason, n in reasons.most_common(3))
         return Absent(f'no episode could be scored: {told}', 'describe the tasks in a safety registry file of your own')
-    n, level = plan.resamples, plan.level
+    n, level, known = plan.resamples, plan.level, registry()
     # The paper's table has 10,000 resamples, unless another number than the default was asked for.
     n_table = N_RESAMPLES if n == AnalysisPlan().resamples else n
     try:
-        summary = summarize_safety(scores, rng=stream('safety'), registry=registry, n_resamples=n_table, level=level)
+        summary = summarize_safety(scores, rng=stream('safety'), registry=known, n_resamples=n_table, level=level)
         by_task = summarize_safety(
-            scores, rng=stream('safety by task'), registry=registry, n_resamples=n, level=level, per_task=True
+            scores, rng=stream('safety by task'), registry=known, n_resamples=n, level=level, per_task=True
         )
     except NotEstimable as error:
         return Absent(str(error))
@@ -176,7 +189,7 @@ class SafetyDifference:
     benchmark: str  # '' for all main ones together
     contrast: Contrast
 
-    def safer(self, alpha: float = 0.05) -> str | None:
+    def safer(self, alpha: float) -> str | None:
         """Who is safer after correction over every row of the comparison."""
         found = self.contrast
         if found.p_adjusted is None or found.p_adjusted > alpha or found.ahead is None:
@@ -192,6 +205,7 @@ class SafetyComparison:
     second: str
     rows: tuple[SafetyDifference, ...]
     n_unscored: int
+    alpha: float
 
 
 def compare_safety(
@@ -219,4 +233,4 @@ def compare_safety(
     adjusted = adjusted_p_values([row.contrast.p_value for row in rows], 'holm')
     rows = [replace(r, contrast=replace(r.contrast, p_adjusted=p)) for r, p in zip(rows, adjusted, strict=True)]
     n_unscored = len(first) + len(second) - sum(map(len, kept))
-    return SafetyComparison(names[0], names[1], tuple(rows), n_unscored)
+    return SafetyComparison(names[0], names[1], tuple(rows), n_unscored, plan.alpha)

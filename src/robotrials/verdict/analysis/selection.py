@@ -9,18 +9,20 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from robotrials.errors import InputError, NotEstimable, RecordError
-from robotrials.measure.annotate import with_marks
-from robotrials.measure.safety import load_registry, store_pairs
-from robotrials.record import Episode, Store, Trajectory, TrialInfo
+from robotrials.record import Episode, TrialInfo
 from robotrials.record.counted import counted_columns
-from robotrials.record.rows import distinct, ordered_columns, ordered_rows
+from robotrials.record.rows import distinct, distinct_values, ordered_columns, ordered_rows
 from robotrials.record.schema import EPISODE_FIELDS, episodes_from_arrow
-from robotrials.record.select import Where
+
+if TYPE_CHECKING:
+    from robotrials.record import Store, Trajectory
+    from robotrials.record.select import Where
+
 
 # What stands in the place of a part that the data cannot give.
 
@@ -82,6 +84,8 @@ def canonical_name(benchmark: str, task: str) -> TaskName | None:
     """The ids of benchmark and task, by the task's id, its sentence or its file; None where it is not listed, or a
     sentence stands for several tasks, as some of LIBERO-90's do.
     """
+    if not benchmark:  # as in most tables: nothing to look up
+        return None
     ids = _listed_tasks().get(_folded(benchmark), {}).get(_folded(task), frozenset())
     return next(iter(ids)) if len(ids) == 1 else None
 
@@ -95,8 +99,8 @@ def with_one_name(episodes: Iterable[Episode], names: Mapping[TaskName, TaskName
 
 def names_in(store: Store, *, where: Where | None = None) -> set[TaskName]:
     """The benchmarks and tasks of a store's counted episodes."""
-    table = counted_columns(store, ['benchmark', 'task'], where=where).group_by(['benchmark', 'task']).aggregate([])
-    return {(row['benchmark'] or '', row['task']) for row in table.to_pylist()}
+    table = counted_columns(store, ['benchmark', 'task'], where=where).select(['benchmark', 'task'])
+    return {(benchmark or '', task) for benchmark, task in distinct_values(table)}
 
 
 def by_any_name(store: Store, where: Where | None) -> Where | None:
@@ -114,6 +118,8 @@ def by_any_name(store: Store, where: Where | None) -> Where | None:
 @cache
 def _listed_tasks() -> Mapping[str, Mapping[str, frozenset[TaskName]]]:
     """Benchmark -> name of a task, in any spelling -> the tasks it may be."""
+    from robotrials.measure.safety import load_registry
+
     registry = load_registry()
     found: dict[str, dict[str, set[TaskName]]] = {}
     for entry in registry.entries:
@@ -164,6 +170,8 @@ class Selection:
 
     def pairs(self) -> Iterator[tuple[Episode, Trajectory | None]]:
         """Each episode with its trajectory, where one was recorded."""
+        from robotrials.measure.safety import store_pairs
+
         if self.store is None:
             return zip(self.episodes, self.recorded or [None] * len(self.episodes), strict=True)
         return store_pairs(self.store, where=self.where, episodes=self.episodes)
@@ -182,6 +190,8 @@ def select_store(store: Store, *, where: Where | None = None) -> Selection:
     if is_plain and not any(part.n_events for part in store.parts()):
         episodes = _from_columns(store, where)
     else:
+        from robotrials.measure.annotate import with_marks
+
         stream = store.episodes(where=where or None)
         marked = (with_marks(e, annotations.get(e.key, ())) for e in stream) if annotations else stream
         episodes = _kept(with_one_name(marked, names) if names else marked)

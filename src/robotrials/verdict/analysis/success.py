@@ -7,20 +7,28 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from robotrials.measure.timing.operation import Unit
+from robotrials.measure.timing.operation import Unit, row_units
 from robotrials.record import Episode
+from robotrials.record.rows import EpisodeRows, coded
 from robotrials.stats import Estimate, Interval, Rate
 from robotrials.stats.allowance import FEWEST_PER_CELL, MacroArm, Spread, macro_interval
-from robotrials.stats.success_pair import UnitShares, unit_shares
-from robotrials.verdict.analysis.frame import ComparisonFrame
-from robotrials.verdict.analysis.ranking import Ranking
-from robotrials.verdict.planning.analysis_plan import AnalysisPlan
+from robotrials.stats.success_pair import unit_shares
+from robotrials.verdict.analysis.arm import success_of
+
+if TYPE_CHECKING:
+    from robotrials.stats.argument import BoolArray
+    from robotrials.stats.success_pair import UnitShares
+    from robotrials.verdict.analysis.frame import ComparisonFrame
+    from robotrials.verdict.analysis.ranking import Ranking
+    from robotrials.verdict.planning.analysis_plan import AnalysisPlan
+
 
 ALL_STRATA = ''
-Flag = Callable[[Episode], bool]
+Flag = Callable[[Episode], float]  # 0 is not flagged
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,16 +45,15 @@ def count_rates(frame: ComparisonFrame, plan: AnalysisPlan, flag: Flag) -> Rates
     in_cells, in_tasks = _Tally(), _Tally()
     macro: dict[str, Estimate] = {}
     for policy in frame.everyone:
-        cells = judged_cells(frame, policy)
-
-        def noted(episode: Episode, policy: str = policy) -> bool:
-            is_flagged = bool(flag(episode))
-            for key in ((policy, frame.stratum_of(episode)), (policy, ALL_STRATA)):
-                in_cells.add(key, is_flagged)
-            in_tasks.add((policy, episode.task), is_flagged)
-            return is_flagged
-
-        macro[policy] = macro_rate(shares_of(frame, cells, plan, noted), plan.level)
+        flags = {s: flagged(group, flag) for s, group in judged_cells(frame, policy).items()}
+        for stratum, group in judged_cells(frame, policy).items():
+            for name in (stratum, ALL_STRATA):
+                in_cells.add((policy, name), len(group), int(flags[stratum].sum()))
+            codes, tasks = coded(group, 'task')
+            n, hits = (np.bincount(codes, weights).tolist() for weights in (None, flags[stratum]))
+            for (task,), count, hit in zip(tasks, n, hits, strict=True):
+                in_tasks.add((policy, task), count, int(hit))
+        macro[policy] = macro_rate(shares_of(frame, judged_cells(frame, policy), plan, flags), plan.level)
     return Rates(in_cells.rates(plan.level), in_tasks.rates(plan.level), macro)
 
 
@@ -57,9 +64,9 @@ class _Tally:
     n: Counter[tuple[str, str]] = field(default_factory=Counter)
     flagged: Counter[tuple[str, str]] = field(default_factory=Counter)
 
-    def add(self, key: tuple[str, str], is_flagged: bool) -> None:
-        self.n[key] += 1
-        self.flagged[key] += is_flagged
+    def add(self, key: tuple[str, str], n: int, n_flagged: int) -> None:
+        self.n[key] += n
+        self.flagged[key] += n_flagged
 
     def rates(self, level: float) -> dict[tuple[str, str], Rate]:
         return {key: Rate(self.flagged[key], n, level) for key, n in self.n.items()}
@@ -71,15 +78,24 @@ def judged_cells(frame: ComparisonFrame, policy: str) -> Mapping[str, Sequence[E
     return frame.cells[policy] if is_apart else frame.ranked_cells(policy)
 
 
+def flagged(group: Sequence[Episode], flag: Flag) -> BoolArray:
+    """(n,) which episodes are flagged; success is read off columns where there are any."""
+    if isinstance(group, EpisodeRows) and flag is success_of:
+        return group.successes()
+    return np.array([bool(flag(e)) for e in group], dtype=np.bool_)
+
+
 def shares_of(
-    frame: ComparisonFrame, cells: Mapping[str, Sequence[Episode]], plan: AnalysisPlan, flag: Flag
+    frame: ComparisonFrame, cells: Mapping[str, Sequence[Episode]], plan: AnalysisPlan, flags: Mapping[str, BoolArray]
 ) -> dict[str, UnitShares]:
     """Stratum -> the share of flagged episodes of each unit."""
     unit = Unit(plan.unit)
     shares = {}
     for stratum, group in cells.items():
-        rows = [(flag(e), frame.unit_label(e, unit)) for e in group]
-        shares[stratum] = unit_shares([row[0] for row in rows], [row[1] for row in rows])
+        labels = (
+            row_units(group, unit) if isinstance(group, EpisodeRows) else [frame.unit_label(e, unit) for e in group]
+        )
+        shares[stratum] = unit_shares(flags[stratum], labels)
     return shares
 
 

@@ -7,13 +7,17 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from robotrials.stats import Estimate, Interval, different_matrix, letter_groups
+from robotrials.stats import Estimate, different_matrix, letter_groups
 from robotrials.stats.evidence import fewest_for_claim
-from robotrials.verdict.analysis.contrast import Contrast, ContrastCell
-from robotrials.verdict.analysis.needed import NeededUnits
 from robotrials.verdict.analysis.selection import Absent
 from robotrials.verdict.planning.analysis_plan import Correction, EndpointName
+
+if TYPE_CHECKING:
+    from robotrials.stats import Interval
+    from robotrials.verdict.analysis.contrast import Contrast, ContrastCell
+    from robotrials.verdict.analysis.needed import NeededUnits
 
 
 class Standing(enum.StrEnum):

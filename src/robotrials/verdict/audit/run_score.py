@@ -133,7 +133,7 @@ def _over_tasks(tasks: Sequence[TaskCount], plain: Interval, max_score: int, lev
 
 
 def _t_reach(values: Sequence[float], level: float) -> float:
-    from scipy.special import stdtrit
+    from robotrials.stats.special import stdtrit
 
     if len(values) < 2:
         return math.inf

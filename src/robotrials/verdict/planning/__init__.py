@@ -1,108 +1,120 @@
 """How many episodes, what they can resolve, and when a trial may stop: sizes, power and sequential rules."""
 
-from robotrials.stats.sample_size import (
-    barnard_power,
-    barnard_sample_size,
-    cluster_sample_size,
-    mcnemar_rollouts,
-    mcnemar_sample_size,
-    mean_sample_size,
-    noninferiority_sample_size,
-    paired_mean_sample_size,
-    paired_noninferiority_sample_size,
-    two_proportion_power,
-    two_proportion_sample_size,
-    wilson_sample_size,
-)
-from robotrials.verdict.planning.analysis_plan import AnalysisPlan, DeclaredAnalysis, EndpointName, declared_analysis
-from robotrials.verdict.planning.bridge import design_effect
-from robotrials.verdict.planning.detection import (
-    Calibration,
-    DetectionRow,
-    DetectionStudy,
-    NullSetup,
-    detection_rate,
-    null_calibration,
-)
-from robotrials.verdict.planning.group_sequential import (
-    GroupSequential,
-    LogrankLook,
-    SafeLogrank,
-    drift_for_power,
-    group_sequential,
-    operating_characteristics,
-    safe_logrank,
-    spending_bounds,
-)
-from robotrials.verdict.planning.plan_size import (
-    FieldPosition,
-    PlanSize,
-    SurveyedPaper,
-    field_position,
-    plan_size,
-    plan_sizes,
-    read_survey,
-)
-from robotrials.verdict.planning.power import (
-    BridgePower,
-    DesignCalibration,
-    NeededEpisodes,
-    bridge_power,
-    calibrate_design_effect,
-    needed_episodes,
-)
-from robotrials.verdict.planning.rule_power import (
-    AssumedCell,
-    AssumedCurve,
-    RuleDesign,
-    RulePower,
-    assumed_cells,
-    assumed_operations,
-    curve_law,
-    lognormal_curve,
-    rule_power,
-    rule_size,
-    sample_law,
-    units_needed,
-)
-from robotrials.verdict.planning.sequential import (
-    Decision,
-    HorizonCheck,
-    Look,
-    SequentialComparison,
-    SequentialPower,
-    check_horizon,
-    sequential_comparison,
-    sequential_power,
-)
-from robotrials.verdict.planning.success_size import (
-    MoreEpisodes,
-    Standing,
-    margin_power,
-    margin_size,
-    more_episodes,
-    more_for_margin,
-    paired_margin_power,
-    paired_margin_size,
-    pairs_power,
-    pairs_size,
-    predictive_power,
-    success_power,
-    success_size,
-    time_standing,
-)
-from robotrials.verdict.planning.watch import (
-    ArmPair,
-    SequentialArms,
-    UnitScores,
-    WatchedScore,
-    WatchedTrial,
-    episode_promptness,
-    promptness,
-    sequential_arms,
-    unit_scores,
-    watch_trial,
-)
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from robotrials.catalog import late_names
+
+if TYPE_CHECKING:
+    from robotrials.stats.sample_size import (
+        barnard_power,
+        barnard_sample_size,
+        cluster_sample_size,
+        mcnemar_rollouts,
+        mcnemar_sample_size,
+        mean_sample_size,
+        noninferiority_sample_size,
+        paired_mean_sample_size,
+        paired_noninferiority_sample_size,
+        two_proportion_power,
+        two_proportion_sample_size,
+        wilson_sample_size,
+    )
+    from robotrials.verdict.planning.analysis_plan import (
+        AnalysisPlan,
+        DeclaredAnalysis,
+        EndpointName,
+        declared_analysis,
+    )
+    from robotrials.verdict.planning.bridge import design_effect
+    from robotrials.verdict.planning.detection import (
+        Calibration,
+        DetectionRow,
+        DetectionStudy,
+        NullSetup,
+        detection_rate,
+        null_calibration,
+    )
+    from robotrials.verdict.planning.group_sequential import (
+        GroupSequential,
+        LogrankLook,
+        SafeLogrank,
+        drift_for_power,
+        group_sequential,
+        operating_characteristics,
+        safe_logrank,
+        spending_bounds,
+    )
+    from robotrials.verdict.planning.plan_size import (
+        FieldPosition,
+        PlanSize,
+        SurveyedPaper,
+        field_position,
+        plan_size,
+        plan_sizes,
+        read_survey,
+    )
+    from robotrials.verdict.planning.power import (
+        BridgePower,
+        DesignCalibration,
+        NeededEpisodes,
+        bridge_power,
+        calibrate_design_effect,
+        needed_episodes,
+    )
+    from robotrials.verdict.planning.rule_power import (
+        AssumedCell,
+        AssumedCurve,
+        RuleDesign,
+        RulePower,
+        assumed_cells,
+        assumed_operations,
+        curve_law,
+        lognormal_curve,
+        rule_power,
+        rule_size,
+        sample_law,
+        units_needed,
+    )
+    from robotrials.verdict.planning.sequential import (
+        Decision,
+        HorizonCheck,
+        Look,
+        SequentialComparison,
+        SequentialPower,
+        check_horizon,
+        sequential_comparison,
+        sequential_power,
+    )
+    from robotrials.verdict.planning.success_size import (
+        MoreEpisodes,
+        Standing,
+        margin_power,
+        margin_size,
+        more_episodes,
+        more_for_margin,
+        paired_margin_power,
+        paired_margin_size,
+        pairs_power,
+        pairs_size,
+        predictive_power,
+        success_power,
+        success_size,
+        time_standing,
+    )
+    from robotrials.verdict.planning.watch import (
+        ArmPair,
+        SequentialArms,
+        UnitScores,
+        WatchedScore,
+        WatchedTrial,
+        episode_promptness,
+        promptness,
+        sequential_arms,
+        unit_scores,
+        watch_trial,
+    )
 
 __all__ = [
     'AnalysisPlan',
@@ -194,3 +206,39 @@ __all__ = [
     'watch_trial',
     'wilson_sample_size',
 ]
+
+_PLACES = {
+    '.analysis_plan': 'AnalysisPlan DeclaredAnalysis EndpointName declared_analysis',
+    '.bridge': 'design_effect',
+    '.detection': 'Calibration DetectionRow DetectionStudy NullSetup detection_rate null_calibration',
+    '.group_sequential': (
+        'GroupSequential LogrankLook SafeLogrank drift_for_power group_sequential '
+        'operating_characteristics safe_logrank spending_bounds'
+    ),
+    '.plan_size': 'FieldPosition PlanSize SurveyedPaper field_position plan_size plan_sizes read_survey',
+    '.power': 'BridgePower DesignCalibration NeededEpisodes bridge_power calibrate_design_effect needed_episodes',
+    '.rule_power': (
+        'AssumedCell AssumedCurve RuleDesign RulePower assumed_cells assumed_operations curve_law '
+        'lognormal_curve rule_power rule_size sample_law units_needed'
+    ),
+    '.sequential': (
+        'Decision HorizonCheck Look SequentialComparison SequentialPower check_horizon sequential_comparison '
+        'sequential_power'
+    ),
+    '.success_size': (
+        'MoreEpisodes Standing margin_power margin_size more_episodes more_for_margin paired_margin_power '
+        'paired_margin_size pairs_power pairs_size predictive_power success_power success_size '
+        'time_standing'
+    ),
+    '.watch': (
+        'ArmPair SequentialArms UnitScores WatchedScore WatchedTrial episode_promptness promptness '
+        'sequential_arms unit_scores watch_trial'
+    ),
+    'robotrials.stats.sample_size': (
+        'barnard_power barnard_sample_size cluster_sample_size mcnemar_rollouts '
+        'mcnemar_sample_size mean_sample_size noninferiority_sample_size '
+        'paired_mean_sample_size paired_noninferiority_sample_size two_proportion_power '
+        'two_proportion_sample_size wilson_sample_size'
+    ),
+}
+__getattr__, __dir__ = late_names(__name__, _PLACES)

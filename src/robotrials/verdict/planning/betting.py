@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -233,67 +234,6 @@ def _block_means(values: FloatArray, size: int) -> FloatArray:
     return means
 
 
-# When going on is pointless: rules that stop without a winner.
-# Stopping early without a winner never adds a false claim of one, so these rules are approximations that need no
-# proof. Whether a trial can still be won is judged at effects that the data leave plausible: the smallest difference
-# of interest, and up to one standard error beyond what has been seen. A trial that is being won is never futile
-# because a smaller difference could not be shown.
-
-FUTILE_POWER = 0.1
-PLAUSIBLE_Z = 1.0
-
-
-def plausible_effects(values: FloatArray, counts: FloatArray, smallest: float) -> tuple[float, ...]:
-    """Differences in favour of a at which going on is judged: the smallest of interest, and what the data suggest.
-
-    The spread counts one more value at each end, so that early looks are not too sure.
-    """
-    n = float(counts.sum())
-    mean = float(counts @ values) / n
-    spread = math.sqrt((float(counts @ (values - mean) ** 2) + (1 - mean) ** 2 + (1 + mean) ** 2) / (n + 2) / n)
-    reachable = min(mean + PLAUSIBLE_Z * spread, 0.999)
-    return (smallest,) if reachable <= smallest else (smallest, reachable)
-
-
-def betting_power(
-    values: FloatArray, counts: FloatArray, *, rest: int, difference: float, prior: Prior, alpha: float
-) -> float:
-    """About the chance to show a's advantage by the horizon if it is `difference` from now on.
-
-    The future values are the past ones (and one of each extreme, so that early looks are not too sure), shifted in
-    probability towards the difference by exponential tilting; the log capital of each share is then about normal.
-    """
-    support = np.concatenate([values, [-1.0, 0.0, 1.0]])
-    weights = _tilt(support, np.concatenate([counts, np.full(3, 1.0)]), difference)
-    gains = np.log1p(prior.shares[:, None] * support[None, :])
-    mean = gains @ weights
-    spread = np.sqrt(np.maximum((gains**2) @ weights - mean**2, 1e-12) * rest)
-    now = np.log1p(prior.shares[:, None] * values[None, :]) @ counts + np.log(prior.weights)
-    # Neighbouring shares act together: half of the capital near the best share counts as one.
-    reach = now + rest * mean + math.log(prior.shares.size / 2) - math.log(2 / alpha)
-    return max(normal_cdf(float(x)) for x in reach / spread)
-
-
-def walk_power(lead: int, disagreements: int, *, pairs: int, rest: int, difference: float, alpha: float) -> float:
-    """About the chance that a lead in wins becomes decisive by the horizon if the difference is as given from now."""
-    rate = max((disagreements + 1) / (pairs + 2), difference)
-    edge = normal_quantile(1 - alpha / 2.4) * math.sqrt(disagreements + rest * rate)
-    spread = math.sqrt(max(rest * (rate - difference**2), 1e-12))
-    return normal_cdf((lead + rest * difference - edge) / spread)
-
-
-def _tilt(support: FloatArray, counts: FloatArray, mean: float) -> FloatArray:
-    """Weights proportional to counts * exp(k * support) with the given mean."""
-    low, high = -60.0, 60.0
-    weights: FloatArray = counts / counts.sum()
-    for _ in range(60):
-        k = (low + high) / 2
-        tilted = counts * np.exp(k * support - max(k, -k))
-        weights = tilted / tilted.sum()
-        low, high = (k, high) if weights @ support < mean else (low, k)
-    return weights
-
-
 # An exact sequential sign test for binary pairs with a declared horizon.
 # Among pairs on which the policies disagree, the winner is a fair coin if they are equally good, whatever the rate of
 # disagreement: the difference of wins is a symmetric walk, and its boundary at each disagreement follows by exact
@@ -340,6 +280,47 @@ def _smallest_lead(chance: FloatArray, origin: int, budget: float) -> int | None
     return lead if tail[lead - 1] > 0 else None
 
 
+def walk_winners(signs: IntArray, *, horizon: int, alpha: float, past: IntArray | None = None) -> IntArray:
+    """Who decides each trial, one a row of `signs`: 1 for a, -1 for b, 0 where no lead does by the end.
+
+    `walk_bounds` of many trials at once: each disagrees at pairs of its own, so each has bounds of its own. They may
+    share a `past` (pairs,), which is gone through once.
+    """
+    shared = np.zeros(0, dtype=np.int64) if past is None else past
+    width = int(np.count_nonzero(shared)) + int(np.count_nonzero(signs, axis=1).max(initial=0)) + 1
+    chance = np.zeros((1, 2 * width + 1))
+    chance[:, width] = 1.0
+    spent, lead, winner = np.zeros(1), np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
+    sizes = np.arange(1, width + 1)
+    for n, column in enumerate((*shared[:, None], *signs.T), start=1):
+        if n == shared.size + 1:
+            chance = np.repeat(chance, column.size, axis=0)
+            spent, lead, winner = (
+                np.repeat(spent, column.size),
+                np.repeat(lead, column.size),
+                np.repeat(winner, column.size),
+            )
+        rows = np.flatnonzero((column != 0) & (winner == 0))
+        if rows.size == 0:
+            continue
+        lead[rows] += column[rows]
+        moved = np.zeros((rows.size, 2 * width + 1))
+        moved[:, 1:] += chance[rows, :-1] / 2
+        moved[:, :-1] += chance[rows, 1:] / 2
+        tail = np.cumsum(moved[:, :width:-1], axis=1)[:, ::-1]  # of a lead of at least 1, 2, ...
+        fits = tail <= (alpha / 2 * (n / horizon) ** SPENDING_POWER - spent[rows])[:, None]
+        first = np.where(fits.any(axis=1), fits.argmax(axis=1), width - 1)
+        reach = np.take_along_axis(tail, first[:, None], axis=1)[:, 0]
+        bound = np.where(fits.any(axis=1) & (reach > 0), first + 1, width + 1)
+        spent[rows] += np.where(bound <= width, reach, 0.0)
+        beyond = sizes[None, :] >= bound[:, None]
+        moved[:, width + 1 :][beyond] = 0.0
+        moved[:, :width][:, ::-1][beyond] = 0.0
+        chance[rows] = moved
+        winner[rows] = np.where(np.abs(lead[rows]) >= bound, np.sign(lead[rows]), 0)
+    return winner
+
+
 def walk_estimate(signs: IntArray, *, horizon: int, alpha: float) -> float:
     """The median-unbiased difference of rates when a walk has stopped (or ended), by the order of stopping.
 
@@ -380,3 +361,142 @@ def _stronger(bounds: IntArray, lead: int, win: float) -> float:
         moved[: size + 2 - reach] = 0
         chance = moved
     return above
+
+
+# When going on is pointless: rules that stop without a winner.
+# Stopping early without a winner never adds a false claim of one, so which effects are asked about needs no proof:
+# those that the data leave plausible, the smallest difference of interest and up to one standard error beyond what has
+# been seen. A trial that is being won is never futile because a smaller difference could not be shown. The chance at
+# each effect is that of the stopping rule itself: counted where it can be, else over drawn futures.
+
+FUTILE_POWER = 0.1
+FUTURES = 400
+WALKS = 120  # each has bounds of its own, which cost more
+CLEAR_POWER = 0.3  # well above what is futile, whatever the draws
+PLAUSIBLE_Z = 1.0
+
+
+def plausible_effects(values: FloatArray, counts: FloatArray, smallest: float) -> tuple[float, ...]:
+    """Differences in favour of a at which going on is judged: the smallest of interest, and what the data suggest.
+
+    The spread counts one more value at each end, so that early looks are not too sure.
+    """
+    n = float(counts.sum())
+    mean = float(counts @ values) / n
+    spread = math.sqrt((float(counts @ (values - mean) ** 2) + (1 - mean) ** 2 + (1 + mean) ** 2) / (n + 2) / n)
+    reachable = min(mean + PLAUSIBLE_Z * spread, 0.999)
+    return (smallest,) if reachable <= smallest else (smallest, reachable)
+
+
+def betting_power(
+    values: FloatArray, counts: FloatArray, *, rest: int, difference: float, prior: Prior, alpha: float, strata: int = 1
+) -> float:
+    """The chance that a's advantage is shown by the horizon if it is `difference` from now on, by the rule itself.
+
+    The future values are the past ones (and one of each extreme, so that early looks are not too sure), shifted in
+    probability towards the difference by exponential tilting. Wins and losses of one stratum are counted exactly;
+    other scores, and rounds of several strata, are drawn. Where the end of the horizon alone is clearly enough to go
+    on, its chance is given.
+    """
+    support = np.concatenate([values, [-1.0, 0.0, 1.0]])
+    law = _tilt(support, np.concatenate([counts, np.full(3, 1.0)]), difference)
+    goal = math.log(2 / alpha)
+    held = np.log1p(prior.shares[:, None] * values[None, :]) @ counts + np.log(prior.weights)
+    gains = np.log1p(support[:, None] * prior.shares[None, :])
+    rng = np.random.default_rng([int(counts.sum()), rest])
+    at_end = held + rng.multinomial(rest, law, size=FUTURES // 4) @ gains
+    chance = float(np.mean(np.logaddexp.reduce(at_end, axis=1) >= goal))
+    if chance >= CLEAR_POWER:
+        return chance
+    if strata == 1 and np.isin(values, (-1.0, 0.0, 1.0)).all():
+        seen = [int(counts[values == sign].sum()) for sign in (1.0, -1.0)]
+        win, loss = (float(law[support == sign].sum()) for sign in (1.0, -1.0))
+        return counted_power(seen[0], seen[1], rest=rest, win=win, loss=loss, prior=prior, goal=goal)
+    return _drawn_power(held, gains, law, rest=rest, strata=strata, goal=goal, rng=rng)
+
+
+def counted_power(
+    wins: int, losses: int, *, rest: int, win: float, loss: float, prior: Prior, goal: float
+) -> float:  # fmt: skip
+    """Exactly: walks over the disagreements to come, ended where either side's capital reaches its goal."""
+    from scipy.special import gammaln
+
+    least = _least_wins(prior, goal, wins + losses + rest)
+    share = win / (win + loss)
+    chance = np.zeros(rest + 1)  # of each number of wins, among walks that go on
+    chance[0] = 1.0
+    won = np.arange(rest + 1)
+    shown = np.zeros(rest + 1)  # by each number of disagreements
+    for j in range(1, rest + 1):
+        chance[1:] = chance[1:] * (1 - share) + chance[:-1] * share
+        chance[0] *= 1 - share
+        total = won[: j + 1] + wins, losses + j - won[: j + 1]
+        for_a, for_b = total[0] >= least[total[1]], total[1] >= least[total[0]]
+        shown[j] = shown[j - 1] + chance[: j + 1][for_a].sum()
+        chance[: j + 1][for_a | for_b] = 0.0
+    rate = min(win + loss, 1 - 1e-12)
+    ways = gammaln(rest + 1) - gammaln(won + 1) - gammaln(rest - won + 1)
+    return float(np.exp(ways + won * math.log(rate) + (rest - won) * math.log1p(-rate)) @ shown)
+
+
+@lru_cache(maxsize=64)
+def _least_wins(prior: Prior, goal: float, n: int) -> IntArray:
+    """How many wins reach the goal beside 0, 1, ..., n losses; more than n where none do."""
+    gain, cost, held = np.log1p(prior.shares), np.log1p(-prior.shares), np.log(prior.weights)
+    found, wins = np.full(n + 1, n + 1), 0
+    for losses in range(n + 1):
+        while wins <= n and np.logaddexp.reduce(held + wins * gain + losses * cost) < goal:
+            wins += 1
+        found[losses] = wins
+    return found
+
+
+def _drawn_power(
+    held: FloatArray, gains: FloatArray, law: FloatArray, *, rest: int, strata: int, goal: float,
+    rng: np.random.Generator,
+) -> float:  # fmt: skip
+    """The share of drawn futures in which the capital reaches its goal after any whole round."""
+    rounds = rest // strata
+    if rounds == 0:
+        return 0.0
+    batch = max(1, 2_000_000 // (rounds * strata * held.size))
+    reached = 0
+    for first in range(0, FUTURES, batch):
+        n = min(batch, FUTURES - first)
+        drawn = rng.choice(law.size, size=(n, rounds, strata), p=law)
+        path = held + np.cumsum(gains[drawn].sum(axis=2), axis=1)
+        reached += int((np.logaddexp.reduce(path, axis=2).max(axis=1) >= goal).sum())
+    return reached / FUTURES
+
+
+def walk_power(signs: IntArray, *, horizon: int, difference: float, alpha: float) -> float:
+    """The share of drawn futures in which a's lead in wins becomes decisive, if the difference is as given from now.
+
+    `signs` are 1, -1 or 0, one a pair so far. The lead that decides hangs on when pairs disagreed, so that every future
+    has bounds of its own. Where the normal law, or the first few, leave no doubt that one may go on, that is given.
+    """
+    rest, disagreements = horizon - signs.size, np.count_nonzero(signs)
+    rate = max((disagreements + 1) / (signs.size + 2), difference)
+    edge = normal_quantile(1 - alpha / 2.4) * math.sqrt(disagreements + rest * rate)
+    spread = math.sqrt(max(rest * (rate - difference**2), 1e-12))
+    chance = normal_cdf((int(signs.sum()) + rest * difference - edge) / spread)
+    if chance >= 2 * CLEAR_POWER:
+        return chance
+    drawn = np.random.default_rng([signs.size, rest]).random((WALKS, rest))
+    future = np.where(drawn < (rate + difference) / 2, 1, np.where(drawn < rate, -1, 0))
+    few = float(np.mean(walk_winners(future[: WALKS // 4], past=signs, horizon=horizon, alpha=alpha) > 0))
+    if few >= CLEAR_POWER:
+        return few
+    return float(np.mean(walk_winners(future, past=signs, horizon=horizon, alpha=alpha) > 0))
+
+
+def _tilt(support: FloatArray, counts: FloatArray, mean: float) -> FloatArray:
+    """Weights proportional to counts * exp(k * support) with the given mean."""
+    low, high = -60.0, 60.0
+    weights: FloatArray = counts / counts.sum()
+    for _ in range(60):
+        k = (low + high) / 2
+        tilted = counts * np.exp(k * support - max(k, -k))
+        weights = tilted / tilted.sum()
+        low, high = (k, high) if weights @ support < mean else (low, k)
+    return weights

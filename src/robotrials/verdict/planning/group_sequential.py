@@ -132,7 +132,7 @@ class _Density:
 
     def crossing(self, bound: float, fraction: float) -> tuple[float, float]:
         """The chances of first passing above and below at this look."""
-        from scipy.special import ndtr
+        from robotrials.stats.special import ndtr
 
         edge, mean, deviation = self._step(bound, fraction)
         above = float(np.sum(self.mass * ndtr((mean - edge) / deviation)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,10 +18,14 @@ from numpy.typing import ArrayLike, NDArray
 from robotrials.errors import InputError
 from robotrials.measure.timing.operation import Operations
 from robotrials.stats.argument import FloatArray, check_count, check_open_unit
-from robotrials.stats.evidence import UnseenRule, unseen_reach
-from robotrials.stats.interval import Interval
+from robotrials.stats.evidence import unseen_reach
 from robotrials.stats.proportion import wilson
 from robotrials.stats.trials import TrialTests, success_trials, win_trials
+
+if TYPE_CHECKING:
+    from robotrials.stats.evidence import UnseenRule
+    from robotrials.stats.interval import Interval
+
 
 # Assumed curves: what a plan believes before there is any rollout, and rollouts drawn from that belief.
 
@@ -71,7 +76,7 @@ class AssumedCurve:
 
 def lognormal_curve(median_s: float, *, spread: float = 0.8, ceiling: float = 1.0) -> AssumedCurve:
     """A lognormal time with this median and log standard deviation, for the share `ceiling` that ever succeeds."""
-    from scipy.special import ndtri
+    from robotrials.stats.special import ndtri
 
     if not (np.isfinite(median_s) and median_s > 0 and np.isfinite(spread) and spread > 0):
         raise InputError(f'median_s is {median_s} and spread {spread}, wanted finite numbers > 0')
@@ -107,7 +112,7 @@ class AssumedCell:
 
 def assumed_operations(cell: AssumedCell, n_episodes: int, *, rng: np.random.Generator) -> Operations:
     """Episodes drawn from the assumption: each operation's time has the curve's distribution."""
-    from scipy.special import ndtr
+    from robotrials.stats.special import ndtr
 
     if n_episodes < 1:
         raise InputError(f'n_episodes is {n_episodes}, wanted at least 1')
@@ -234,7 +239,7 @@ Uniforms = list[tuple[FloatArray, FloatArray]]
 
 def _uniforms(design: RuleDesign, most: int, n_trials: int, rng: np.random.Generator) -> Uniforms:
     """(trials, most) uniform numbers of both arms in every stratum; fewer episodes are the first columns of more."""
-    from scipy.special import ndtr
+    from robotrials.stats.special import ndtr
 
     check_count('n_trials', n_trials, least=1)
     shape = (most, n_trials)
@@ -332,7 +337,7 @@ def units_needed(
     A trial x times as large has a variance of V / x and an N* of x N*: power is the chance that the estimate exceeds
     R there. `alpha` is that of the first step of the correction.
     """
-    from scipy.special import ndtri
+    from robotrials.stats.special import ndtri
 
     size, z = abs(rule.gap if gap is None else gap), float(ndtri(check_open_unit('power', power)))
     variance, degrees = rule.spread.variance, rule.degrees

@@ -199,7 +199,7 @@ def _watch(blocks: Blocks, at: IntArray, rules: _Rules, *, width: float, sizes: 
         if decision is Decision.CONTINUE:
             decision, reason = _winner(bool(crossed[0][i]), bool(crossed[1][i]))
         if decision is Decision.CONTINUE:
-            decision, reason = _futile(values, counts[i], interval, rules)
+            decision, reason = _futile(blocks, values, counts[i], interval, rules)
         for_a, for_b = (math.exp(min(float(e[i]), 700.0)) for e in evidence)
         found.append(
             Look(n, n * sizes[0], n * sizes[1], mean * width, interval.scaled(width), for_a, for_b, decision, reason)
@@ -234,7 +234,9 @@ def _winner(a_crossed: bool, b_crossed: bool) -> tuple[Decision, str]:
     return GO_ON
 
 
-def _futile(values: FloatArray, counts: FloatArray, interval: Interval, rules: _Rules) -> tuple[Decision, str]:
+def _futile(
+    blocks: Blocks, values: FloatArray, counts: FloatArray, interval: Interval, rules: _Rules
+) -> tuple[Decision, str]:  # fmt: skip
     smallest, n = rules.smallest, int(counts.sum())
     if smallest is not None and -smallest < interval.low and interval.high < smallest:
         return Decision.FUTILE, 'the interval holds no difference of interest'
@@ -246,16 +248,14 @@ def _futile(values: FloatArray, counts: FloatArray, interval: Interval, rules: _
     if smallest is not None:
         if _is_beyond_reach(values, counts, rest, rules):
             return Decision.FUTILE, 'the horizon is too short: even winning every block that is left would not decide'
-        chance = max(
-            _power(sign * values, counts, rest, effect, rules)
-            for sign in (1.0, -1.0)
-            for effect in plausible_effects(sign * values, counts, smallest)
-        )
-        if chance < FUTILE_POWER:
-            return (
-                Decision.FUTILE,
-                f'no plausible difference would be shown by the horizon (chance {chance:.2f} at most)',
-            )
+        chance = 0.0
+        for sign in (1.0, -1.0):
+            for effect in plausible_effects(sign * values, counts, smallest)[::-1]:  # the largest decides most often
+                chance = max(chance, _power(blocks, sign, values, counts, rest, effect, rules))
+                if chance >= FUTILE_POWER:
+                    return GO_ON
+        reason = f'no plausible difference would be shown by the horizon (chance {chance:.2f} at most)'
+        return Decision.FUTILE, reason
     return GO_ON
 
 
@@ -270,12 +270,16 @@ def _is_beyond_reach(values: FloatArray, counts: FloatArray, rest: int, rules: _
     return bool(max(paths) < math.log(2 / rules.alpha))
 
 
-def _power(values: FloatArray, counts: FloatArray, rest: int, difference: float, rules: _Rules) -> float:
+def _power(
+    blocks: Blocks, sign: float, values: FloatArray, counts: FloatArray, rest: int, difference: float, rules: _Rules
+) -> float:
     if rules.method == 'betting':
-        return betting_power(values, counts, rest=rest, difference=difference, prior=rules.prior, alpha=rules.alpha)
-    lead, disagreements = round(float(counts @ values)), round(float(counts @ np.abs(values)))
-    pairs = int(counts.sum())
-    return walk_power(lead, disagreements, pairs=pairs, rest=rest, difference=difference, alpha=rules.alpha)
+        return betting_power(
+            sign * values, counts, rest=rest, difference=difference, prior=rules.prior, alpha=rules.alpha,
+            strata=blocks.strata,
+        )  # fmt: skip
+    signs = np.sign(sign * blocks.differences[: int(counts.sum())]).astype(np.int64)
+    return walk_power(signs, horizon=signs.size + rest, difference=difference, alpha=rules.alpha)
 
 
 def _look_rounds(blocks: Blocks, looks: Sequence[int] | None) -> IntArray:
@@ -445,7 +449,7 @@ def _chance_at(horizon: int, difference: float, alpha: float, method: str) -> fl
 
 
 def _chance_of_wins(wins: int, horizon: int, difference: float) -> float:
-    from scipy.special import bdtrc
+    from robotrials.stats.special import bdtrc
 
     return float(bdtrc(wins - 1, horizon, difference)) if wins <= horizon else 0.0
 

@@ -11,12 +11,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from robotrials.errors import InputError, NotEstimable
 from robotrials.stats.allowance import Spread, satterthwaite
-from robotrials.stats.argument import BoolArray, FloatArray, IntArray, check_count, check_open_unit, check_unit
+from robotrials.stats.argument import FloatArray, IntArray, check_count, check_open_unit, check_unit
 from robotrials.stats.evidence import UnseenRule, one_sided_p_values
 from robotrials.stats.interval import normal_cdf, normal_quantile
 from robotrials.stats.proportion import binomial_pmf, region_chance
@@ -35,7 +36,10 @@ from robotrials.stats.success_rule import (
     boschloo_p_values,
     hypergeometric,
 )
-from robotrials.stats.trials import success_count_trials
+
+if TYPE_CHECKING:
+    from robotrials.stats.argument import BoolArray
+
 
 MOST_EXACT = 1_000
 MOST_PAIRS = 20_000
@@ -90,6 +94,8 @@ def _region(n: int, alpha: float) -> BoolArray:
 
 
 def _simulated(p_a: float, p_b: float, n: int, strata: int, alpha: float) -> float:
+    from robotrials.stats.trials import success_count_trials
+
     rng = np.random.default_rng(SEED)
     hits = [_binomial_draws(rate, n, rng.random((TRIALS, strata))) for rate in (p_a, p_b)]
     return float(np.mean(success_count_trials(hits[0], hits[1], n=n, m=n).p_value <= alpha))
@@ -97,7 +103,7 @@ def _simulated(p_a: float, p_b: float, n: int, strata: int, alpha: float) -> flo
 
 def _binomial_draws(rate: float, n: int, uniform: FloatArray) -> IntArray:
     """Successes among n as a rising function of uniform numbers, so that sizes differ in nothing else."""
-    from scipy.special import bdtr
+    from robotrials.stats.special import bdtr
 
     edges = bdtr(np.arange(n + 1), n, rate)
     return np.searchsorted(edges, uniform, side='left').clip(0, n).astype(np.int64)

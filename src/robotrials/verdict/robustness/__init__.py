@@ -1,50 +1,57 @@
 """Does a policy survive a changed world: drops, dose-response, compounds, the swap test, spatial sensitivity."""
 
-from robotrials.verdict.robustness.dose import (
-    CompoundEffect,
-    CompoundVerdict,
-    Dose,
-    DoseResponse,
-    compound_effects,
-    dose_responses,
-    falling_rates,
-    half_severity,
-    trend_test,
-)
-from robotrials.verdict.robustness.spatial import (
-    SpatialSensitivity,
-    StartPlace,
-    StartSpread,
-    StartTrial,
-    spatial_sensitivities,
-    start_place,
-    start_spreads,
-    start_trial,
-    told_spread,
-)
-from robotrials.verdict.robustness.swap import (
-    Habit,
-    HabitShare,
-    SwapResult,
-    SwapTrial,
-    SwapVerdict,
-    salient_object,
-    swap_tests,
-    swap_trial,
-)
-from robotrials.verdict.robustness.trial import (
-    ConditionDrop,
-    ConditionRow,
-    ConditionTrial,
-    by_severity,
-    condition_rows,
-    condition_trials,
-    conditions_by_severity,
-    iou_drop,
-    recorded_parts,
-    recorded_severity,
-    split_conditions,
-)
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from robotrials.catalog import late_names
+
+if TYPE_CHECKING:
+    from robotrials.verdict.robustness.dose import (
+        CompoundEffect,
+        CompoundVerdict,
+        Dose,
+        DoseResponse,
+        compound_effects,
+        dose_responses,
+        falling_rates,
+        half_severity,
+        trend_test,
+    )
+    from robotrials.verdict.robustness.spatial import (
+        SpatialSensitivity,
+        StartPlace,
+        StartSpread,
+        StartTrial,
+        spatial_sensitivities,
+        start_place,
+        start_spreads,
+        start_trial,
+        told_spread,
+    )
+    from robotrials.verdict.robustness.swap import (
+        Habit,
+        HabitShare,
+        SwapResult,
+        SwapTrial,
+        SwapVerdict,
+        salient_object,
+        swap_tests,
+        swap_trial,
+    )
+    from robotrials.verdict.robustness.trial import (
+        ConditionDrop,
+        ConditionRow,
+        ConditionTrial,
+        by_severity,
+        condition_rows,
+        condition_trials,
+        conditions_by_severity,
+        iou_drop,
+        recorded_parts,
+        recorded_severity,
+        split_conditions,
+    )
 
 __all__ = [
     'CompoundEffect',
@@ -85,3 +92,20 @@ __all__ = [
     'told_spread',
     'trend_test',
 ]
+
+_PLACES = {
+    '.dose': (
+        'CompoundEffect CompoundVerdict Dose DoseResponse compound_effects dose_responses falling_rates '
+        'half_severity trend_test'
+    ),
+    '.spatial': (
+        'SpatialSensitivity StartPlace StartSpread StartTrial spatial_sensitivities start_place start_spreads '
+        'start_trial told_spread'
+    ),
+    '.swap': 'Habit HabitShare SwapResult SwapTrial SwapVerdict salient_object swap_tests swap_trial',
+    '.trial': (
+        'ConditionDrop ConditionRow ConditionTrial by_severity condition_rows condition_trials '
+        'conditions_by_severity iou_drop recorded_parts recorded_severity split_conditions'
+    ),
+}
+__getattr__, __dir__ = late_names(__name__, _PLACES)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from robotrials.errors import NotEstimable, UnknownName
-from robotrials.measure.geometry import PlacementSummary, PlacementTrial, placement_trial, summarize_placements
-from robotrials.record import Episode
+from robotrials.measure.geometry import PlacementSummary, placement_trial, summarize_placements
 from robotrials.stats import Interval, cluster_bootstrap
+
+if TYPE_CHECKING:
+    from robotrials.measure.geometry import PlacementTrial
+    from robotrials.record import Episode
+
 
 NOMINAL = 'nominal'
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import os
+import stat
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -325,10 +327,17 @@ def open_benchmark(name: str, assets: Path) -> Any:
 
 
 def _written(config: str) -> Path:
-    """A folder with this config.yaml; equal ones share it, so that workers leave nothing behind."""
+    """A folder with this config.yaml; equal ones share it, so that workers leave nothing behind.
+
+    Its name can be guessed: one that somebody else made, or can write to, is not used.
+    """
     digest = hashlib.sha256(config.encode()).hexdigest()[:12]
     folder = Path(tempfile.gettempdir(), f'robotrials-libero-{os.getuid()}-{digest}')
-    folder.mkdir(exist_ok=True, mode=0o700)
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    state = folder.lstat()
+    if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.geteuid() or state.st_mode & 0o077:
+        folder = Path(tempfile.mkdtemp(prefix='robotrials-libero-'))
     draft = folder / f'.{os.getpid()}'
     draft.write_text(config)
     os.replace(draft, folder / 'config.yaml')

@@ -222,7 +222,7 @@ def submissions(visitor: AVisitor, platform: ThePlatform) -> Response:
 def _listed(visitor: AVisitor, platform: Platform, *, problem: str = '', typed: Form | None = None) -> Response:
     caller = visitor.require(Scope.SUBMITTER, Scope.ADMIN)
     with platform.database.read() as session:
-        rows = [shown(session, s, caller) for s in list_submissions(session, caller)[:MOST_LISTED]]
+        rows = [shown(session, s, caller, platform) for s in list_submissions(session, caller)[:MOST_LISTED]]
         taking = select(Benchmark).where(Benchmark.state.in_(('open', 'collecting'))).order_by(Benchmark.name)
         benchmarks = [b.name for b in session.scalars(taking)]
     return draw(
@@ -286,8 +286,9 @@ def _progress(caller: Caller, platform: Platform, submission_id: str) -> dict[st
     now = platform.clock()
     with platform.database.read() as session:
         submission = find_submission(session, caller, submission_id)
-        told = shown(session, submission, caller)
-        offers = queue_order(session, platform.config, now=now) if told.state == 'queued' else []
+        told = shown(session, submission, caller, platform)
+        apart = platform.intake.quarantine.apart
+        offers = queue_order(session, platform.config, now=now, apart=apart) if told.state == 'queued' else []
         place = next((n for n, offer in enumerate(offers) if offer.submission_id == submission_id), None)
         heard_s = None if submission.asked_at is None else max(0.0, now - submission.asked_at)
         is_trial = submission.benchmark.mode == 'trial'

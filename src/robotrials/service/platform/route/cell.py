@@ -46,6 +46,7 @@ def post_worker(body: WorkerIn, caller: AWorker, platform: ThePlatform) -> Worke
             address=body.address,
             protocol=body.protocol,
             spec=checked_spec(body.spec),
+            key=body.key,
             keys=platform.keys,
             private=platform.config.private_addresses,
             now=platform.clock(),
@@ -98,7 +99,9 @@ def post_next(worker_id: Id, caller: AWorker, platform: ThePlatform) -> NextOut 
         return Response(status_code=204)
     with platform.database.write(caller.actor) as session:
         worker = find_worker(session, worker_id, caller=caller, lock=True)
-        lease = grant_to_worker(session, worker, platform.config, now=platform.clock())
+        lease = grant_to_worker(
+            session, worker, platform.config, now=platform.clock(), apart=platform.intake.quarantine.apart
+        )
         if lease is None:
             return Response(status_code=204)
         order = begin(session, caller, lease.id, platform.config, now=platform.clock())
@@ -119,7 +122,7 @@ def get_job(lease_id: Id, caller: AWorker, platform: ThePlatform) -> JobOut:
     openapi_extra={
         'requestBody': {
             'required': True,
-            'description': "The bytes of a bundle (robotrials.service.platform.bundle), of at most the server's limit.",
+            'description': 'A bundle, signed for this lease (robotrials.service.platform.bundle: sign_bundle).',
             'content': {'application/octet-stream': {'schema': {'type': 'string', 'format': 'binary'}}},
         }
     },
@@ -181,7 +184,8 @@ def get_workers(caller: AnOperator, platform: ThePlatform) -> list[CellOut]:
 def get_queue(caller: AnOperator, platform: ThePlatform) -> QueueOut:
     """Who waits, in order, by code; and jobs by state."""
     with platform.database.read() as session:
-        offers = queue_order(session, platform.config, now=platform.clock())
+        apart = platform.intake.quarantine.apart
+        offers = queue_order(session, platform.config, now=platform.clock(), apart=apart)
         known = {
             s.id: s
             for s in session.scalars(select(Submission).where(Submission.id.in_([o.submission_id for o in offers])))

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from robotrials.run.fault import FaultKind
 from robotrials.service.platform.access import Caller
-from robotrials.service.platform.benchmark import episode_bundle, is_open, open_facts
+from robotrials.service.platform.benchmark import RETRY_AFTER_S, WAITS, episode_bundle, is_open, open_facts
 from robotrials.service.platform.database import fault_point
 from robotrials.service.platform.job import benchmark_slots, sign_lease
 from robotrials.service.platform.queue import Wait, check_unfinished, grant_to_submission, live_lease
@@ -26,6 +26,7 @@ from robotrials.service.platform.schema import (
     ValueOut,
     WaitOut,
 )
+from robotrials.service.platform.server import Platform
 from robotrials.service.platform.submission import (
     OVER_STATES,
     SubmissionRequest,
@@ -40,7 +41,7 @@ from robotrials.service.platform.table import LIVE, Job, Lease, Submission
 router = APIRouter(tags=['submissions'])
 
 
-def shown(session: Session, submission: Submission, caller: Caller) -> SubmissionOut:
+def shown(session: Session, submission: Submission, caller: Caller, platform: Platform) -> SubmissionOut:
     """A submission as this caller may know it: the name of another's is hidden until its blinding ends."""
     is_seen = submission.user_id == caller.user_id or submission.opened_at is not None
     jobs = job_counts(session, submission.id)
@@ -54,8 +55,13 @@ def shown(session: Session, submission: Submission, caller: Caller) -> Submissio
         user=submission.user.name, kind=submission.kind, state=submission.state, jobs=jobs, n_jobs=sum(jobs.values()),
         under_way=list(steps) if is_seen else [],
         is_open=submission.opened_at is not None, created_at=submission.created_at, finished_at=submission.finished_at,
-        reason=submission.reason,
+        reason=submission.reason or _waits(submission, platform),
     )  # fmt: skip
+
+
+def _waits(submission: Submission, platform: Platform) -> str:
+    is_apart = submission.state == 'queued' and submission.benchmark_id in platform.intake.quarantine.apart
+    return WAITS if is_apart else ''
 
 
 @router.post(
@@ -75,7 +81,7 @@ def post_submission(body: SubmissionIn, caller: ASubmitter, platform: ThePlatfor
             private=platform.config.private_addresses,
         )  # fmt: skip
         session.flush()
-        answer = shown(session, submission, caller)
+        answer = shown(session, submission, caller, platform)
     fault_point('submission.commit')
     response.status_code = 201 if is_new else 200
     return answer
@@ -87,14 +93,14 @@ def get_submissions(
 ) -> list[SubmissionOut]:
     """Your submissions, newest first."""
     with platform.database.read() as session:
-        return [shown(session, s, caller) for s in list_submissions(session, caller)[:limit]]
+        return [shown(session, s, caller, platform) for s in list_submissions(session, caller)[:limit]]
 
 
 @router.get('/submissions/{submission_id}', responses=refusals(404))
 def get_submission(submission_id: Id, caller: ASubmitter, platform: ThePlatform) -> SubmissionOut:
     """How far a submission has come."""
     with platform.database.read() as session:
-        return shown(session, find_submission(session, caller, submission_id), caller)
+        return shown(session, find_submission(session, caller, submission_id), caller, platform)
 
 
 @router.post('/submissions/{submission_id}/cancel', responses=refusals(404, 409))
@@ -106,7 +112,7 @@ def post_cancel(submission_id: Id, caller: ASubmitter, platform: ThePlatform) ->
     for lease_id in live:
         platform.intake.fail(lease_id, 'cancelled', kind=FaultKind.POLICY_WITHDRAWN.value, actor=caller.actor)
     with platform.database.read() as session:
-        return shown(session, find_submission(session, caller, submission_id), caller)
+        return shown(session, find_submission(session, caller, submission_id), caller, platform)
 
 
 @router.post(
@@ -129,11 +135,13 @@ def post_lease(submission_id: Id, caller: ASubmitter, platform: ThePlatform, res
         granted = live_lease(session, submission.id)
         if granted is not None:
             submission.asked_at = now
-        lease = granted or grant_to_submission(session, submission, config, now=now)
+        apart = platform.intake.quarantine.apart
+        lease = granted or grant_to_submission(session, submission, config, now=now, apart=apart)
         if isinstance(lease, Wait) or lease.expires_at <= now:
             response.status_code = 202
             place = lease.place if isinstance(lease, Wait) else 0
-            return WaitOut(retry_after_s=config.retry_s, place_in_queue=place)
+            note = _waits(submission, platform)
+            return WaitOut(retry_after_s=RETRY_AFTER_S if note else config.retry_s, place_in_queue=place, note=note)
         secret = platform.keys.secret(lease.worker_id, lease.worker.secret).encode()
         token = sign_lease(
             secret, lease_id=lease.id, worker_id=lease.worker_id, job_id=lease.job_id, expires_at=lease.expires_at

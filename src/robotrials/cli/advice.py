@@ -1,0 +1,97 @@
+"""What to type instead: a command for whoever mistyped one, made of the words that they gave."""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+# What other tools call it.
+OTHER_NAMES = {
+    'analyze': 'compare', 'analyse': 'compare', 'stats': 'compare', 'eval': 'compare', 'evaluate': 'compare',
+    'summary': 'score', 'summarize': 'score', 'show': 'score', 'results': 'score', 'view': 'explore', 'open': 'explore',
+    'load': 'doctor', 'read': 'doctor', 'check': 'doctor', 'info': 'doctor', 'inspect': 'doctor', 'html': 'report',
+    'init': 'plan', 'new': 'plan', 'start': 'run', 'table': 'tables', 'figure': 'plot',
+}  # fmt: skip
+# Options of `import` that say how a file is read: an asking verb has a store read so.
+READING = frozenset({'--map', '--answer', '--value', '--blank', '--group-by', '--rate-hz', '--map-file', '--as'})
+SETTINGS = {'--metric': 'primary', '--endpoint': 'primary', '--bootstrap': 'resamples', '--n-boot': 'resamples'}
+FILES = ('.csv', '.tsv', '.xlsx', '.json', '.jsonl', '.parquet', '.yaml', '.md')
+
+
+def command_instead(error: Any, argv: Sequence[str], verbs: Collection[str]) -> str:
+    """The line that says what to try; `error` is what the command line's parser raised."""
+    words = list(argv)
+    kind, option = type(error).__name__, getattr(error, 'option_name', None)
+    verb = next((word for word in words if word in verbs), '')
+    tried = ''
+    if kind == 'NoSuchOption' and option:
+        tried = _other_option(words, verb, option, getattr(error, 'possibilities', None) or ())
+    elif kind == 'MissingParameter' and getattr(error.param, 'param_type_name', '') == 'argument' and verb:
+        tried = _with_a_source(verb)
+    elif 'unexpected extra argument' in str(error.format_message()) and verb in ('report', 'import', 'export'):
+        tried = _with_output(words, verb)
+    elif words and not verb:
+        tried = _other_verb(words, verbs)
+    return f'Try: robotrials {tried}' if tried else f'Try: robotrials {f"{verb} " if verb else ""}--help'
+
+
+def _other_verb(words: list[str], verbs: Collection[str]) -> str:
+    first, rest = words[0], words[1:]
+    if Path(first).exists():
+        return shlex.join(['compare', *words])
+    if first in ('help', 'version'):
+        return '--version' if first == 'version' else shlex.join([*rest[:1], '--help'])
+    near = OTHER_NAMES.get(first) or next(iter(difflib.get_close_matches(first, sorted(verbs), n=1)), '')
+    return shlex.join([near, *rest]) if near else ''
+
+
+def _other_option(words: list[str], verb: str, option: str, possible: Sequence[str]) -> str:
+    place = next((i for i, word in enumerate(words) if word.split('=')[0] == option), None)
+    source = next((word for word in words[1:] if Path(word).exists()), None)
+    if place is None or not verb:
+        return shlex.join([possible[0]]) if possible else ''
+    after = words[place + 1 :]
+    if source is not None and option in READING:
+        return _read_so(words, verb, source)
+    if option in SETTINGS and after:
+        return shlex.join([*words[:place], '--set', f'{SETTINGS[option]}={after[0]}', *after[1:]])
+    if option in ('-o', '--output') and source is not None and after:
+        return shlex.join(['report', source, '-o', after[0]])
+    near = difflib.get_close_matches(option, possible, n=1, cutoff=0.7)
+    if not near:
+        return ''
+    values = after[0].split(',') if after and ',' in after[0] else after[:1]
+    return shlex.join([*words[:place], *(part for value in values for part in (near[0], value)), *after[1:]])
+
+
+def _read_so(words: list[str], verb: str, source: str) -> str:
+    """Import with the options that say how, then ask the store."""
+    store = f'{Path(source).stem}-store'
+    how: list[str] = []
+    rest: list[str] = []
+    waiting = iter(words)
+    for word in waiting:
+        if word.split('=')[0] in READING:
+            how += [word] if word.startswith('--') and '=' in word else [word, next(waiting, '')]
+        else:
+            rest.append(store if word == source else word)
+    return f'{shlex.join(["import", source, "--to", store, *how])} && {shlex.join(["robotrials", *rest])}'
+
+
+def _with_a_source(verb: str) -> str:
+    """The verb on what lies here."""
+    here = sorted(Path().iterdir())
+    stores = [path for path in here if (path / 'trial.json').is_file()]
+    files = [path for path in here if path.suffix.lower() in FILES]
+    return shlex.join([verb, str((stores + files)[0])]) if stores or files else ''
+
+
+def _with_output(words: list[str], verb: str) -> str:
+    plain = [i for i, word in enumerate(words) if not word.startswith('-')]
+    if len(plain) != 3:  # the verb, its source, and where to
+        return ''
+    flag = {'import': '--to', 'export': '-o', 'report': '-o'}[verb]
+    return shlex.join([*words[: plain[2]], flag, words[plain[2]], *words[plain[2] + 1 :]])

@@ -1,0 +1,63 @@
+"""Command lines that newcomers type: each says what is wrong and ends with a command, and that command works."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+from tests.cli.command import robotrials
+
+# What was typed, and what is to be tried instead.
+TYPED = {
+    'comapre r.csv': 'compare r.csv',
+    'r.csv': 'compare r.csv',
+    'analyze r.csv': 'compare r.csv',
+    'stats r.csv': 'compare r.csv',
+    'summarize r.csv': 'score r.csv',
+    'check r.csv': 'doctor r.csv',
+    'doctr r.csv': 'doctor r.csv',
+    'help compare': 'compare --help',
+    'version': '--version',
+    '--verison': '--version',
+    'frobnicate': '--help',
+    'compare': 'compare r.csv',
+    'score': 'score r.csv',
+    'doctor': 'doctor r.csv',
+    'compare r.csv a': 'compare r.csv',
+    'compare r.csv r.csv': 'compare r.csv',
+    'compare r.csv --policies a,b': 'compare r.csv --policy a --policy b',
+    'compare r.csv --map success=success': 'import r.csv --to r-store --map success=success && compare r-store',
+    'score r.csv --blank invalid': 'import r.csv --to r-store --blank invalid && score r-store',
+    'compare r.csv --metric success': 'compare r.csv --set primary=success',
+    'compare r.csv -o out.html': 'report r.csv -o out.html',
+    'compare r.csv --verbose': 'compare --help',
+    'report r.csv out.html': 'report r.csv -o out.html',
+    'import r.csv': 'import r.csv --to r-store',
+    'import r.csv out': 'import r.csv --to out',
+    'import r.csv --to': 'import --help',
+    'plot r.csv': 'plot cdf r.csv',
+    'plot r.csv cdf': 'plot cdf r.csv',
+    'tables r.csv': 'tables headline r.csv',
+    'power r.csv': 'power --help',
+    'store r.csv': 'store --help',
+    'gate r.csv': 'gate --help',
+}
+
+
+@pytest.mark.parametrize('typed', TYPED)
+def test_what_to_type_instead_is_said_and_works(typed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [f'{p},t,{k},{int(k % 5 > d)},{4 + k}' for p, d in (('a', 0), ('b', 2)) for k in range(12)]
+    Path('r.csv').write_text('\n'.join(['policy,task,seed,success,time_s', *rows]) + '\n')
+    printed = robotrials(*shlex.split(typed), code=2)
+    (line,) = [line for line in printed.splitlines() if line.startswith('Try: ')]
+    commands = [command.removeprefix('robotrials ') for command in line.removeprefix('Try: ').split(' && ')]
+    assert ' && '.join(commands) == TYPED[typed]
+    for command in commands:
+        robotrials(*shlex.split(command))
+
+
+def test_a_value_that_no_plan_can_have_is_refused_before_reading(tmp_path: Path) -> None:
+    (tmp_path / 'bad.csv').write_text('no,table\n')
+    assert 'alpha is 5.0, wanted a number' in robotrials('compare', tmp_path / 'bad.csv', '--set', 'alpha=5', code=2)
