@@ -20,7 +20,7 @@ BUILDS = ('hatchling==1.27.0', 'editables')  # as [build-system] has it; editabl
 ONLY_OLD_PYTHONS = {'rtamt', 'antlr4-python3-runtime'}  # rtamt runs on no newer Python than 3.11
 EXTRAS = ('platform', 'sim', 'video')  # of the container
 HEADER = '# Exact versions and hashes for a reproducible set-up; written by `make lock`.\n'
-COMPILE = ('pip', 'compile', '--quiet', '--universal', '--python-version', '3.11', '--generate-hashes',
+COMPILE = ('pip', 'compile', '--quiet', '--universal', '--python-version', '3.11.5', '--generate-hashes',
            '--no-annotate', '--no-header')  # fmt: skip
 
 
