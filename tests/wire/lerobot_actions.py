@@ -1,4 +1,4 @@
-"""Written in LeRobot's environment: an answer of its own policy server to one observation, as JSON on stdout."""
+"""Run in LeRobot's environment: actions as its own classes pickle them for its policy server, as JSON."""
 
 import base64
 import json

@@ -23,12 +23,13 @@ from robotrials.errors import InputError
 from robotrials.wire.limit import WireLimits
 from robotrials.wire.tensor_pickle import read_actions, write_object
 
-# What LeRobot 0.6.1's own server answered; `python tests/wire/lerobot_actions.py` in its environment writes it anew.
+# Actions as LeRobot 0.6.1's own classes and torch pickle them, which is what its server sends;
+# `python tests/wire/lerobot_actions.py` in its environment writes the file anew.
 KEPT = json.loads((Path(__file__).parent / 'lerobot_actions.json').read_text())
 GENUINE = base64.b64decode(KEPT['pickle'])
 
 
-def test_what_lerobots_own_server_answers_is_read_exactly() -> None:
+def test_what_lerobots_own_classes_pickle_is_read_exactly() -> None:
     actions = read_actions(GENUINE)
     assert [entry.timestep for entry in actions] == KEPT['timesteps']
     assert [entry.timestamp_s for entry in actions] == KEPT['timestamps']
