@@ -57,11 +57,11 @@ test-peers: $(STAMP) peers
 
 # The same with LeRobot 0.6, on Python 3.12, and positronic's own writer: eight gigabytes more.
 test-drift: $(STAMP) peers
-	ROBOTRIALS_ENVIRONMENTS=$${ROBOTRIALS_ENVIRONMENTS:-$(CURDIR)/.peers/environments} $(BIN)/python -m pytest -m 'peers and drift'
+	ROBOTRIALS_ENVIRONMENTS=$${ROBOTRIALS_ENVIRONMENTS:-$(CURDIR)/.peers/environments} $(BIN)/python -m pytest -m drift
 
 # The benchmarks in their own environments, which are made where they are missing.
 test-hosts: $(STAMP) system
-	ROBOTRIALS_ENVIRONMENTS=$${ROBOTRIALS_ENVIRONMENTS:-$(CURDIR)/.peers/environments} $(BIN)/python -m pytest -m hosts
+	ROBOTRIALS_ENVIRONMENTS=$${ROBOTRIALS_ENVIRONMENTS:-$(CURDIR)/.peers/environments} $(BIN)/python -m pytest -m 'hosts and not drift'
 
 # Server, workers and clients as real processes, on SQLite and PostgreSQL, and in a browser.
 test-platform: $(STAMP) system
