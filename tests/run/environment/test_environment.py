@@ -190,7 +190,7 @@ def test_a_recipe_is_locked_and_its_digest_is_its_content(tmp_path: Path) -> Non
         read_recipe(str(file))
     with pytest.raises(InputError, match="did you mean 'lerobot'"):
         read_recipe('lerobt')
-    with pytest.raises(InputError, match=r'nothere.toml: no such file; wanted a recipe, or a name: dm-control, grpc, gym-aloha'):
+    with pytest.raises(InputError, match=r'nothere.toml: no such file; wanted a recipe, or a name: dm-control, grpc,'):
         read_recipe(str(tmp_path / 'nothere.toml'))
 
 

@@ -29,7 +29,7 @@ from robotrials.service.platform.benchmark import ATTEMPTS, store_path
 from robotrials.service.platform.config import FILE, PlatformConfig, read_config
 from robotrials.service.platform.database import Database, ServerClock
 from robotrials.service.platform.intake import ENDING
-from robotrials.service.platform.migration import current_revision, migrate, newest_revision
+from robotrials.service.platform.migration import current_revision, known_revisions, migrate
 from robotrials.service.platform.private import make_private_folder
 from robotrials.service.platform.submission import finish_if_done
 from robotrials.service.platform.table import Base, Benchmark, Job, Lease, Submission, User, check_trail, note
@@ -118,9 +118,10 @@ def _head(tar: tarfile.TarFile, archive: Path) -> dict[str, Any]:
             raise KeyError(head['format'])
     except (KeyError, ValueError, TypeError) as error:
         raise InputError(f"{archive}: not a backup of a platform's server ({error})") from error
-    if head['revision'] != newest_revision():
-        wanted = f'restore it with the robotrials that wrote it, then migrate (this one is at {newest_revision()})'
-        raise StoreError(f'{archive}: a backup at revision {head["revision"]}; {wanted}')
+    if head['revision'] not in known_revisions():
+        raise StoreError(
+            f'{archive}: a backup at revision {head["revision"]}, which this robotrials does not know: upgrade it'
+        )
     return dict(head)
 
 
@@ -131,6 +132,17 @@ def _read(tar: tarfile.TarFile, name: str) -> bytes:
     return stream.read()
 
 
+def _rows(tar: tarfile.TarFile, name: str) -> list[dict[str, Any]]:
+    """The rows of a table; none of one that an older server did not have.
+
+    Revisions so far add tables, and columns with a default, so older rows fit the newest tables as they are. One that
+    changes rows has to change those of older backups here, too.
+    """
+    if name not in tar.getnames():
+        return []
+    return [json.loads(line) for line in _read(tar, name).decode().splitlines()]
+
+
 def _fill(database: Database, tar: tarfile.TarFile, head: dict[str, Any], archive: Path, config: PlatformConfig) -> int:
     """Put the rows in, in one transaction, and see that the audit trail ends where it did."""
     n_rows = 0
@@ -139,7 +151,7 @@ def _fill(database: Database, tar: tarfile.TarFile, head: dict[str, Any], archiv
             if session.scalar(select(func.count()).select_from(table)):
                 raise InputError(f'the database is not empty: it has rows in {table.name}; give an empty one')
         for table in Base.metadata.sorted_tables:
-            rows = [json.loads(line) for line in _read(tar, f'tables/{table.name}.jsonl').decode().splitlines()]
+            rows = _rows(tar, f'tables/{table.name}.jsonl')
             for start in range(0, len(rows), PAGE):
                 session.execute(insert(table), rows[start : start + PAGE])
             n_rows += len(rows)

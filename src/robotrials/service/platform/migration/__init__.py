@@ -24,6 +24,11 @@ def newest_revision() -> str:
     return ScriptDirectory.from_config(_config()).get_current_head() or ''
 
 
+def known_revisions() -> set[str]:
+    """Every revision up to the newest."""
+    return {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
+
+
 def current_revision(engine: Engine) -> str:
     """The revision that a database is at; '' for an empty one."""
     with engine.connect() as connection:
@@ -32,9 +37,8 @@ def current_revision(engine: Engine) -> str:
 
 def migrate(engine: Engine) -> None:
     """Bring a database to the newest revision, in one transaction; one of a later robotrials is refused."""
-    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
     current = current_revision(engine)
-    if current and current not in known:
+    if current and current not in known_revisions():
         raise StoreError(
             f'the database is at revision {current}, which this robotrials does not know; upgrade robotrials'
         )
