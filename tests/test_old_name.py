@@ -29,12 +29,10 @@ def test_a_name_that_only_begins_alike_is_left_alone() -> None:
 
 
 def test_packages_made_for_the_old_name_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def installed(*, group: str) -> EntryPoints:
-        mine = {'trialist.hosts': [('ours', 'trialist.cell:TabletopHost'), ('twice', 'old:X')]}
-        mine['robotrials.hosts'] = [('twice', 'new:X')]
-        return EntryPoints([EntryPoint(name, value, group) for name, value in mine.get(group, [])])
-
-    monkeypatch.setattr('importlib.metadata.entry_points', installed)
+    mine = {'trialist.hosts': [('ours', 'trialist.cell:TabletopHost'), ('twice', 'old:X')]}
+    mine['robotrials.hosts'] = [('twice', 'new:X')]
+    installed = EntryPoints([EntryPoint(name, value, group) for group, own in mine.items() for name, value in own])
+    monkeypatch.setattr('robotrials.catalog._entry_points', lambda path: installed)
     catalog = Catalog('host', {}, 'robotrials.hosts')
     assert catalog.names() == ('ours', 'twice')
     assert catalog._targets()['twice'] == 'new:X'

@@ -10,14 +10,14 @@ from pathlib import Path
 
 SLOW = """
 import sys, time
-from robotrials.cli import progress
-from robotrials.formats import scratch
-opened = scratch.open_for_asking
-progress.FIRST_S, progress.EVERY_S = 0.4, 0.5
+from robotrials.cli import output
+from robotrials.formats import intake
+opened = intake.open_for_asking
+output.FIRST_S, output.EVERY_S = 0.4, 0.5
 def slow(*given, **named):
     time.sleep(1.6)
     return opened(*given, **named)
-scratch.open_for_asking = slow
+intake.open_for_asking = slow
 from robotrials.cli import main
 sys.argv = ['robotrials', *sys.argv[1:]]
 main()

@@ -14,8 +14,8 @@ SCORING = ('stats', 'measure', 'verdict', 'record', 'formats')
 # Functions of the very values that are shown, or of static tables: nothing is scored in them. `contrast_values` and
 # `design_word` spell out the fields of a finished Contrast; `write_durably` puts given bytes on the disk.
 OF_VALUES = {
-    'best_marks', 'contrast_values', 'design_word', 'half_up_percent', 'load_datasets', 'pareto_frontier', 'present',
-    'read_survey', 'scalar_label', 'write_durably',
+    'best_marks', 'contrast_values', 'design_word', 'distinct', 'half_up_percent', 'load_datasets', 'pareto_frontier',
+    'present', 'read_survey', 'scalar_label', 'write_durably',
 }  # fmt: skip
 FORBIDDEN = {'default_rng', 'Generator', 'read_store', 'Store', 'analyse'}
 

@@ -11,7 +11,7 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from robotrials.errors import InputError
-from robotrials.show.chart.svg import Mark, escape, policy_marks
+from robotrials.show.chart.svg import Mark, policy_marks
 from robotrials.show.document import (
     Block,
     Chart,
@@ -24,7 +24,15 @@ from robotrials.show.document import (
     TableBlock,
     Words,
 )
-from robotrials.show.phrase import check_explorer, episode_link, has_episode_list, html_ids, list_command, mark_links
+from robotrials.show.phrase import (
+    check_explorer,
+    episode_link,
+    escape,
+    has_episode_list,
+    html_ids,
+    list_command,
+    mark_links,
+)
 from robotrials.show.table import CONTROL, Cell, Column, Table, cell_text, is_numeric
 
 if TYPE_CHECKING:

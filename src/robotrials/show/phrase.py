@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit
 
 from robotrials.errors import InputError, UnknownName
-from robotrials.show.chart.svg import escape
 from robotrials.show.document import Definition, Document, EpisodeFilter
-from robotrials.show.table import cell_text
+from robotrials.show.table import CONTROL, cell_text
 
 if TYPE_CHECKING:
     from robotrials.show.document import Words
@@ -163,6 +162,11 @@ def explorer_address(document: Document, where: EpisodeFilter) -> str:
     pairs = [(field, value) for field, values in {**document.selection, **where}.items() for value in values]
     joint = '&' if '?' in document.explorer_url else '?'
     return f'{document.explorer_url}{joint}{urlencode(pairs)}' if pairs else document.explorer_url
+
+
+def escape(text: object) -> str:
+    """Text that is safe in an element and in a quoted attribute; control characters become spaces."""
+    return html.escape(CONTROL.sub(' ', str(text)), quote=True)
 
 
 def mark_links(svg: str, document: Document) -> str:

@@ -14,11 +14,10 @@ import numpy as np
 
 from robotrials.errors import NotEstimable, SetupError
 from robotrials.record import Episode
-from robotrials.show.chart.svg import escape
 from robotrials.show.document import Block, Chart, ChartBlock, Missing, Panel
 from robotrials.show.figure import PAGE_WIDTH_IN, figure_width_in, fold, new_figure
 from robotrials.show.figure_mark import lead_to, these_episodes
-from robotrials.show.phrase import plural
+from robotrials.show.phrase import escape, plural
 from robotrials.show.request import ShowRequest
 from robotrials.show.safety_figure import read_frames
 from robotrials.show.table import Cell, Column, Table, table, without_empty

@@ -63,7 +63,7 @@ def test_a_report_builds_a_batch_of_episodes_at_a_time(tmp_path: Path, monkeypat
         nonlocal n_built
         made = build(columns)
         n_built += 1
-        if n_built % 37 == 0:  # looking takes time
+        if n_built % 23 == 0:  # looking takes time
             alive.append(_alive() - before)
         return made
 

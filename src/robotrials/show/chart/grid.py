@@ -9,7 +9,6 @@ from robotrials.show.chart.svg import (
     Number,
     Scale,
     coordinate,
-    escape,
     frame,
     is_known,
     label,
@@ -23,6 +22,7 @@ from robotrials.show.chart.svg import (
     whole_alt,
 )
 from robotrials.show.document import Chart, EpisodeFilter, Panel
+from robotrials.show.phrase import escape
 from robotrials.show.table import Cell, Column, Table, table
 
 ROW_PX = 24

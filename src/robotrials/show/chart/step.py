@@ -12,7 +12,6 @@ from robotrials.show.chart.svg import (
     Mark,
     Number,
     Scale,
-    escape,
     frame,
     interval_text,
     is_known,
@@ -27,6 +26,7 @@ from robotrials.show.chart.svg import (
     y_axis,
 )
 from robotrials.show.document import Chart, EpisodeFilter, Panel
+from robotrials.show.phrase import escape
 from robotrials.show.table import Cell, Column, Table, table
 
 HEIGHT_PX = 230

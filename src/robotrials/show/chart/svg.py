@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,16 +9,11 @@ from dataclasses import dataclass
 from typing import TypeGuard, TypeVar
 
 from robotrials.show.figure import PALETTE, REFERENCE_COLOR, policy_colors
-from robotrials.show.table import CONTROL
+from robotrials.show.phrase import escape
 
 Number = float | int | None
 Row = TypeVar('Row')
 LISTED_IN_WORDS = 8
-
-
-def escape(text: object) -> str:
-    """Text that is safe in an element and in a quoted attribute; control characters become spaces."""
-    return html.escape(CONTROL.sub(' ', str(text)), quote=True)
 
 
 def is_known(value: Number) -> TypeGuard[float]:
