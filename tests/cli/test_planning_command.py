@@ -104,7 +104,7 @@ def test_plan_prints_what_its_claim_needs(store: Path, tmp_path: Path) -> None:
 
 def test_compare_prints_the_n_that_would_resolve(store: Path) -> None:
     shown = robotrials('compare', store, 'groot', 'openpi', '--resamples', 200)
-    assert 'more starts per cell resolve ' in ' '.join(shown.split())
+    assert 'more starts per cell would resolve ' in ' '.join(shown.split())
     assert 'needed N' in robotrials('compare', store, '--resamples', 100, '--details')
 
 
