@@ -180,10 +180,10 @@ def test_the_same_record_twice_is_noticed(baseline: Store, tmp_path: Path) -> No
 def test_a_slower_pace_under_a_far_cap_is_worse_and_the_cap_is_named(tmp_path: Path) -> None:
     new, old = (
         store_of(tmp_path / name, [
-            Episode(policy='p', task='pick', seed=k, outcome=Outcome.SUCCESS, duration_s=base + k / 200, time_cap_s=60.0)
+            Episode(policy='p', task='pick', seed=k, outcome=Outcome.SUCCESS, duration_s=s + k / 200, time_cap_s=60.0)
             for k in range(40)
         ])
-        for name, base in (('new', 1.6), ('old', 1.4))
+        for name, s in (('new', 1.6), ('old', 1.4))
     )  # fmt: skip
     speed = gate_stores(new, old).endpoints[1]
     assert speed.finding is Finding.WORSE
