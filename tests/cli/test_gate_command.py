@@ -96,6 +96,16 @@ def test_a_worse_endpoint_says_by_how_much_at_least(folder: Path) -> None:
     assert 'worse by at least' in printed
 
 
+def test_a_worse_pace_whose_size_is_uncertain_is_not_given_a_negative_least_size() -> None:
+    from robotrials.show.gate import finding_text
+    from robotrials.verdict.analysis.gate import Finding, GateEndpoint
+
+    slower = GateEndpoint(
+        name='speed', measure='RMST(60 s)', finding=Finding.WORSE, margin=0.1, estimate=1.107, low=0.357, high=2.572
+    )
+    assert finding_text(slower) == 'worse, by an uncertain amount'
+
+
 def test_names_do_not_break_the_comment(tmp_path: Path) -> None:
     from robotrials.record import Episode, Outcome, Store
 

@@ -102,9 +102,16 @@ def test_plan_prints_what_its_claim_needs(store: Path, tmp_path: Path) -> None:
     assert 'power at 10' in shown
 
 
+def test_the_size_of_cells_says_what_they_are_sized_for() -> None:
+    asked = ('power', 'size', '--rate', 0.7, '--difference', 0.1, '--tasks', 10)
+    assert 'Sized to compare policies within every cell; --overall' in robotrials(*asked)
+    assert 'Sized to compare the mean over cells.' in robotrials(*asked, '--overall')
+    assert 'Sized to' not in robotrials(*asked[:-2])
+
+
 def test_compare_prints_the_n_that_would_resolve(store: Path) -> None:
     shown = robotrials('compare', store, 'groot', 'openpi', '--resamples', 200)
-    assert 'more starts per cell resolve ' in ' '.join(shown.split())
+    assert 'more starts per cell would resolve ' in ' '.join(shown.split())
     assert 'needed N' in robotrials('compare', store, '--resamples', 100, '--details')
 
 

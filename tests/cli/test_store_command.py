@@ -22,6 +22,17 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / 's'
 
 
+def test_a_file_read_in_another_way_into_the_same_store_is_warned_of(tmp_path: Path) -> None:
+    source = tmp_path / 'r.csv'
+    source.write_text('model,task,success,run\nact,pick,1,1\nact,pick,0,2\npi,pick,1,1\npi,pick,1,2\n')
+    assert 'counts twice' not in robotrials('import', source, '--to', tmp_path / 's')
+    assert 'counts twice' not in robotrials('import', source, '--to', tmp_path / 's')
+    again = ' '.join(robotrials('import', source, '--to', tmp_path / 's', '--map', 'seed=run').split())
+    assert '4 episodes added, 0 already there' in again
+    assert f'this source had been imported into {tmp_path / "s"} before' in again
+    assert 'each now counts twice. Import it into a new folder instead.' in again
+
+
 def test_importing_again_adds_nothing_and_a_dry_run_writes_nothing(store: Path, tmp_path: Path) -> None:
     assert '0 episodes added, 3 already there' in robotrials('import', store.parent / 'r.csv', '--to', store)
     assert '3 episodes, the first 3' in robotrials(

@@ -203,7 +203,8 @@ def main() -> None:
             _tell_missing()
             _read_as_usual()
     except SystemExit as stop:
-        if hasattr(stop.__context__, 'format_message'):  # the parser of the command line, which has said what is wrong
+        # The parser of the command line has said what is wrong; without any word it has printed the help.
+        if sys.argv[1:] and hasattr(stop.__context__, 'format_message'):
             from robotrials.cli.advice import command_instead
 
             typer.echo(plain(command_instead(stop.__context__, sys.argv[1:], VERBS)), err=True)

@@ -32,7 +32,9 @@ def demo(
     from robotrials.cli.run import shown_progress
     from robotrials.record.verify import verify_store
     from robotrials.run import close_trial, read_plan, run_trial
+    from robotrials.worlds.cell.scene import load_mujoco
 
+    load_mujoco()  # what is missing is said before anything is written
     trial, store = prepare(to, episodes=episodes, seed=seed), to / 'store'
     plan = read_plan(trial)
     policies = [name for name in plan.policies if name != plan.reference]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from robotrials.cli.output import FormatOption, print_tables
+from robotrials.cli.output import FormatOption, print_tables, say
 from robotrials.formats.export import Exporter
 from robotrials.formats.imported import Format, Imported, Ledger
 from robotrials.record import Episode
@@ -169,6 +169,11 @@ def _bring_in(imported: Imported, to: Path | None, *, dry_run: bool, form: str) 
     done = import_into(to, imported, command=' '.join(['robotrials', *sys.argv[1:]]))
     print_tables([*(guess if form != 'text' else ()), *account_tables(imported)], form)
     typer.echo(f'{to}: {done.added:,} episodes added, {done.already_there:,} already there', err=form != 'text')
+    if done.is_read_anew:
+        say(
+            f'Warning: this source had been imported into {to} before, read in another way; if the rollouts are the '
+            'same, each now counts twice. Import it into a new folder instead.'
+        )
     _tell_unnamed(to)
 
 

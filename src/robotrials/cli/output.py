@@ -33,11 +33,11 @@ PerTaskOption = Annotated[bool, typer.Option('--per-task', help='Every task in a
 MethodsOption = Annotated[bool, typer.Option('--methods', help='What was computed, in words for a paper.')]
 
 
-def say(text: str) -> None:
-    """A line on stderr, wrapped where its width is known: on a terminal, or by COLUMNS; a log keeps whole lines."""
+def say(text: str, *, err: bool = True) -> None:
+    """A line on stderr or stdout, wrapped where the width is known (a terminal, COLUMNS); a log keeps whole lines."""
     import os
 
-    if sys.stderr.isatty() or os.environ.get('COLUMNS'):
+    if (sys.stderr if err else sys.stdout).isatty() or os.environ.get('COLUMNS'):
         from robotrials.show.terminal import terminal_width, wrap
 
         lines = text.splitlines()  # a command stays whole, so that it can be pasted
@@ -45,7 +45,7 @@ def say(text: str) -> None:
             part for line in lines
             for part in ([line] if line.startswith('Try: ') else wrap(line, terminal_width(), then='  '))
         )  # fmt: skip
-    typer.echo(text, err=True)
+    typer.echo(text, err=err)
 
 
 def print_card(

@@ -167,8 +167,10 @@ def size(
     shown.append(plan_table(found, note=f'McNemar, {position}.'))
     if survey:
         shown.append(survey_table(read_survey(), position))
+    each = 'Sized to compare policies within every cell; --overall sizes for the mean over cells.'
+    claim = '' if tasks * conditions == 1 else 'Sized to compare the mean over cells.' if overall else each
     card = size_card(
-        rows, found, rate=rate, difference=difference, power=power, alpha=alpha, position=position
+        rows, found, rate=rate, difference=difference, power=power, alpha=alpha, position=position, claim=claim
     )  # fmt: skip
     tables = shown if details or form != 'text' else shown[2:]
     print_card(lambda: card, lambda: tables, form, details=details or survey)

@@ -92,6 +92,7 @@ def report(
 
 def write_document(document: Document, form: str, output: Path | None) -> None:
     """Write the document; without a file HTML goes to report.html, the others to the standard output."""
+    from robotrials.cli.output import say
     from robotrials.show.file import render_document, write_file
 
     text = render_document(document, form)
@@ -100,10 +101,10 @@ def write_document(document: Document, form: str, output: Path | None) -> None:
         return
     path = output or DEFAULT_PAGE
     write_file(path, text)
-    typer.echo(f'wrote {path} ({len(text.encode()) / 1e6:.1f} MB)')
+    typer.echo(f'wrote {path} ({max(1, len(text.encode()) // 1000):,} kB)')
     if document.statement:
-        typer.echo(document.statement)
+        say(document.statement, err=False)
     for sentence in document.lead:
-        typer.echo(f'- {sentence.text}')
+        say(f'- {sentence.text}', err=False)
     for caution in document.cautions:
-        typer.echo(f'- Note: {caution}')
+        say(f'- Note: {caution}', err=False)

@@ -47,6 +47,7 @@ class Intake:
     added: int
     already_there: int
     provenance_id: str = ''
+    is_read_anew: bool = False  # the same bytes had been imported before, and were now read as other episodes
 
 
 def import_into(path: Path, imported: Imported, *, command: str = '') -> Intake:
@@ -104,6 +105,7 @@ def _take(store: Store, imported: Imported, command: str, fill: Callable[[_Draft
         if not draft.count:
             return Intake(0, same)
         provenance = describe(imported, command=command)
+        is_read_anew = not same and _has_source(store, provenance)
         identity = store.write_provenance(provenance)
         draft.commit(identity)
     except BaseException:
@@ -111,7 +113,14 @@ def _take(store: Store, imported: Imported, command: str, fill: Callable[[_Draft
         raise
     finally:
         draft.close()
-    return Intake(draft.count, same, identity)
+    return Intake(draft.count, same, identity, is_read_anew)
+
+
+def _has_source(store: Store, provenance: Provenance) -> bool:
+    """Whether a source with the same bytes was imported into the store before."""
+    assert provenance.imported is not None
+    there = (store.provenance(path.stem).imported for path in (store.path / 'provenance').glob('*.json'))
+    return any(record is not None and record.sha256 == provenance.imported.sha256 for record in there)
 
 
 def describe(imported: Imported, *, command: str = '') -> Provenance:

@@ -155,8 +155,8 @@ def _pair_change(analysis: Analysis, found: Comparisons, a: str, b: str) -> str:
     success = found.endpoints.get(EndpointName.SUCCESS)
     if n is not None and isinstance(success, EndpointPairs):
         winner = success.pair(a, b).ahead
-        as_what = 'a failure' if n == 1 else 'failures'
-        told.append(f'{_successes(n)} of {winner} as {as_what} would undo "{claim_words(EndpointName.SUCCESS)}".')
+        claim, as_what = claim_words(EndpointName.SUCCESS), 'a failure' if n == 1 else 'failures'
+        told.append(f'{_successes(n)} of {winner} turned into {as_what} would undo "{claim}".')
     open_ = [e.pair(a, b) for e in found.tested if e.pair(a, b).standing is Standing.UNRESOLVED]
     planned = [text for pair in open_ if (text := more_units(pair))]
     if planned:
@@ -175,14 +175,14 @@ def _successes(n: int) -> str:
 
 
 def more_units(pair: EndpointVerdict) -> str:
-    """`12 more starts per cell resolve speed`, at 80 % power; empty where no number would."""
+    """`12 more starts per cell would resolve speed`, at 80 % power; empty where no number would."""
     needed = pair.needed
     if needed is None or not math.isfinite(needed.n) or pair.withheld:
         return ''
     now = sum(pair.n_units) / 2 / len(pair.contrast.cells)
     more = max(1, math.ceil(needed.n - now))
     unit = 'start' if 'start' in pair.unit else pair.unit
-    return f'{plural(more, f"more {unit}")} per cell resolve {LABELS[pair.endpoint]}'
+    return f'{plural(more, f"more {unit}")} per cell would resolve {LABELS[pair.endpoint]}'
 
 
 # --- several policies
@@ -219,9 +219,10 @@ def _claims(found: Comparisons, order: Sequence[str]) -> list[str]:
         for winner in order
         if winner in beaten
     ]
-    told += others[:2]
-    if len(others) > 2:
-        told.append(f'{len(others) - 2} further pairs are a trade-off, the same, or depend on the stratum.')
+    named = others if len(others) <= 3 else others[:2]
+    told += named
+    if len(others) > len(named):
+        told.append(f'{len(others) - len(named)} further pairs are trade-offs, the same, or depend on the stratum.')
     return told or ['No policy is shown to be better than another.']
 
 

@@ -213,7 +213,7 @@ def _limits(change: StoreChange) -> list[Paragraph]:
         parts.append(f'{", ".join(change.incomparable)} cannot be compared')
     absent = sorted({p.no_safety for p in change.policies if p.no_safety})
     if absent:
-        parts.append(f'safety cannot be told ({absent[0]})')
+        parts.append(f'safety cannot be compared ({absent[0]})')
     caveats = dict.fromkeys(text for p in change.policies for text in p.safety_caveats)
     return [*([paragraph(_capital('; '.join(parts)) + '.')] if parts else []), *map(paragraph, caveats)]
 

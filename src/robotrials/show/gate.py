@@ -80,7 +80,7 @@ def finding_text(endpoint: GateEndpoint) -> str:
     if endpoint.finding is Finding.NO_WORSE and _is_behind(endpoint):
         text += ' by the margin, though behind'
     if endpoint.finding is Finding.WORSE:
-        text += f' by at least {_at_least(endpoint)}'
+        text += f' by at least {_at_least(endpoint)}' if _is_behind(endpoint) else ', by an uncertain amount'
     if endpoint.finding is Finding.SHORT:
         text = more_sentence(endpoint.more)
     return text if endpoint.is_required else f'{text} (not required)'

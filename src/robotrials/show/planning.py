@@ -68,7 +68,7 @@ def plan_table(rows: Sequence[PlanSize], *, note: str = '') -> Table:
 
 def size_card(
     rows: Sequence[tuple[str, int | None, str]], plan: Sequence[PlanSize], *, rate: float, difference: float,
-    power: float, alpha: float, position: FieldPosition,
+    power: float, alpha: float, position: FieldPosition, claim: str = '',
 ) -> Card:  # fmt: skip
     """How many rollouts a difference takes, paired or not, and the whole plan."""
 
@@ -80,13 +80,14 @@ def size_card(
     verdict = f'{100 * difference:g} points around {100 * rate:g} % take {_count(unpaired)} of each policy'
     verdict += f', or {_count(paired)} on matched starts (discordance {at}).' if paired[1] is not None else '.'
     chosen = [
-        (r.design, f'{r.per_cell:,} per cell, {r.per_policy:,} per policy, {r.total:,} rollouts in all') for r in plan
+        (r.design.partition(' (')[0], f'{r.per_cell:,} per cell, {r.per_policy:,} per policy, {r.total:,} in all')
+        for r in plan
     ]
     widths = [r for r in rows if r[0].startswith('Wilson')]
     return Card(
         title='Sample size', scope=f'power {power:g}, two-sided alpha {alpha:g}', verdict=(verdict,),
         rows=(*chosen, *((r[0].partition(',')[0], f'{_count(r)} (rate {r[0].rpartition(" ")[2]})') for r in widths)),
-        notes=(f'McNemar, {position}.',), more=(ALL, '--survey'),
+        notes=(*((claim,) if claim else ()), f'McNemar, {position}.'), more=(ALL, '--survey'),
     )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,11 @@ MOST_NAMED = 3
 MOST_DECISIONS = 4
 MOST_TRADE_OFFS = 2
 TIMED = (EndpointName.TIME, EndpointName.THROUGHPUT)
+SAID_OF_PAIRS = {  # of one pair, and of several
+    Overall.BETTER: ('has a winner', 'have a winner'), Overall.TRADE_OFF: ('is a trade-off', 'are trade-offs'),
+    Overall.DEPENDS: ('depends on the stratum', 'depend on the stratum'),
+    Overall.SAME: ('is the same within the declared margins', 'are the same within the declared margins'),
+}  # fmt: skip
 
 
 def lead(analysis: Analysis) -> tuple[Paragraph, ...]:
@@ -435,8 +441,7 @@ def _resolution_sentence(analysis: Analysis, n_strata: int) -> Paragraph:
     total = plural(len(pairs.decisions), 'pair')
     open_ = [d for d in pairs.decisions if d.verdict is Overall.UNRESOLVED]
     if not open_:
-        every = 'The only pair is' if len(pairs.decisions) == 1 else f'All {total} are'
-        return paragraph(f'{every} resolved{_won(pairs.decisions)}.')
+        return paragraph(_tally(pairs.decisions))
     pieces = [Words(f'{len(open_)} of {total} {"is" if len(open_) == 1 else "are"} not resolved: ')]
     if len(pairs.decisions) == 1:
         pieces = [Words('The only pair is not resolved: ')]
@@ -459,11 +464,19 @@ def _nearest(pairs: Comparisons, decided: PairDecision) -> EndpointVerdict:
     return min(own, key=lambda p: math.inf if p.needed is None else p.needed.n)
 
 
-def _won(decisions: Sequence[PairDecision]) -> str:
-    won = sum(d.verdict is Overall.BETTER for d in decisions)
-    if won == len(decisions):
-        return ': one policy is better' if won == 1 else ': in each one policy is better'
-    return f'; in {won} of them one policy is better' if won else ''
+def _tally(decisions: Sequence[PairDecision]) -> str:
+    """What became of the pairs where none is left open: only a winner makes a pair resolved."""
+    kinds = Counter(d.verdict for d in decisions)
+    if set(kinds) == {Overall.BETTER}:
+        return (
+            'The only pair is resolved: one policy is better.' if len(decisions) == 1
+            else f'All {len(decisions)} pairs are resolved: in each, one policy is better.'
+        )  # fmt: skip
+    told = [f'{kinds[kind]} {words[kinds[kind] > 1]}' for kind, words in SAID_OF_PAIRS.items() if kind in kinds]
+    if len(told) == 1:
+        every = 'The only pair' if len(decisions) == 1 else f'All {len(decisions)} pairs'
+        return f'{every} {told[0].partition(" ")[2]}.'
+    return f'Of {len(decisions)} pairs, {", ".join(told[:-1])} and {told[-1]}.'
 
 
 def _needed(pair: EndpointVerdict, n_strata: int) -> list[Words]:

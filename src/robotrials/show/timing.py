@@ -255,9 +255,8 @@ def calibration_card(found: Calibration) -> Card:
     rows = [('mean of all', f'rejects {100 * mean:.1f} % at alpha {alpha:g}')]
     for row in sorted(found.rows, key=lambda r: -r.rejection(alpha)[0]):
         rate, interval = row.rejection(alpha)
-        rows.append(
-            (f'{row.setup.value}: {row.name}', f'{estimate_text(100 * rate, interval.scaled(100.0), unit=" %")}')
-        )
+        share = estimate_text(100 * rate, interval.scaled(100.0), unit=' %')
+        rows.append((row.setup.value.replace('_', ' '), f'{share}   {row.name}'))
     return Card(
         title='Null calibration of the macro-KS test', scope=f'{plural(found.n_trials, "trial")} per scenario',
         verdict=(verdict,), rows=tuple(rows), notes=tuple(f'Skipped: {why}.' for why in found.skipped),

@@ -107,8 +107,8 @@ def _trade_off_words(found: Comparisons, decided: PairDecision) -> list[Words]:
         pair = found.endpoints[EndpointName(name)]
         assert isinstance(pair, EndpointPairs)
         joint = ' and' if place else ', but looks worse'
-        told += [Words(f'{joint} in {endpoint_name(EndpointName(name))} (difference ')]
-        told += [*_difference(pair.pair(ahead, behind)), Words(')')]
+        told += [Words(f'{joint} in {endpoint_name(EndpointName(name))} (by ')]
+        told += [*_difference(pair.pair(ahead, behind).seen_from(behind)), Words(')')]
     if decided.contradicts and not decided.vetoed_by:
         told.append(Words(', but took longer on average'))
     return [*told, Words('.')]
@@ -304,7 +304,9 @@ def _difference(pair: EndpointVerdict) -> list[Words]:
 
 
 def _span(value: float, interval: Interval | None, pair: EndpointVerdict) -> list[Words]:
-    told = [Words(f'{plain(pair.scale * value)} {pair.unit_text}', 'advantage', value=pair.scale * value)]
+    size = plain(pair.scale * value)
+    unit = pair.unit_text.removesuffix('s') if size in {'1', '-1'} and len(pair.unit_text) > 1 else pair.unit_text
+    told = [Words(f'{size} {unit}', 'advantage', value=pair.scale * value)]
     if interval is not None:
         low, high = (Words(plain(pair.scale * end), 'interval', value=pair.scale * end) for end in interval)
         told += [Words(' ['), low, Words(', '), high, Words(']')]

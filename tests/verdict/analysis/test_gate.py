@@ -177,6 +177,21 @@ def test_the_same_record_twice_is_noticed(baseline: Store, tmp_path: Path) -> No
     assert found.verdict is GateVerdict.PASS
 
 
+def test_a_slower_pace_under_a_far_cap_is_worse_and_the_cap_is_named(tmp_path: Path) -> None:
+    new, old = (
+        store_of(tmp_path / name, [
+            Episode(policy='p', task='pick', seed=k, outcome=Outcome.SUCCESS, duration_s=s + k / 200, time_cap_s=60.0)
+            for k in range(40)
+        ])
+        for name, s in (('new', 1.6), ('old', 1.4))
+    )  # fmt: skip
+    speed = gate_stores(new, old).endpoints[1]
+    assert speed.finding is Finding.WORSE
+    assert speed.low is not None
+    assert speed.low < 1, 'an unseen failure could cost 60 s'
+    assert speed.note.startswith('a failure not seen yet would count 60 s against a mean of 1.7 s')
+
+
 def test_without_time_caps_the_shorter_watch_caps_the_means_and_it_is_said(tmp_path: Path) -> None:
     stores = [plain_store(tmp_path / name, 0.8, seed=k, n=4, cap_s=None) for k, name in enumerate('ab')]
     found = gate_stores(*stores)

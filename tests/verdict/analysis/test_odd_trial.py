@@ -63,6 +63,31 @@ def test_one_episode_is_told_in_the_singular(tmp_path: Path) -> None:
             assert slip not in text
 
 
+def traded(policy: str, seconds: float, failures: int, n: int = 60) -> list[Episode]:
+    """A policy that always takes about `seconds`, and fails in so many of its first starts."""
+    return [ended(policy, i, 'failure' if i < failures else 'success', seconds + i / 100) for i in range(n)]
+
+
+def test_pairs_without_a_winner_are_not_called_resolved(tmp_path: Path) -> None:
+    report = report_of(tmp_path, [*traded('hasty', 5.0, 20), *traded('steady', 20.0, 0)])
+    assert lead_of(report)[0] == 'A trade-off: hasty is faster, steady succeeds more often.'
+    assert lead_of(report)[-1] == 'The only pair is a trade-off.'
+
+
+def test_several_pairs_are_told_by_what_became_of_them(tmp_path: Path) -> None:
+    worst = traded('worst', 40.0, 45)
+    report = report_of(tmp_path, [*traded('hasty', 5.0, 20), *traded('steady', 20.0, 0), *worst])
+    assert lead_of(report)[-1] == 'Of 3 pairs, 2 have a winner and 1 is a trade-off.'
+
+
+def test_what_looks_worse_is_told_by_how_much_and_without_a_minus(tmp_path: Path) -> None:
+    report = report_of(tmp_path, [*traded('hasty', 5.0, 3), *traded('steady', 20.0, 0)])
+    assert re.match(
+        r'A trade-off: hasty is faster than steady, but looks worse in episode success \(by 5 points \[-\d',
+        lead_of(report)[0],
+    )
+
+
 def test_a_single_pair_and_a_single_invalid_episode_are_told_in_the_singular(tmp_path: Path) -> None:
     slow = [ended('b', i, 'success', 50.0 + i / 10) for i in range(8)]
     quick = [ended('a', i, 'success', 5.0 + i / 10) for i in range(8)]

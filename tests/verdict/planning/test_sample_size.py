@@ -165,6 +165,8 @@ def test_a_plans_n_against_the_field() -> None:
     assert position.more == ('ACT / ALOHA', 'LBM Examination')
     assert set(position.as_many) == {'RT-X / Open X-Embodiment', 'Mobile ALOHA', 'ECoT'}
     assert 'median 15' in str(position)
+    assert ': more than all 10 surveyed papers that give a number (median' in str(field_position(334))
+    assert ', as many as 3, fewer than 2 (median' in str(position)
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,20 @@ def test_the_plan_of_the_demo_fits_together(tmp_path: Path) -> None:
         check_policy_fits(plan, host, open_policy(entry), name=name, shown=name)
 
 
+def test_without_mujoco_the_demo_says_so_before_it_writes(tmp_path: Path) -> None:
+    script = "import sys; sys.modules['mujoco'] = None; from robotrials.cli import run_command; run_command()"
+    ended = subprocess.run(
+        [sys.executable, '-c', script, 'demo', '-o', str(tmp_path / 'demo')],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.startswith('Error: the tabletop cell needs MuJoCo')
+    assert not ended.stdout
+    assert not (tmp_path / 'demo').exists()
+
+
 def test_the_demo_declares_its_analysis(tmp_path: Path) -> None:
     plan = read_plan(prepare(tmp_path / 'demo', episodes=2, seed=9))
     assert plan.analysis is not None

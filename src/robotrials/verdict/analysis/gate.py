@@ -187,10 +187,11 @@ def speed_endpoint(found: Contrast, *, margin: float, levels: Levels) -> GateEnd
     if finding is Finding.SHORT:
         standing = time_standing(cells, margin=margin, cap=tau_s, alpha=levels.alpha)
         more = _in_episodes(more_episodes(standing, alpha=levels.alpha, power=levels.power), found)
+    is_size_open = finding is Finding.SHORT or (finding is Finding.WORSE and ratio.low <= 1)
     return GateEndpoint(
         'speed', measure, finding, margin, new=ratio.new, reference=ratio.reference, estimate=ratio.ratio,
         low=ratio.low, high=ratio.high, p_worse=p_worse, contrast=replace(found, p_margin=ratio.p_value), more=more,
-        note=_cap_note(ratio, tau_s) if finding is Finding.SHORT else found.note,
+        note=_cap_note(ratio, tau_s) if is_size_open else found.note,
     )  # fmt: skip
 
 

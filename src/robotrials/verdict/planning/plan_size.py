@@ -130,10 +130,13 @@ class FieldPosition:
     median: float
 
     def __str__(self) -> str:
+        counts = {'more than': len(self.fewer), 'as many as': len(self.as_many), 'fewer than': len(self.more)}
+        of_all = next((f'{words} all' for words, n in counts.items() if n == self.papers_counted), '')
+        rest = '' if of_all else f', as many as {len(self.as_many)}, fewer than {len(self.more)}'
+        than = of_all or f'more than {len(self.fewer)} of the'
         return (
-            f'{self.n} rollouts a cell: more than {len(self.fewer)} of the {self.papers_counted} surveyed papers that '
-            f'give a number, as many as {len(self.as_many)}, fewer than {len(self.more)} (median {self.median:g}; '
-            f'{self.papers_without_number} more papers give none)'
+            f'{self.n} rollouts a cell: {than} {self.papers_counted} surveyed papers that give a number{rest} '
+            f'(median {self.median:g}; {self.papers_without_number} more papers give none)'
         )
 
 
