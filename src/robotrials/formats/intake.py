@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import atexit
 import dataclasses
 import json
@@ -119,8 +120,12 @@ def _take(store: Store, imported: Imported, command: str, fill: Callable[[_Draft
 def _has_source(store: Store, provenance: Provenance) -> bool:
     """Whether a source with the same bytes was imported into the store before."""
     assert provenance.imported is not None
-    there = (store.provenance(path.stem).imported for path in (store.path / 'provenance').glob('*.json'))
-    return any(record is not None and record.sha256 == provenance.imported.sha256 for record in there)
+    for path in (store.path / 'provenance').glob('*.json'):
+        with contextlib.suppress(StoreError):  # a warning is not worth an import: `store verify` names what is damaged
+            record = store.provenance(path.stem).imported
+            if record is not None and record.sha256 == provenance.imported.sha256:
+                return True
+    return False
 
 
 def describe(imported: Imported, *, command: str = '') -> Provenance:
