@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from robotrials.show.terminal import USUAL, cut, display_width, estimate_text, mark, terminal_width, wrap
 from robotrials.stats import Rate
-from robotrials.verdict.analysis import Absent, ComparisonFrame, EndpointPairs, RobustnessPart
+from robotrials.verdict.analysis import Absent, ComparisonFrame, EndpointPairs
 from robotrials.verdict.analysis.success import ALL_STRATA
 from robotrials.verdict.planning.analysis_plan import EndpointName
 
@@ -232,13 +232,11 @@ def _robustness(analysis: Analysis) -> ScoreColumn:
     if isinstance(analysis.frame, ComparisonFrame) and analysis.frame.n_conditions < 2:
         return ScoreColumn(column.key, column.title, column.unit, {}, why='one condition was run', is_less_better=True)
     part = analysis.robustness
-    absent = part if isinstance(part, Absent) else part.drops if isinstance(part.drops, Absent) else None
-    if absent is not None:
-        return ScoreColumn(column.key, column.title, column.unit, {}, why=absent.reason, is_less_better=True)
-    assert isinstance(part, RobustnessPart)
-    assert not isinstance(part.drops, Absent)
-    for policy in dict.fromkeys(d.policy for d in part.drops):
-        worst = max((d for d in part.drops if d.policy == policy), key=lambda d: d.success_drop)
+    drops = part if isinstance(part, Absent) else part.drops
+    if isinstance(drops, Absent):
+        return ScoreColumn(column.key, column.title, column.unit, {}, why=drops.reason, is_less_better=True)
+    for policy in dict.fromkeys(d.policy for d in drops):
+        worst = max((d for d in drops if d.policy == policy), key=lambda d: d.success_drop)
         span = None if worst.success_interval is None else worst.success_interval.scaled(100.0)
         column.scores[policy] = Score(100 * worst.success_drop, span, note=worst.condition)
     return column

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit
 
 from robotrials.errors import InputError, UnknownName
-from robotrials.show.chart.svg import escape
 from robotrials.show.document import Definition, Document, EpisodeFilter
 from robotrials.show.table import cell_text
 
@@ -167,6 +166,7 @@ def explorer_address(document: Document, where: EpisodeFilter) -> str:
 
 def mark_links(svg: str, document: Document) -> str:
     """A drawing whose marks lead to where the document's episodes are shown; nowhere if nothing shows them."""
+    from robotrials.show.chart.svg import escape
 
     def turned(found: re.Match[str]) -> str:
         if not document.explorer_url:
@@ -179,6 +179,8 @@ def mark_links(svg: str, document: Document) -> str:
 
 def episode_link(document: Document, where: EpisodeFilter, inner: str, *, label: str = '') -> str:
     """A link to the episodes behind a claim: the explorer's where one runs, else this page's own list."""
+    from robotrials.show.chart.svg import escape
+
     named = f' aria-label="{escape(label)}"' if label else ''
     command = escape(list_command(document.source, {**document.selection, **where}))
     if document.explorer_url:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from robotrials.errors import InputError, StoreError, UnknownName
-from robotrials.measure.safety import EpisodeSafety, score_episode
 from robotrials.measure.timing import Operations, operations
 from robotrials.measure.timing.operation import (
     CAP_SLACK,
@@ -31,7 +30,7 @@ from robotrials.verdict.analysis.selection import asked_for, one_name, with_one_
 from robotrials.verdict.planning.analysis_plan import declared_analysis
 
 if TYPE_CHECKING:
-    from robotrials.measure.safety import Registry, Scoring
+    from robotrials.measure.safety import EpisodeSafety, Registry, Scoring
     from robotrials.record import Episode, Store
     from robotrials.record.select import Where
     from robotrials.stats.argument import BoolArray, FloatArray
@@ -374,7 +373,7 @@ def _ending(episode: Episode) -> tuple[object, ...]:
 # The safety of the episodes that two arms are compared on.
 
 MOST_UNSCORED = 0.1
-Scores = Mapping[tuple[str, int], EpisodeSafety]
+Scores = Mapping[tuple[str, int], 'EpisodeSafety']
 
 
 def arm_safety(arm: Arm, compared: Sequence[Episode], *, scoring: Scoring) -> Scores | str:
@@ -382,6 +381,8 @@ def arm_safety(arm: Arm, compared: Sequence[Episode], *, scoring: Scoring) -> Sc
 
     A few episodes may be left out; where more than one in ten cannot be scored, what is left stands for nothing.
     """
+    from robotrials.measure.safety import score_episode
+
     wanted = {e.key for e in compared}
     found = {
         episode.key: score_episode(episode, trajectory, scoring=scoring)
