@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,12 +16,15 @@ from robotrials.measure.safety import score_pairs, store_pairs, summarize_safety
 from robotrials.measure.timing import Scale, cohorts, rmst, score_cohort, success_curve
 from robotrials.measure.timing.incidence import End
 from robotrials.record import Episode, Outcome, PolicyCard, Store, read_store
+from robotrials.record.rows import ordered_rows
 from robotrials.run import close_trial, run_trial
 from robotrials.show.answer import compare_card, score_card
 from robotrials.stats import wilson
 from robotrials.stats.evidence import fewest_for_claim
 from robotrials.verdict.analysis import Absent, RobustnessPart, SafetyPart, analyse, present
+from robotrials.verdict.analysis.frame import projected_episodes
 from robotrials.verdict.analysis.verdict import fewest_for_rates
+from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 
 FEW = {'resamples': 200}
 
@@ -74,6 +78,21 @@ def test_a_reference_that_nobody_watched_gives_no_ranking() -> None:
     ranking = analyse([*episodes, *unseen], **FEW).ranking
     assert isinstance(ranking, Absent)
     assert ranking.reason == 'tau_s is 0.0, wanted a finite number of seconds > 0'
+
+
+@pytest.mark.parametrize('arrange', [list, ordered_rows])
+def test_a_seed_is_a_start_as_soon_as_one_episode_has_another(
+    arrange: Callable[[list[Episode]], Sequence[Episode]],
+) -> None:
+    rng = np.random.default_rng(0)
+    constant = [rollout('constant', 7, rng) for _ in range(40)]
+    late = [rollout('late', 7 if i < 39 else 8, rng) for i in range(40)]
+    broken = [e.replace(policy='broken') for e in late]
+    broken[-1] = broken[-1].replace(outcome=Outcome.INVALID, success=None)  # its seed says nothing of starts
+    repeated = [rollout('repeated', 7, rng, repeat=i) for i in range(40)]
+    lone = [rollout('lone', 7, rng)]
+    read = projected_episodes(arrange([*constant, *late, *broken, *repeated, *lone]), AnalysisPlan())
+    assert {e.policy for e in read if e.seed is None} == {'constant', 'broken'}
 
 
 def test_the_order_is_by_macro_rmst_without_the_reference(tmp_path: Path) -> None:
