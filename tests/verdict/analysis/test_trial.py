@@ -70,6 +70,15 @@ def test_no_card_draws_the_resamples_of_the_ranking(
             getattr(present(analysis.ranking), resampled)
 
 
+def test_needed_units_are_those_of_the_contrast_searched_once_for_either_side(tmp_path: Path) -> None:
+    for found in present(analyse(timed_store(tmp_path / 's'), **FEW).pairs).tested:
+        for pair in found.pairs:
+            needed = found.pair(pair.policy_b, pair.policy_a).needed
+            assert needed is not None
+            assert pair.needed is needed
+            assert needed == pair.contrast.needed(n_tests=found.n_tests)
+
+
 def test_a_reference_that_nobody_watched_gives_no_ranking() -> None:
     rng = np.random.default_rng(0)
     episodes = [rollout(p, i, rng) for p in 'ab' for i in range(6)]
