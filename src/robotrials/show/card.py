@@ -198,8 +198,7 @@ def _time(analysis: Analysis) -> ScoreColumn:
     if isinstance(ranking, Absent):
         return ScoreColumn('time', 'time to success', 's', {}, why=ranking.reason, is_less_better=True)
     marks, scores = letters(analysis, EndpointName.TIME), {}
-    for policy, score in ranking.scores.items():
-        found = score.macro['rmst_s']
+    for policy, found in ranking.means_s.items():
         if found.value is not None:
             scores[policy] = Score(found.value, found.interval, marks.get(policy, ''))
     top = max((s.interval.high if s.interval else s.value for s in scores.values()), default=None)

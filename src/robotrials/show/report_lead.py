@@ -129,7 +129,7 @@ def _standing(analysis: Analysis, endpoint: EndpointName, value: Estimate, *, se
 def _endpoint_value(analysis: Analysis, endpoint: EndpointName, policy: str) -> Estimate:
     """The number that a policy is ranked by; without a value where the analysis gives only pairs."""
     if endpoint in TIMED and not isinstance(analysis.ranking, Absent):
-        return analysis.ranking.scores[policy].macro['rmst_s']
+        return analysis.ranking.means_s[policy]
     if endpoint is EndpointName.SUCCESS and not isinstance(analysis.success, Absent):
         return analysis.success.macro[policy]
     if endpoint is EndpointName.SAFETY and not isinstance(analysis.safety, Absent):
@@ -165,7 +165,7 @@ def _single_sentence(analysis: Analysis, policy: str) -> Paragraph:
     ]  # fmt: skip
     if isinstance(analysis.ranking, Absent):
         return paragraph(*pieces, f'; there are no times: {analysis.ranking.reason}.')
-    rmst = analysis.ranking.scores[policy].macro['rmst_s']
+    rmst = analysis.ranking.means_s[policy]
     return paragraph(
         *pieces, Words('; its '), Words('restricted mean time to success', 'rmst'), Words(' is '),
         *with_interval(rmst.value, rmst.interval, '.1f', 'rmst', unit=' s'),

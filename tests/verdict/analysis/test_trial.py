@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +16,15 @@ from robotrials.measure.safety import score_pairs, store_pairs, summarize_safety
 from robotrials.measure.timing import Scale, cohorts, rmst, score_cohort, success_curve
 from robotrials.measure.timing.incidence import End
 from robotrials.record import Episode, Outcome, PolicyCard, Store, read_store
+from robotrials.record.rows import ordered_rows
 from robotrials.run import close_trial, run_trial
+from robotrials.show.answer import compare_card, score_card
 from robotrials.stats import wilson
 from robotrials.stats.evidence import fewest_for_claim
 from robotrials.verdict.analysis import Absent, RobustnessPart, SafetyPart, analyse, present
+from robotrials.verdict.analysis.frame import projected_episodes
 from robotrials.verdict.analysis.verdict import fewest_for_rates
+from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 
 FEW = {'resamples': 200}
 
@@ -31,6 +37,71 @@ def test_scores_are_those_of_timing_with_the_stream_of_the_policy(tmp_path: Path
         direct = score_cohort(cohort, scale=Scale(tau_s=60.0, thresholds_s=(30.0,)), n_resamples=200, rng=rng)
         assert present(analysis.ranking).scores[name].macro == direct.macro
         assert present(analysis.ranking).scores[name].cells == direct.cells
+
+
+def test_mean_times_are_those_of_the_scores_without_their_resamples(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    lone = [rollout(p, 0, rng) for p in 'ab']  # one episode per stratum
+    never = [rollout(p, i, rng, chance=0.0) for p in 'ab' for i in range(5)]  # all censored
+    caps = {'block': 60.0, 'spoon': 45.0}
+    apart = [rollout(p, i, rng, stratum=s, time_cap_s=c) for p in 'abc' for i in range(6) for s, c in caps.items()]
+    again = [rollout(p, i, rng, repeat=r) for p in 'ab' for i in range(4) for r in range(3)]  # three to a unit
+    for source in (timed_store(tmp_path / 's'), item_store(tmp_path / 'items'), lone, never, apart, again):
+        ranking = present(analyse(source, **FEW).ranking)
+        assert ranking.means_s.keys() == ranking.scores.keys()
+        for policy, mean in ranking.means_s.items():
+            assert mean == replace(ranking.scores[policy].macro['rmst_s'], percentile=None, bca=None)
+
+
+@pytest.mark.parametrize('policies', [(), ('quick', 'slow')])
+def test_no_card_draws_the_resamples_of_the_ranking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policies: tuple[str, ...]
+) -> None:
+    def refuse(*given: object, **options: object) -> None:
+        raise AssertionError('resampled')
+
+    analysis = analyse(timed_store(tmp_path / 's'), **FEW)
+    for room, name in (('scalar', 'scalar_draws'), ('scalar', 'curve_draws'), ('reference', 'auc_draws')):
+        monkeypatch.setattr(f'robotrials.measure.timing.{room}.{name}', refuse)
+    assert compare_card(analysis, policies).verdict
+    assert score_card(analysis, policies).rows
+    for resampled in ('scores', 'relative', 'areas'):
+        with pytest.raises(AssertionError, match='resampled'):
+            getattr(present(analysis.ranking), resampled)
+
+
+def test_needed_units_are_those_of_the_contrast_searched_once_for_either_side(tmp_path: Path) -> None:
+    for found in present(analyse(timed_store(tmp_path / 's'), **FEW).pairs).tested:
+        for pair in found.pairs:
+            needed = found.pair(pair.policy_b, pair.policy_a).needed
+            assert needed is not None
+            assert pair.needed is needed
+            assert needed == pair.contrast.needed(n_tests=found.n_tests)
+
+
+def test_a_reference_that_nobody_watched_gives_no_ranking() -> None:
+    rng = np.random.default_rng(0)
+    episodes = [rollout(p, i, rng) for p in 'ab' for i in range(6)]
+    at_once = {'outcome': Outcome.TIMEOUT, 'success': False, 'duration_s': 0.0}
+    unseen = [rollout('human', i, rng, is_reference=True).replace(**at_once) for i in range(6)]
+    ranking = analyse([*episodes, *unseen], **FEW).ranking
+    assert isinstance(ranking, Absent)
+    assert ranking.reason == 'tau_s is 0.0, wanted a finite number of seconds > 0'
+
+
+@pytest.mark.parametrize('arrange', [list, ordered_rows])
+def test_a_seed_is_a_start_as_soon_as_one_episode_has_another(
+    arrange: Callable[[list[Episode]], Sequence[Episode]],
+) -> None:
+    rng = np.random.default_rng(0)
+    constant = [rollout('constant', 7, rng) for _ in range(40)]
+    late = [rollout('late', 7 if i < 39 else 8, rng) for i in range(40)]
+    broken = [e.replace(policy='broken') for e in late]
+    broken[-1] = broken[-1].replace(outcome=Outcome.INVALID, success=None)  # its seed says nothing of starts
+    repeated = [rollout('repeated', 7, rng, repeat=i) for i in range(40)]
+    lone = [rollout('lone', 7, rng)]
+    read = projected_episodes(arrange([*constant, *late, *broken, *repeated, *lone]), AnalysisPlan())
+    assert {e.policy for e in read if e.seed is None} == {'constant', 'broken'}
 
 
 def test_the_order_is_by_macro_rmst_without_the_reference(tmp_path: Path) -> None:

@@ -206,6 +206,7 @@ def resampled_cells(
 
 SECONDS_AN_HOUR = 3600.0
 NOT_REACHED = 'not reached'
+ALL_CENSORED = 'no success or hard failure was seen: all censored'
 
 
 LABELS = {
@@ -357,7 +358,7 @@ def describe(name: str, sample: Draws, cells: Sequence[Operations], *, level: fl
         return absent_estimate(NOT_REACHED)
     if name == 'uph_of_successes' and np.isnan(sample.value):
         return absent_estimate('no success within the time budget')
-    return estimate(sample, level=level, note='' if seen else 'no success or hard failure was seen: all censored')
+    return estimate(sample, level=level, note='' if seen else ALL_CENSORED)
 
 
 def _of_pooled(scale: Scale) -> Scale:
@@ -425,3 +426,14 @@ def score_cohort(
         n_invalid=len(cohort.episodes) - n_episodes,
         n_safety_stops=cohort.n_safety_stops,
     )
+
+
+def mean_time(cohort: Cohort, *, scale: Scale | None = None, level: float = 0.95) -> Estimate:
+    """The macro RMST as `score_cohort` gives it but for the intervals of resampling: its own comes from the rule."""
+    times = scale or Scale()
+    curves = [scalar_jackknife(sort_cell(c), tau_s=times.at(s).tau_s)[-1] for s, c in cohort.cells.items()]
+    if not curves:
+        raise NotEstimable(f'{cohort.policy}: no stratum has an operation, so there is no mean of times')
+    value = float(np.array([whole[RMST] for whole in curves]).sum() / len(curves))
+    seen = any(c.observed.any() for c in cohort.cells.values())
+    return _with_rule('rmst_s', Estimate(value, note='' if seen else ALL_CENSORED), cohort.cells, times, level)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -200,7 +200,7 @@ def _verdict(
         standing = Standing.SAME
     return EndpointVerdict(
         contrast=found, standing=standing, ahead=ahead, is_confirmatory=is_primary, p_same=p_same,
-        p_reversal=p_reversal, needed=found.needed(n_tests=n_tests),
+        p_reversal=p_reversal, plan_needed=cache(partial(found.needed, n_tests=n_tests)),
         reversed=found.reversed_cells(plan.alpha) if is_claim or standing is Standing.DEPENDS else (),
     )  # fmt: skip
 

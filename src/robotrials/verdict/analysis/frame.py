@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 
 SEPARATOR = ' / '
+A_FEW = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -160,18 +160,20 @@ def _projected_rows(
 
 def _constant_starts(episodes: Sequence[Episode]) -> frozenset[str]:
     """Policies with several valid episodes that all carry one seed and instance, and no numbered repeats."""
-    found: dict[str, set[tuple[object, ...]]] = {}
-    for policy, outcome, *start in distinct(episodes, 'policy', 'outcome', 'seed', 'instance', 'repeat'):
-        if outcome != Outcome.INVALID:
-            found.setdefault(policy, set()).add(tuple(start))
-    constant = {p for p, starts in found.items() if len(starts) == 1 and next(iter(starts))[:2] != (None, None)}
-    if not constant:
-        return frozenset()
     codes, kinds = coded(episodes, 'policy', 'outcome')
-    n: Counter[str] = Counter()
-    for (policy, outcome), count in zip(kinds, np.bincount(codes).tolist(), strict=True):
-        n[policy] += 0 if outcome is Outcome.INVALID else count
-    return frozenset(p for p in constant if n[p] > 1)
+    constant = set()
+    for policy in {policy for policy, _ in kinds}:
+        is_own = np.array([name == policy and outcome is not Outcome.INVALID for name, outcome in kinds])
+        places = np.flatnonzero(is_own[codes])
+        looks = (places[:A_FEW], places)  # where starts differ, a few episodes tell
+        if len(places) > 1 and all(_has_one_start(pick(episodes, look)) for look in looks):
+            constant.add(policy)
+    return frozenset(constant)
+
+
+def _has_one_start(episodes: Sequence[Episode]) -> bool:
+    (seed, instance, _), *others = distinct(episodes, 'seed', 'instance', 'repeat')
+    return not others and (seed, instance) != (None, None)
 
 
 def project(episode: Episode, plan: AnalysisPlan, by_cameras: Mapping[tuple[str, int], bool] | None = None) -> Episode:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from robotrials.errors import InputError, NotEstimable
 from robotrials.measure.timing import Cohort, Scale, auc, hrt, operations, rmst, score_cohort, success_curve
+from robotrials.measure.timing.curve import check_tau
 from robotrials.measure.timing.operation import Unit
+from robotrials.measure.timing.scalar import mean_time
 from robotrials.measure.timing.unit import followed_to
 from robotrials.record.rows import column, join
 from robotrials.verdict.analysis.frame import SEPARATOR
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from robotrials.measure.timing import CohortScore, FailureModes, Operations, RelativeScore
     from robotrials.measure.timing.operation import FloatArray
     from robotrials.record import Episode
+    from robotrials.stats import Estimate
     from robotrials.verdict.analysis.frame import ComparisonFrame
     from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 
@@ -44,9 +48,9 @@ class PolicyCurve:
     n_operations: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Ranking:
-    """Every policy's time to success under one condition."""
+    """Every policy's time to success under one condition; what takes resamples is worked out when asked for, once."""
 
     condition: str  # '' where the conditions of the source are pooled
     times: Times
@@ -54,11 +58,10 @@ class Ranking:
     order: tuple[str, ...]  # lowest macro RMST first; neither the reference nor those of `apart` are among them
     apart: Mapping[str, str]  # policies that are not ranked, and why
     strata: tuple[str, ...]
-    scores: Mapping[str, CohortScore]
-    relative: Mapping[str, RelativeScore]  # HRT
-    areas: Mapping[str, RelativeScore]  # AUC against the reference
     unscored: Mapping[str, int]  # policies none of whose episodes is valid, and how many they have
     cautions: tuple[str, ...]
+    plan: AnalysisPlan
+    stream: Stream  # of every quantity its own, so that no digit depends on when it is asked for
 
     @property
     def tau_s(self) -> float:
@@ -69,23 +72,64 @@ class Ranking:
         """All scored policies: the reference, those ranked, those apart."""
         return (*((self.reference,) if self.reference else ()), *self.order, *self.apart)
 
+    @cached_property
+    def means_s(self) -> Mapping[str, Estimate]:
+        """The macro RMST of every policy with its interval, which takes no resamples."""
+        return {
+            name: mean_time(c, scale=self.times.scale(tuple(c.cells)), level=self.plan.level)
+            for name, c in self.times.cohorts.items() if c.cells
+        }  # fmt: skip
+
+    @cached_property
+    def scores(self) -> Mapping[str, CohortScore]:
+        """Every scalar of every policy, in the strata that it is judged on."""
+        return {
+            name: score_cohort(
+                c, scale=self.times.scale(tuple(c.cells)), n_resamples=self.plan.resamples,
+                rng=self.stream('score', name), level=self.plan.level,
+            )
+            for name, c in self.times.cohorts.items() if c.cells
+        }  # fmt: skip
+
+    @cached_property
+    def relative(self) -> Mapping[str, RelativeScore]:
+        """HRT of everyone who shares a stratum with the reference."""
+        return self._against_reference('hrt', hrt)
+
+    @cached_property
+    def areas(self) -> Mapping[str, RelativeScore]:
+        """AUC against the reference."""
+        return self._against_reference('auc', auc)
+
+    def _against_reference(self, kind: str, compute: Callable[..., RelativeScore]) -> dict[str, RelativeScore]:
+        return {
+            cohort.policy: compute(
+                cohort.cells, anchor.cells, tau_s=self.times.taus_s, n_resamples=self.plan.resamples,
+                rng=self.stream(kind, cohort.policy, anchor.policy), level=self.plan.level, missing='drop',
+            )
+            for cohort, anchor in _beside_reference(self.times, self.reference)
+        }  # fmt: skip
+
 
 def rank_policies(frame: ComparisonFrame, times: Times, plan: AnalysisPlan, stream: Stream) -> Ranking:
-    """Score every policy in the strata that it is judged on."""
-    cohorts = times.cohorts
-    scores = {
-        name: score_cohort(
-            c, scale=times.scale(tuple(c.cells)), n_resamples=plan.resamples, rng=stream('score', name),
-            level=plan.level,
-        )
-        for name, c in cohorts.items() if c.cells
-    }  # fmt: skip
-    relative, areas = _against_reference(frame, times, plan, stream)
+    """The order of policies, and on request their scores in the strata that each is judged on."""
+    for cohort, anchor in _beside_reference(times, frame.reference):
+        for stratum in cohort.cells.keys() & anchor.cells.keys():  # what nobody watched is refused here, not on request
+            check_tau(min(times.taus_s[stratum], *(followed_to(c.cells[stratum]) for c in (cohort, anchor))))
     return Ranking(
         condition=frame.condition, times=times, reference=frame.reference,
-        order=order_by_time(frame, times), apart=frame.apart, strata=frame.strata, scores=scores, relative=relative,
-        areas=areas, unscored=frame.unscored, cautions=frame.cautions,
+        order=order_by_time(frame, times), apart=frame.apart, strata=frame.strata, unscored=frame.unscored,
+        cautions=frame.cautions, plan=plan, stream=stream,
     )  # fmt: skip
+
+
+def _beside_reference(times: Times, reference: str | None) -> list[tuple[Cohort, Cohort]]:
+    """Everyone who shares a stratum with the reference, and the reference."""
+    if reference is None:
+        return []
+    anchor = times.cohorts[reference]
+    others = (c for name, c in times.cohorts.items() if name != anchor.policy)
+    return [(c, anchor) for c in others if c.cells.keys() & anchor.cells.keys()]
 
 
 def order_by_time(frame: ComparisonFrame, times: Times) -> tuple[str, ...]:
@@ -97,23 +141,6 @@ def order_by_time(frame: ComparisonFrame, times: Times) -> tuple[str, ...]:
             curves = {s: success_curve(c.durations_s, c.observed) for s, c in cells.items()}
             values[policy] = math.fsum(rmst(curve, times.taus_s[s]) for s, curve in curves.items()) / len(cells)
     return tuple(sorted(values, key=lambda policy: (values[policy], policy)))
-
-
-def _against_reference(
-    frame: ComparisonFrame, times: Times, plan: AnalysisPlan, stream: Stream
-) -> tuple[dict[str, RelativeScore], dict[str, RelativeScore]]:
-    relative: dict[str, RelativeScore] = {}
-    areas: dict[str, RelativeScore] = {}
-    anchor = None if frame.reference is None else times.cohorts[frame.reference]
-    for name, cohort in times.cohorts.items():
-        if anchor is None or name == anchor.policy or not cohort.cells.keys() & anchor.cells.keys():
-            continue
-        for kind, compute, into in (('hrt', hrt, relative), ('auc', auc, areas)):
-            into[name] = compute(
-                cohort.cells, anchor.cells, tau_s=times.taus_s, n_resamples=plan.resamples,
-                rng=stream(kind, name, anchor.policy), level=plan.level, missing='drop',
-            )  # fmt: skip
-    return relative, areas
 
 
 def policy_failures(times: Times) -> tuple[FailureModes, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -39,8 +39,13 @@ class EndpointVerdict:
     is_confirmatory: bool = True  # False: exploratory, because the endpoint is not a primary one
     p_same: float | None = None  # of equivalence within the margin, corrected over pairs
     p_reversal: float | None = None  # that cells truly point different ways, corrected over pairs
-    needed: NeededUnits | None = None
     reversed: tuple[ContrastCell, ...] = ()  # cells in which the order is shown to be the other one
+    plan_needed: Callable[[], NeededUnits | None] = lambda: None  # searches for it the first time
+
+    @property
+    def needed(self) -> NeededUnits | None:
+        """The units that would resolve the pair, from whichever side it is told; cards want those of open pairs."""
+        return self.plan_needed()
 
     @property
     def endpoint(self) -> EndpointName:
