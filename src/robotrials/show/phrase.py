@@ -171,7 +171,6 @@ def escape(text: object) -> str:
 
 def mark_links(svg: str, document: Document) -> str:
     """A drawing whose marks lead to where the document's episodes are shown; nowhere if nothing shows them."""
-    from robotrials.show.chart.svg import escape
 
     def turned(found: re.Match[str]) -> str:
         if not document.explorer_url:
@@ -184,8 +183,6 @@ def mark_links(svg: str, document: Document) -> str:
 
 def episode_link(document: Document, where: EpisodeFilter, inner: str, *, label: str = '') -> str:
     """A link to the episodes behind a claim: the explorer's where one runs, else this page's own list."""
-    from robotrials.show.chart.svg import escape
-
     named = f' aria-label="{escape(label)}"' if label else ''
     command = escape(list_command(document.source, {**document.selection, **where}))
     if document.explorer_url:
