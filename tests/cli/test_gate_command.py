@@ -74,7 +74,7 @@ def test_required_endpoints_alone_decide(folder: Path) -> None:
 
 
 def test_the_analysis_line_is_in_every_form_and_several_candidates_are_asked_for(folder: Path, tmp_path: Path) -> None:
-    line = 'Analysis: none was declared, so the written defaults hold, but for tau_s = 30. Used: tau 30 s; '
+    line = 'Analysis: none was declared, so the documented defaults apply, but for tau_s = 30. Used: tau 30 s; '
     for form in ('text', 'markdown', 'json'):
         asked = ('gate', folder / 'few', '-b', folder / 'base', '--tau', 30, '-f', form, '--details')
         printed = ' '.join(robotrials(*asked, code=3).split())

@@ -69,7 +69,7 @@ def test_a_score_beyond_what_was_watched_says_so(tmp_path: Path) -> None:
     made = write_store(tmp_path, 'a,t,timeout,30,x,0\na,t,success,10,x,0\n')
     told = words('score', made, '--resamples', 10, '--tau', 60)
     assert 'x is judged less far than declared: followed to 30 s, not to 60 s' in told
-    assert 'none was declared, so the written defaults hold, but for tau_s = 60, resamples = 10' in told
+    assert 'none was declared, so the documented defaults apply, but for tau_s = 60, resamples = 10' in told
     assert 'NOT AS DECLARED' not in told  # nothing was
     assert 'less far' not in robotrials('score', made, '--resamples', 10)
 

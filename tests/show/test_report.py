@@ -194,7 +194,7 @@ def test_the_analysis_line_is_at_the_top_and_at_the_end_of_every_format(
     pages: Pages, render: Callable[..., str]
 ) -> None:
     text = render(trial_document(pages['timed'][0]))
-    said = 'none was declared, so the written defaults hold, but for resamples = 100'
+    said = 'none was declared, so the documented defaults apply, but for resamples = 100'
     assert text.count(said) >= 3  # the top, the methods and the footer
     assert text.index(said) < text.index('Of 3 policies')
     assert text.rindex(said) > text.index('Wilson')

@@ -150,7 +150,7 @@ def _analysis_rows(declared: TrialPlan) -> list[list[str | int | float | None]]:
     told = (
         ', '.join(e.value for e in primary)
         if declared.analysis
-        else 'none declared: success and time, by the written defaults'
+        else 'none declared: success and time, by the documented defaults'
     )
     return [
         ['primary endpoint', told],

@@ -126,7 +126,7 @@ def test_changes_after_the_data_are_marked_and_equal_values_are_not() -> None:
 def test_an_undeclared_analysis_says_so(three: list[Episode]) -> None:
     assert 'none was declared' in analyse(three).statement
     asked = analyse(three, tau_s=20.0).statement
-    assert 'the written defaults hold, but for tau_s = 20.' in asked
+    assert 'the documented defaults apply, but for tau_s = 20.' in asked
     assert 'NOT AS DECLARED' not in asked
 
 

@@ -189,7 +189,7 @@ class DeclaredAnalysis:
         """Whether the analysis is the declared one, in words."""
         values = ', '.join(f'{name} = {_worded(getattr(self.plan, name))}' for name in self.changed)
         if not self.source:
-            held = 'none was declared, so the written defaults hold'
+            held = 'none was declared, so the documented defaults apply'
             return f'{held}, but for {values}' if values else held
         told = f'declared in the {self.source}'
         if self.declared_rule is None:
