@@ -248,9 +248,17 @@ def test_values_of_the_seam_survive_the_way() -> None:
         from_message({'__kind__': 'Popen'})
 
 
-def test_the_inside_needs_numpy_and_msgpack_alone() -> None:
+INSIDE = (
+    'worlds.inside', 'worlds.gymnasium', 'worlds.libero.host', 'worlds.robosuite.host', 'worlds.dm_control',
+    'worlds.lerobot_robot', 'policies.lerobot_worker', 'policies.grpc_worker', 'policies.probe.option',
+    'policies.probe.demonstration', 'run.environment.worker', 'run.seam',
+)  # fmt: skip
+
+
+@pytest.mark.parametrize('module', INSIDE)
+def test_the_inside_needs_numpy_and_msgpack_alone(module: str) -> None:
     script = (
-        'import sys, robotrials.worlds.inside, robotrials.run.environment.worker, robotrials.run.seam\n'
+        f'import sys, robotrials.{module}\n'
         'print(*sorted({m.split(".")[0] for m in sys.modules} - sys.stdlib_module_names))'
     )
     ran = subprocess.run(

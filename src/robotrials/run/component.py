@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import typing
 from collections.abc import Mapping, Sequence
 from inspect import signature
 from pathlib import Path
@@ -13,7 +12,7 @@ from robotrials.catalog import Catalog
 from robotrials.errors import InputError, UnknownName
 from robotrials.run.arm_limit import Limiter
 from robotrials.run.condition import AppliedCondition, draw_entry, share_condition
-from robotrials.run.host import REQUIRED, Ability, Host, HostLike, as_host
+from robotrials.run.host import REQUIRED, Ability, Host, HostLike, as_host, check_maker
 from robotrials.run.plan import ConditionEntry, HostEntry, PolicyEntry, TrialPlan, Waiting
 from robotrials.run.recording import check_filming, check_viewing
 from robotrials.run.seam import Action, ControlMode, FittedPolicy, HostSpec, Policy, Setup, Target, check_conventions
@@ -67,30 +66,6 @@ def _files(path: Path) -> list[Path]:
 def _stamp(path: Path) -> Stamp:
     found = [(file, file.stat()) for file in _files(path)]
     return tuple((str(file), s.st_size, s.st_mtime_ns, s.st_ino) for file, s in found)
-
-
-# What a plan may have called: only what is known to make a host, a policy or an environment.
-
-
-def check_maker(kind: str, use: str, maker: object, *, methods: Sequence[str]) -> None:
-    """Refuse to call what is not known to make a host or a policy: a plan is data, and must not run what it likes.
-
-    A class must have the methods; a function must say in its return annotation that it gives something that has.
-    """
-    made = maker if isinstance(maker, type) else _annotated_result(maker)
-    if made is None or not all(callable(getattr(made, name, None)) for name in methods):
-        wanted = ' and '.join(methods)
-        raise InputError(
-            f'{kind} {use}: not known to be a {kind}, so it is not called; wanted a class with {wanted}, or a function '
-            f'with a return annotation that has'
-        )
-
-
-def _annotated_result(maker: object) -> object:
-    try:
-        return typing.get_type_hints(maker).get('return')
-    except (TypeError, NameError, AttributeError):
-        return None
 
 
 HOSTS = Catalog(

@@ -12,7 +12,7 @@ import functools
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, get_args, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, get_args, get_type_hints, runtime_checkable
 
 import numpy as np
 
@@ -411,3 +411,24 @@ def idle_action(host: Host, last_sent: Action | None) -> Action:
     if last_sent is not None and convention.width > convention.motion_width:
         action[-1] = last_sent[-1]
     return action
+
+
+def check_maker(kind: str, use: str, maker: object, *, methods: Sequence[str]) -> None:
+    """Refuse to call what is not known to make a host or a policy: a plan is data, and must not run what it likes.
+
+    A class must have the methods; a function must say in its return annotation that it gives something that has.
+    """
+    made = maker if isinstance(maker, type) else _annotated_result(maker)
+    if made is None or not all(callable(getattr(made, name, None)) for name in methods):
+        wanted = ' and '.join(methods)
+        raise InputError(
+            f'{kind} {use}: not known to be a {kind}, so it is not called; wanted a class with {wanted}, or a function '
+            f'with a return annotation that has'
+        )
+
+
+def _annotated_result(maker: object) -> object:
+    try:
+        return get_type_hints(maker).get('return')
+    except (TypeError, NameError, AttributeError):
+        return None

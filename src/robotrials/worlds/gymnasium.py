@@ -18,8 +18,7 @@ from robotrials.catalog import load_attribute
 from robotrials.declaration import read_table
 from robotrials.errors import InputError, SetupError, UnknownName
 from robotrials.record import Outcome
-from robotrials.run.component import check_maker
-from robotrials.run.host import Ability, Host
+from robotrials.run.host import Ability, Host, check_maker
 from robotrials.run.seam import (
     Action,
     ActionConvention,
