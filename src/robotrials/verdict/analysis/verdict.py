@@ -7,6 +7,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import NoneType
 from typing import TYPE_CHECKING
 
 from robotrials.stats import Estimate, different_matrix, letter_groups
@@ -40,7 +41,7 @@ class EndpointVerdict:
     p_same: float | None = None  # of equivalence within the margin, corrected over pairs
     p_reversal: float | None = None  # that cells truly point different ways, corrected over pairs
     reversed: tuple[ContrastCell, ...] = ()  # cells in which the order is shown to be the other one
-    plan_needed: Callable[[], NeededUnits | None] = lambda: None  # searches for it the first time
+    plan_needed: Callable[[], NeededUnits | None] = NoneType  # searches for it the first time; here nothing to find
 
     @property
     def needed(self) -> NeededUnits | None:
