@@ -437,12 +437,6 @@ def _analysis(source: str, n_resamples: int) -> Analysis:
     return analyse(source, resamples=n_resamples)
 
 
-if __name__ == '__main__':  # python -m robotrials.testing.showcase FOLDER, as the how-to pages do
-    import sys
-
-    make_showcase(Path(sys.argv[1]))
-
-
 # Episodes with the counts of RADAR's Table 3: what a store of that trial would hold, as far as the table tells.
 
 SPLITS = (('SingleBlock', 4), ('TwoBlock', 10), ('ThreeBlock', 10), ('Spatial', 8))
@@ -486,3 +480,9 @@ def radar_episodes(policy: str = 'pi0.5') -> list[Episode]:
                     )
                 )
     return found
+
+
+if __name__ == '__main__':  # python -m robotrials.testing.showcase FOLDER, as the how-to pages do
+    import sys
+
+    make_showcase(Path(sys.argv[1]))
