@@ -37,7 +37,7 @@ from robotrials.verdict.audit import read_outcomes
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan, EndpointName
 
 PLAN = AnalysisPlan()
-QUICK, MANY = (1, 2, 8, 20), range(40)
+QUICK, MANY = (1, 2, 8, 20), range(20)
 Truth = dict[tuple[frozenset[str], str], Contrast]
 
 
