@@ -67,16 +67,17 @@ def run_contrast(
 
 def _episodes(run: Outcomes, starts: dict[tuple[str, str], int], full_score: int | None, most: int) -> list[Episode]:
     made = []
-    runs: Counter[tuple[str, str]] = Counter()
+    runs: Counter[tuple[str, str] | None] = Counter()
     for outcome in run:
         if full_score is not None and outcome.score > full_score:
             raise InputError(f'sample {outcome.sample!r} scored {outcome.score}, more than the full {full_score}')
-        start = (outcome.task, outcome.start or outcome.sample)
+        start = None if outcome.start is None else (outcome.task, outcome.start or outcome.sample)
         is_full = outcome.score >= (full_score or 1)
         made.append(
             Episode(
-                policy='run', task=outcome.task or 'task', seed=starts.setdefault(start, len(starts)),
-                repeat=runs[start], outcome=Outcome.SUCCESS if is_full else Outcome.FAILURE,
+                policy='run', task=outcome.task or 'task', repeat=runs[start],
+                seed=None if start is None else starts.setdefault(start, len(starts)),
+                outcome=Outcome.SUCCESS if is_full else Outcome.FAILURE,
                 score=float(outcome.score), max_score=float(max(most, 1)),
             )
         )  # fmt: skip

@@ -28,12 +28,12 @@ WORDS = {'true': 1, 'yes': 1, 'success': 1, 'false': 0, 'no': 0, 'failure': 0, '
 
 @dataclass(frozen=True, slots=True)
 class InstanceOutcome:
-    """One evaluated instance; `start` names the start state that repeats share."""
+    """One evaluated instance; `start` names the start state that repeats share: '' is the sample, None is unknown."""
 
     task: str
     sample: str
     score: int
-    start: str = ''
+    start: str | None = ''
 
     @property
     def key(self) -> tuple[str, str]:
@@ -143,11 +143,11 @@ def _sample_of(episode: Episode) -> str:
     return ' '.join(f'{name}={value}' for name, value in parts.items() if value is not None)
 
 
-def _start_of(episode: Episode) -> str:
-    """The start state: the instance, whatever the seed of a repeat; the seed where no instance was recorded."""
+def _start_of(episode: Episode) -> str | None:
+    """The start state: the instance, whatever the seed of a repeat; the seed where none was recorded; or None."""
     known = {'instance': episode.instance, 'seed': episode.seed}
     where = '/'.join(filter(None, (_place(episode), episode.task)))
-    return next((f'{where} {name}={value}' for name, value in known.items() if value is not None), '')
+    return next((f'{where} {name}={value}' for name, value in known.items() if value is not None), None)
 
 
 def _score_of(episode: Episode, where: str) -> int:

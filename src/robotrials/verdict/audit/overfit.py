@@ -421,19 +421,19 @@ def _sum(run: Sequence[InstanceOutcome]) -> float:
 
 
 def _n_starts(run: Sequence[InstanceOutcome]) -> int:
-    return len({o.start or o.sample for o in run})
+    return len({o.start or o.sample for o in run if o.start is not None}) + sum(o.start is None for o in run)
 
 
 def _fresh(outcome: InstanceOutcome) -> InstanceOutcome:
     """The instance numbers of a fresh sample are those of the grid by chance; its start states are others."""
-    return replace(outcome, start=f'fresh {outcome.start}' if outcome.start else '')
+    return replace(outcome, start=f'fresh {outcome.start}' if outcome.start else outcome.start)
 
 
 def _one_task(outcomes: Sequence[InstanceOutcome]) -> list[InstanceOutcome]:
     """A reversed instruction is another task of the same scene: start states go by their instance alone."""
     if len({o.task for o in outcomes}) > 1:
         return list(outcomes)
-    return [replace(o, start=o.start.replace(f'{o.task} ', '', 1)) for o in outcomes]
+    return [replace(o, start=o.start and o.start.replace(f'{o.task} ', '', 1)) for o in outcomes]
 
 
 def write_overfit(found: Overfit, path: Path) -> Path:
