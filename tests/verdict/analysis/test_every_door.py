@@ -158,7 +158,10 @@ def check_drops(seed: int, folder: Path) -> None:
         assert not disagreements(door.audit_drop(path, policy, condition), known[policy, condition])
         runs = [read_outcomes(path, policy=policy, condition=c) for c in ('nominal', condition)]
         interval, test = overfit_interval(runs[0], runs[1], 0.95)
-        assert (interval, test) == (known[policy, condition].interval, known[policy, condition].test)
+        own = known[policy, condition]
+        assert (interval is None, test) == (own.interval is None, own.test)
+        if interval is not None and own.interval is not None:  # sums run in another order
+            assert (interval.low, interval.high) == pytest.approx((own.interval.low, own.interval.high), abs=1e-12)
     board = board_of(path, shape.policies)
     for row in board.grid.rows:
         for condition, field in row.conditions.items():
