@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 STAMP := $(VENV)/.built
-KERNELS := $(shell find src -name kernel.c) src/robotrials/stats/native.h tools/build_kernels.py
+KERNELS := $(shell find src tests -name kernel.c) src/robotrials/stats/native.h tools/build_kernels.py
 QUIETLY := -qq --disable-pip-version-check
 
 .PHONY: demo test quick docs wheel-test again drift test-peers test-drift test-hosts test-platform test-scale test-training story setup check study grid crash soak fuzz fuzz-python bench generated house lock sbom system peers clean
@@ -90,8 +90,8 @@ study: $(STAMP)
 
 # Every verdict path over a grid of simulated worlds (minutes), then intervals (about ten, resuming where they stopped).
 grid: $(STAMP)
-	$(BIN)/python -m robotrials.testing.grid verdicts
-	$(BIN)/python -m robotrials.testing.grid intervals
+	$(BIN)/python -m tests.grid verdicts
+	$(BIN)/python -m tests.grid intervals
 
 # Mutants of a valid file of every reader, in processes that may die; MINUTES for each reader.
 MINUTES ?= 2

@@ -62,7 +62,7 @@ CYCLES = 100
 
 
 def run() -> list[Result]:
-    from robotrials.testing.postgres import new_database, started_postgres
+    from tests.service.postgres import new_database, started_postgres
 
     results = [_link('state', 0), _link('two 224 x 224 pictures', 224), _queue('SQLite', '')]
     with started_postgres() as postgres:
@@ -175,10 +175,11 @@ def _in_turns(ours: Callable[[], object], theirs: Callable[[], object]) -> tuple
 
 def _queue(kind: str, database: str) -> Result:
     """Ask, begin, store a result, again and again, against bare transactions on the same database."""
+    from tests.service.postgres import free_port
+
     from robotrials.service.platform.api_client import Api
     from robotrials.service.platform.backup import issue_offline
     from robotrials.service.platform.config import read_config
-    from robotrials.testing.postgres import free_port
 
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, 'platform.toml').write_text('quota = {requests_per_minute = 10000000}\n')

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from tests.service.postgres import new_database, started_postgres
 
 from bench.measure import Result, against
 from robotrials.service.platform.backup import issue_offline
 from robotrials.service.platform.cells import PROTOCOL
 from robotrials.service.platform.config import read_config
-from robotrials.testing.postgres import new_database, started_postgres
 
 N_WORKERS, HEARTBEAT_S, OPERATIONS_PER_S = 200, 5.0, 50.0
 N_SUBMISSIONS = 50

@@ -7,11 +7,11 @@ import warnings
 import numpy as np
 from lifelines import KaplanMeierFitter
 from lifelines.utils import restricted_mean_survival_time
+from tests.grid.kernel import OBSERVED
+from tests.grid.table import grid_worlds
+from tests.grid.world import Cell, World, arm_bounds, arms_of, difference_bounds, simulate
 
 from bench.measure import Result, against, seconds
-from robotrials.testing.grid.kernel import OBSERVED
-from robotrials.testing.grid.table import grid_worlds
-from robotrials.testing.grid.world import Cell, World, arm_bounds, arms_of, difference_bounds, simulate
 
 TRIALS = 2000
 EVERY = 12

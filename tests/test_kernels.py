@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tests.grid.kernel as grid
 
 import robotrials.measure.geometry.kernel as geometry
 import robotrials.measure.safety.kernel as safety
 import robotrials.measure.timing.jackknife.kernel as jackknife
 import robotrials.measure.timing.kernel as timing
 import robotrials.stats.kernel as stats
-import robotrials.testing.grid.kernel as grid
 import robotrials.verdict.planning.bridge.kernel as bridge
 import robotrials.worlds.cell.kernel as cell
 from robotrials.measure.timing import Operations

@@ -15,9 +15,11 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[1] / 'src'
+GRID = SOURCE.parent / 'tests' / 'grid' / 'kernel.c'  # of the simulated worlds; no part of a wheel
 HEADER = 'robotrials/stats/native.h'
 EXTENSION = '_kernel.abi3.so'
 # Results must be the same on every machine: nothing fused, nothing reordered.
@@ -71,9 +73,13 @@ def is_fresh(kernel: Path, source: Path = SOURCE) -> bool:
     return extension.is_file() and digest(kernel, source).encode() in extension.read_bytes()
 
 
-def build(source: Path = SOURCE) -> list[Path]:
-    """Compile what is missing or stale; gives all extensions. One that does not compile raises CalledProcessError."""
-    stale = [kernel for kernel in kernels(source) if not is_fresh(kernel, source)]
+def build(source: Path = SOURCE, *, others: Sequence[Path] = ()) -> list[Path]:
+    """Compile what is missing or stale; gives all extensions. One that does not compile raises CalledProcessError.
+
+    `others` are kernels outside the package that share its header.
+    """
+    every = [*kernels(source), *others]
+    stale = [kernel for kernel in every if not is_fresh(kernel, source)]
     command = compiler() if stale else []
     for kernel in stale:
         extension = kernel.with_name(EXTENSION)
@@ -86,7 +92,7 @@ def build(source: Path = SOURCE) -> list[Path]:
             made.replace(extension)
         finally:
             made.unlink(missing_ok=True)
-    return [kernel.with_name(EXTENSION) for kernel in kernels(source)]
+    return [kernel.with_name(EXTENSION) for kernel in every]
 
 
 def platform_tag() -> str:
@@ -96,7 +102,7 @@ def platform_tag() -> str:
 
 def main() -> int:
     try:
-        print(f'{len(build())} kernels compiled')
+        print(f'{len(build(others=[GRID] if GRID.is_file() else []))} kernels compiled')
     except NoCompiler as absent:
         print(f'kernels not compiled, numpy serves: {absent}', file=sys.stderr)
         return int(os.environ.get('CI') == 'true')

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.record.crash_disk import Crash, CrashDisk
 from tests.record.test_log import as_older_version, episode
 from tests.run.plans import make_plan
 
@@ -25,7 +26,6 @@ from robotrials.record.maintain import add_episodes, adopt_store, compact_store,
 from robotrials.record.repair import repair_store
 from robotrials.record.verify import verify_store
 from robotrials.run import close_trial, run_trial
-from robotrials.testing.crash_disk import Crash, CrashDisk
 
 PLAN = make_plan(episodes_per_cell=1, time_cap_s=1.0, recording={'trajectories': False})
 RANDOM_CALLS = 50

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.record.crash_disk import Crash, CrashDisk
 
 from robotrials.errors import WriteError
 from robotrials.record.folder import Disk, move_durably, put_durably, replaced_disk, write_durably
-from robotrials.testing.crash_disk import Crash, CrashDisk
 
 
 def test_a_crash_at_any_call_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
@@ -93,7 +93,6 @@ OWN = {
     'policies/probe/service.py': 'runs inside the environment that trains, without our packages',
     'record/bucket.py': 'copies of object storage',
     'record/folder.py': 'the way itself',
-    'testing/crash_disk.py': 'a disk that breaks',
 }
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.record.crash_disk import Crash, CrashDisk
 from tests.record.test_crash_disk import QuickDisk
 from tests.record.test_log import episode
 
@@ -21,7 +22,6 @@ from robotrials.record.folder import replaced_disk
 from robotrials.record.maintain import compact_store, merge_stores
 from robotrials.record.repair import repair_store
 from robotrials.record.verify import verify_store
-from robotrials.testing.crash_disk import Crash, CrashDisk
 
 STORES = 3
 Key = tuple[str, int]

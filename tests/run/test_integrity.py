@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.record.crash_disk import CrashDisk
 from tests.run.plans import FAST, SLOW, make_plan
 
 from robotrials.errors import InputError, StoreError, WriteError
@@ -24,7 +25,6 @@ from robotrials.run.loop import Order, on_one_clock, run_episode
 from robotrials.run.mark import mark_begun
 from robotrials.run.plan import Clock, LatencyMode, LatencyOptions, LoopOptions, read_plan
 from robotrials.run.seam import Chunk, Observation, Setup
-from robotrials.testing.crash_disk import CrashDisk
 from robotrials.testing.policy import PointMassHost, SeekPolicy
 
 

@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.patience import PATIENCE_S
 from tests.service.consoles import CAP_S, ITEMS, NAMES, account, action, lab_plan, make_desk, sealed
+from tests.service.postgres import free_port
 from tests.service.serving import served
 from typer.testing import CliRunner
 
@@ -37,7 +38,6 @@ from robotrials.service.console.account import Action
 from robotrials.service.console.desk import Desk
 from robotrials.service.explorer import create_explorer
 from robotrials.service.review import create_review
-from robotrials.testing.postgres import free_port
 
 
 @pytest.fixture

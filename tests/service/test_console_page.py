@@ -15,6 +15,7 @@ from tests.cli.command import robotrials
 from tests.formats.test_positronic import START_NS, put_episode
 from tests.patience import PATIENCE_MS
 from tests.service.consoles import CAP_S, ITEMS, NAMES, account, make_desk, sealed
+from tests.service.postgres import free_port
 from tests.service.serving import served
 from tests.service.test_console import ALLOWED, REFUSED
 
@@ -26,7 +27,6 @@ from robotrials.run.blinding import Allocation
 from robotrials.service.console import create_console
 from robotrials.service.console.account import Account, find_trouble
 from robotrials.service.console.desk import Desk
-from robotrials.testing.postgres import free_port
 
 PANELS = '[data-panel]:not([hidden])'
 PAGE_CAP_S = 600.0  # no clock ends by itself in a test that does not wait for it

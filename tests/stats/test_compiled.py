@@ -67,7 +67,8 @@ def test_the_kernels_of_this_tree_are_compiled_and_fresh(builder: ModuleType) ->
     if os.environ.get('CI') != 'true' and shutil.which('cc') is None:
         assert set(compiled.backends().values()) != {compiled.COMPILED}
         return
-    assert all(builder.is_fresh(kernel) for kernel in builder.kernels()), 'run python tools/build_kernels.py'
+    every = [*builder.kernels(), builder.GRID]
+    assert all(builder.is_fresh(kernel) for kernel in every), 'run python tools/build_kernels.py'
     if compiled.wanted() != compiled.NUMPY:
         assert set(compiled.backends().values()) == {compiled.COMPILED}
 

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from robotrials.testing.grid.null_world import balanced, random_null, win_chance
-from robotrials.testing.grid.table import read_verdicts, verdicts_beyond_bound, write_verdicts
-from robotrials.testing.grid.verdict import study_world, verdict_worlds
+from tests.grid.null_world import balanced, random_null, win_chance
+from tests.grid.table import read_verdicts, verdicts_beyond_bound, write_verdicts
+from tests.grid.verdict import study_world, verdict_worlds
 
 TABLE = Path(__file__).resolve().parents[2] / 'docs' / 'reference' / 'verdict-grid.csv'
 
@@ -48,7 +47,7 @@ def test_random_worlds_are_exact_nulls() -> None:
 def test_draws_follow_the_laws_and_share_their_starts() -> None:
     rng = np.random.default_rng(4)
     law = np.array([[0.2, 0.5, 0.3]])
-    from robotrials.testing.grid.null_world import NullWorld
+    from tests.grid.null_world import NullWorld
 
     world = NullWorld('x', law, law, (40,), (40,), (40,), start_effect=0.9)
     a, b = world.draw(500, rng)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.study.choice import ChoiceHost, RidgeMaker
 
 from robotrials.errors import InputError, NotEstimable, RigError, StoreError
 from robotrials.record import read_store
@@ -17,7 +18,6 @@ from robotrials.show.shortcut import SWEPT_VARIANTS, shortcut_words, sweep_table
 from robotrials.study import EvaluationOptions, ShortcutPlan, diagnose_shortcut
 from robotrials.study.evaluate import work_folder
 from robotrials.study.shortcut import SweepOptions
-from robotrials.testing.choice import ChoiceHost, RidgeMaker
 from robotrials.verdict.audit import RunOutcomes, ShortcutVerdict, read_shortcut, shortcut
 from robotrials.verdict.audit.outcome import InstanceOutcome
 from robotrials.verdict.audit.shortcut import InputNeed, Shortcut
@@ -32,7 +32,7 @@ def plan_of(tasks: tuple[str, ...], **changes: object) -> ShortcutPlan:
         time_cap_s=1.5, seed=5,
     )  # fmt: skip
     plan = ShortcutPlan(
-        host=HostEntry('robotrials.testing.choice:ChoiceHost'), demonstrations=('ridge',), evaluation=evaluation,
+        host=HostEntry('tests.study.choice:ChoiceHost'), demonstrations=('ridge',), evaluation=evaluation,
         margin=0.15, variants=('blind', 'proprioception', 'shuffled'),
     )  # fmt: skip
     return dataclasses.replace(plan, **changes)  # type: ignore[arg-type]
@@ -217,7 +217,7 @@ def test_a_preset_says_what_is_behind_a_score_and_that_it_is_of_another_benchmar
     for protocol, interval, said in (('libero-spatial', True, 1), ('ours', False, 0)):
         scores.write_text(f'policy,score,unit,kind,protocol\nbig,10.0,percent,other,{protocol}\n', encoding='utf-8')
         if said:
-            with pytest.raises(InputError, match='reported scores are on libero-spatial, the run is on robotrials'):
+            with pytest.raises(InputError, match=r'scores are on libero-spatial, the run is on tests\.study\.'):
                 diagnosed(tmp_path, SINGLE[:1], variants=(), evaluation=FEW, reported=str(scores))
         found = diagnosed(
             tmp_path, SINGLE[:1], variants=(), evaluation=FEW, reported=str(scores), protocol=protocol

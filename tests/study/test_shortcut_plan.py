@@ -117,13 +117,13 @@ def test_what_a_host_lacks_is_asked_for() -> None:
         host_plan('tabletop', tasks=['chose_red'])
 
 
-CHOICE = 'robotrials.testing.choice:ChoiceHost'
+CHOICE = 'tests.study.choice:ChoiceHost'
 
 
 @pytest.mark.parametrize(
     ('host', 'tasks', 'said'),
     [
-        ('robotrials.testing.choice:Choice', ('choose_left',), "did you mean 'ChoiceHost'"),
+        ('tests.study.choice:Choice', ('choose_left',), "did you mean 'ChoiceHost'"),
         (CHOICE, ('choose_left', 'single_left'), "not trained on task 'single_left'"),
         ('point-mass', ('choose_left',), 'host and policy do not fit together'),
     ],
@@ -133,7 +133,7 @@ def test_demonstrations_are_held_against_the_host_before_training(
 ) -> None:
     setups = [Setup(task='choose_left', seed=seed) for seed in range(2)]
     made = collect_demonstrations(
-        HostEntry(CHOICE, {'privileged': True}), PolicyEntry('robotrials.testing.choice:ChoiceExpert'), setups,
+        HostEntry(CHOICE, {'privileged': True}), PolicyEntry('tests.study.choice:ChoiceExpert'), setups,
         tmp_path / 'demos', state_width=2, time_cap_s=3.0,
     )  # fmt: skip
     plan = ShortcutPlan(

@@ -42,9 +42,9 @@ def diagnosed(values: dict[str, object], folder: Path, *, workers: int = 1) -> S
 
 
 def marks_plan(kind: str) -> dict[str, object]:
-    """Two tasks of `robotrials.testing.choice` from pictures; a minute of one core."""
+    """Two tasks of `tests.study.choice` from pictures; a minute of one core."""
     expert = {
-        'use': 'robotrials.testing.choice:ChoiceExpert', 'host': {'privileged': True}, 'episodes_per_task': 100,
+        'use': 'tests.study.choice:ChoiceExpert', 'host': {'privileged': True}, 'episodes_per_task': 100,
         'time_cap_s': 2.0,
     }  # fmt: skip
     probe = {
@@ -53,7 +53,7 @@ def marks_plan(kind: str) -> dict[str, object]:
     }  # fmt: skip
     tasks = [{'name': f'{kind}_{side}', 'scene': kind} for side in ('left', 'right')]
     return {
-        'host': {'use': 'robotrials.testing.choice:ChoiceHost'}, 'expert': expert, 'probe': probe,
+        'host': {'use': 'tests.study.choice:ChoiceHost'}, 'expert': expert, 'probe': probe,
         'evaluation': {'tasks': tasks, 'episodes_per_task': 16, 'time_cap_s': 1.5},
         'variants': ['blind', 'shuffled'], 'margin': 0.15,
     }  # fmt: skip

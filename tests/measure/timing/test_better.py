@@ -10,6 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lifelines import KaplanMeierFitter
 from lifelines.utils import restricted_mean_survival_time
+from tests.grid.kernel import unit_rmst
+from tests.grid.table import UNEQUAL_MEANS
+from tests.grid.world import Law, Shape, World, arms_of, difference_bounds, simulate
 
 from robotrials.errors import InputError
 from robotrials.measure.timing import (
@@ -27,9 +30,6 @@ from robotrials.measure.timing import (
 )
 from robotrials.measure.timing.unit import arm_means, unit_means
 from robotrials.record import Episode
-from robotrials.testing.grid.kernel import unit_rmst
-from robotrials.testing.grid.table import UNEQUAL_MEANS
-from robotrials.testing.grid.world import Law, Shape, World, arms_of, difference_bounds, simulate
 
 INF = float('inf')
 Cells = dict[str, Operations]

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.grid.study import GridRow, study
+from tests.grid.table import beyond_bound, draw, grid_worlds, read_rows, write_rows
 
 from robotrials.measure.timing import End, Endings, cumulative_incidence
-from robotrials.testing.grid.study import GridRow, study
-from robotrials.testing.grid.table import beyond_bound, draw, grid_worlds, read_rows, write_rows
 
 TABLE = Path(__file__).resolve().parents[3] / 'docs' / 'reference' / 'interval-grid.csv'
 

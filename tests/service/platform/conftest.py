@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from tests.service.platform.service import Service, make_service
+from tests.service.postgres import new_database, started_postgres
 
 from robotrials.errors import SetupError
-from robotrials.testing.postgres import new_database, started_postgres
 
 
 @pytest.fixture(scope='session')

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.patience import PATIENCE_S
+from tests.service.postgres import free_port
 
 import robotrials
 from robotrials.errors import RobotrialsError
 from robotrials.service.platform.api_client import Api, ApiError
 from robotrials.service.platform.backup import issue_offline
 from robotrials.service.platform.config import read_config
-from robotrials.testing.postgres import free_port
 
 # The package under test and the tests themselves, wherever a process is started.
 PACKAGES = os.pathsep.join(str(p) for p in (Path(robotrials.__file__).parents[1], Path(__file__).parents[3]))

@@ -12,10 +12,10 @@ import time
 import pytest
 from tests.patience import PATIENCE_S
 from tests.service.platform.lab import HASTY, lab_in, wait_for
+from tests.service.postgres import new_database, running_postgres
 
 from robotrials.record import Outcome, Store
 from robotrials.record.verify import verify_store
-from robotrials.testing.postgres import new_database, running_postgres
 
 pytestmark = pytest.mark.platform
 

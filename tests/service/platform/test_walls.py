@@ -19,6 +19,7 @@ from tests.patience import PATIENCE_S
 from tests.service.platform.desk import Desk
 from tests.service.platform.lab import PACKAGES, SETTINGS
 from tests.service.platform.service import Service, make_service, registration
+from tests.service.postgres import free_port
 
 from robotrials.errors import InputError
 from robotrials.record import Outcome, Trajectory
@@ -26,7 +27,6 @@ from robotrials.service.platform.api_client import check_public
 from robotrials.service.platform.bundle import pack_bundle, unpack_bundle
 from robotrials.service.platform.private import KEY
 from robotrials.service.platform.worker_port import MOST_OF_ADDRESS
-from robotrials.testing.postgres import free_port
 
 N_HALF_OPEN = 1100
 

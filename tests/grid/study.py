@@ -8,22 +8,8 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-
-from robotrials.measure.timing.curve_test import macro_ks
-from robotrials.measure.timing.operation import Operations
-from robotrials.measure.timing.scalar import macro_mean, resampled_cells
-from robotrials.stats.allowance import FEWEST_PER_CELL, allowance_z, fewest_units, satterthwaite
-from robotrials.stats.noninferiority import PairCounts
-from robotrials.stats.ratio import RatioCells, macro_ratio_bounds
-from robotrials.stats.success_pair import (
-    SuccessPair,
-    UnitShares,
-    clustered_success,
-    independent_success,
-    paired_success,
-)
-from robotrials.testing.grid.kernel import CENSORED
-from robotrials.testing.grid.world import (
+from tests.grid.kernel import CENSORED
+from tests.grid.world import (
     Arms,
     Bounds,
     Cell,
@@ -39,6 +25,20 @@ from robotrials.testing.grid.world import (
     moves,
     reach_of,
     simulate,
+)
+
+from robotrials.measure.timing.curve_test import macro_ks
+from robotrials.measure.timing.operation import Operations
+from robotrials.measure.timing.scalar import macro_mean, resampled_cells
+from robotrials.stats.allowance import FEWEST_PER_CELL, allowance_z, fewest_units, satterthwaite
+from robotrials.stats.noninferiority import PairCounts
+from robotrials.stats.ratio import RatioCells, macro_ratio_bounds
+from robotrials.stats.success_pair import (
+    SuccessPair,
+    UnitShares,
+    clustered_success,
+    independent_success,
+    paired_success,
 )
 
 FloatArray = NDArray[np.float64]

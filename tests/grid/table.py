@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from robotrials.testing.grid.study import ALPHA, GridRow
-from robotrials.testing.grid.verdict import MANY, VerdictRow
-from robotrials.testing.grid.world import Censoring, Law, Shape, World
+from tests.grid.study import ALPHA, GridRow
+from tests.grid.verdict import MANY, VerdictRow
+from tests.grid.world import Censoring, Law, Shape, World
 
 COLUMNS = tuple(f.name for f in fields(GridRow))
 TEXT = ('world', 'kind')

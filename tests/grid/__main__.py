@@ -1,4 +1,4 @@
-"""Run the grids: `python -m robotrials.testing.grid [verdicts|intervals] [--trials N] [--seed S] [--out FOLDER]`.
+"""Run the grids: `python -m tests.grid [verdicts|intervals] [--trials N] [--seed S] [--out FOLDER]`.
 
 Verdicts take a few minutes on one core; the worst worlds of every family are run again with 20,000 trials and a fresh
 seed. Intervals (of restricted means, ratios and incidences) take about ten and resume where they stopped.
@@ -11,8 +11,8 @@ import dataclasses
 import time
 from pathlib import Path
 
-from robotrials.testing.grid.study import SLOW_TRIALS, study
-from robotrials.testing.grid.table import (
+from tests.grid.study import SLOW_TRIALS, study
+from tests.grid.table import (
     beyond_bound,
     draw,
     grid_worlds,
@@ -22,7 +22,7 @@ from robotrials.testing.grid.table import (
     write_rows,
     write_verdicts,
 )
-from robotrials.testing.grid.verdict import TRIALS, GridWorld, VerdictRow, study_world, verdict_worlds
+from tests.grid.verdict import TRIALS, GridWorld, VerdictRow, study_world, verdict_worlds
 
 KEEP_EVERY = 10
 AGAIN_TRIALS, SLOW_AGAIN_TRIALS, WORST = 20_000, 2_000, 3

@@ -8,9 +8,9 @@ from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
+from tests.grid.kernel import ABSENT, CENSORED, OBSERVED
 
 from robotrials.stats.allowance import allowance_z, reaches, satterthwaite
-from robotrials.testing.grid.kernel import ABSENT, CENSORED, OBSERVED
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -227,8 +227,9 @@ class CellMeans:
 
 
 def cell_means(cell: Cell, tau_s: float) -> CellMeans:
+    from tests.grid import kernel
+
     from robotrials.measure.timing.resample import spread
-    from robotrials.testing.grid import kernel
 
     rows = len(cell.times_s)
     value, variance, followed = np.empty(rows), np.empty(rows), np.empty(rows)

@@ -180,7 +180,7 @@ class RidgeMaker:
         )  # fmt: skip
 
     def _entry(self, path: Path) -> PolicyEntry:
-        return PolicyEntry('robotrials.testing.choice:RidgePolicy', {'path': str(path)})
+        return PolicyEntry('tests.study.choice:RidgePolicy', {'path': str(path)})
 
     def _checkpoint(self, variant: str, inputs: Sequence[str], step: int) -> Path:
         path = self.folder / variant / f'step-{step}'
