@@ -5,7 +5,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +17,11 @@ from robotrials.errors import InputError, StoreError
 from robotrials.record import Episode, Event, Outcome, Provenance, Store, Trajectory, Unblinding, read_store
 from robotrials.record import ledger as ledger_module
 from robotrials.record import log as log_module
+from robotrials.record.addition import Addition
 from robotrials.record.blinding import write_unblinding
 from robotrials.record.maintain import adopt_store, compact_store, merge_stores
 from robotrials.record.repair import repair_store
+from robotrials.record.schema import episodes_to_arrow, events_to_arrow
 from robotrials.record.verify import FindingKind, verify_store
 
 
@@ -261,9 +265,101 @@ def test_concurrent_edits_leave_a_readable_store_with_all_of_them(tmp_path: Path
         assert writer.exitcode == 0
     assert len(store.edits().by_episode[episode(0).episode_id]) == 40
     assert next(store.episodes()).items in range(5, 9)
-    assert all(f.kind is FindingKind.EDIT for f in verify_store(store.path).findings)
+    assert verify_store(store.path).findings == (), 'each was checked against all before it'
     store.log_look('score')
     assert '+' not in store.head(), 'the next entry joins all heads'
+
+
+RACES = 12
+
+
+def _append_each(store: Store, seed: int, number: int) -> None:
+    store.append([episode(seed, reason=f'of writer {number}')])
+
+
+def _import_each(store: Store, seed: int, number: int) -> None:
+    batch = [episode(seed, reason=f'of writer {number}'), episode(1000 * number + seed + 100)]
+    addition = Addition(store)
+    try:
+        addition.finish([episodes_to_arrow(batch)], events_to_arrow(batch))
+    except BaseException:
+        addition.discard()
+        raise
+
+
+def _append_or_close(store: Store, seed: int, number: int) -> None:
+    trial = f'trial-{seed}'
+    if number:
+        store.append([episode(seed, trial_id=trial)])
+    else:
+        write_unblinding(store.path, Unblinding(trial_id=trial, by='kim', at='now', policies={'p': 'pi05'}))
+
+
+def _close_each(store: Store, seed: int, number: int) -> None:
+    write_unblinding(
+        store.path, Unblinding(trial_id=f'trial-{seed}', by=f'w{number}', at='now', policies={'p': 'pi05'})
+    )
+
+
+def _in_turns(work: Callable[..., None], path: Path, number: int, barrier: Any, results: Any) -> None:
+    store, refusals = Store.open(path), []
+    for seed in range(RACES):
+        barrier.wait(PATIENCE_S)
+        try:
+            work(store, seed, number)
+        except StoreError as error:
+            refusals.append(str(error))
+    results.put(refusals)
+
+
+def side_by_side(work: Callable[..., None], path: Path) -> list[str]:
+    """The refusals of two processes that do the same work at the same moments."""
+    context = multiprocessing.get_context('fork')
+    barrier, results = context.Barrier(2), context.Queue()
+    writers = [context.Process(target=_in_turns, args=(work, path, n, barrier, results)) for n in range(2)]
+    for writer in writers:
+        writer.start()
+    refusals = [refusal for _ in writers for refusal in results.get(timeout=PATIENCE_S)]
+    for writer in writers:
+        writer.join(timeout=PATIENCE_S)
+        assert writer.exitcode == 0
+    return refusals
+
+
+@pytest.mark.parametrize('work', [_append_each, _import_each])
+def test_of_two_processes_that_add_one_attempt_at_the_same_moment_one_is_refused(
+    tmp_path: Path, work: Callable[..., None]
+) -> None:
+    store = Store.create(tmp_path / 's')
+    refusals = side_by_side(work, store.path)
+    assert len(refusals) == RACES
+    assert all('is there already' in refusal and 'nothing was added' in refusal for refusal in refusals)
+    seeds = [e.seed for e in store.episodes(attempts='all')]
+    assert sorted(seed for seed in seeds if seed < 100) == list(range(RACES))
+    assert len(seeds) == RACES * (2 if work is _import_each else 1)
+    assert not [f for f in verify_store(store.path).findings if f.is_damage]
+
+
+def test_no_episode_slips_in_while_its_trial_is_being_closed(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / 's')
+    refusals = side_by_side(_append_or_close, store.path)
+    assert all('was closed by kim' in refusal for refusal in refusals)
+    log, entries = log_module.read_log(store.path), store.ledger().entries
+    closed = {e.body['unblinding']['trial_id']: log.ancestors(name) for name, e in entries if e.kind == 'close'}
+    assert len(closed) == RACES
+    trials = {part.path.name: {e.trial_id for e in store.recorded(part)} for part in store.parts()}
+    parts = [(name, part['name']) for name, e in entries for part in e.body.get('parts', ())]
+    assert len(parts) == RACES - len(refusals)
+    for name, part in parts:
+        assert all(name in closed[trial] for trial in trials[part]), 'an episode after the closing of its trial'
+
+
+def test_a_trial_is_closed_once_by_two_who_do_it_at_the_same_moment(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / 's')
+    refusals = side_by_side(_close_each, store.path)
+    assert len(refusals) == RACES
+    assert all('it closes once' in refusal for refusal in refusals)
+    assert len(store.ledger().closings) == RACES
 
 
 def test_the_later_of_two_conflicting_edits_wins_whoever_merges_whom(tmp_path: Path) -> None:

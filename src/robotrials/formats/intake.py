@@ -29,7 +29,7 @@ from robotrials.record.opened import OpenedSource, is_store
 from robotrials.record.part import id_hashes
 from robotrials.record.provenance import ImportRecord, Provenance
 from robotrials.record.schema import EPISODE_SCHEMA, EVENT_SCHEMA, episodes_to_arrow, events_to_arrow
-from robotrials.record.select import column_table
+from robotrials.record.select import part_keys
 
 if TYPE_CHECKING:
     from robotrials.record import Trajectory
@@ -67,13 +67,15 @@ def import_into(path: Path, imported: Imported, *, command: str = '') -> Intake:
 
 def add_recordings(store: Store, imported: Imported, *, command: str = '') -> Intake:
     """Append what the store lacks. The commit is one file that appears at the end; an error before it adds nothing."""
-    there = _keys_in(store)
+    parts = store.parts()
+    checked = frozenset(part.path.name for part in parts)
+    there = {key for part in parts for key in part_keys(part)}
     if imported.tables is not None and not there:
         try:
-            return _take(store, imported, command, lambda draft: _by_column(draft, imported))
+            return _take(store, imported, command, checked, lambda draft: _by_column(draft, imported))
         except NotPlainError:
             pass  # row by row says what is wrong, or how it is meant
-    return _take(store, imported, command, lambda draft: _by_row(draft, imported, there))
+    return _take(store, imported, command, checked, lambda draft: _by_row(draft, imported, there))
 
 
 def _by_column(draft: _Draft, imported: Imported) -> int:
@@ -99,8 +101,10 @@ def _by_row(draft: _Draft, imported: Imported, there: set[Key]) -> int:
     return len(same)
 
 
-def _take(store: Store, imported: Imported, command: str, fill: Callable[[_Draft], int]) -> Intake:
-    draft = _Draft(Addition(store))
+def _take(
+    store: Store, imported: Imported, command: str, checked: frozenset[str], fill: Callable[[_Draft], int]
+) -> Intake:
+    draft = _Draft(Addition(store, checked))
     try:
         same = fill(draft)
         if not draft.count:
@@ -141,14 +145,6 @@ def describe(imported: Imported, *, command: str = '') -> Provenance:
         notes=tuple(imported.ledger.notes),
     )
     return dataclasses.replace(imported.origin, command=command, imported=record)
-
-
-def _keys_in(store: Store) -> set[Key]:
-    keys: set[Key] = set()
-    for part in store.parts():
-        table = column_table(part, ['episode_id', 'attempt'])
-        keys.update(zip(table['episode_id'].to_pylist(), table['attempt'].to_pylist(), strict=True))
-    return keys
 
 
 def _content(episode: Episode) -> int:

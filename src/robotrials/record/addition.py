@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,7 @@ from robotrials.record.part import (
     write_table,
 )
 from robotrials.record.schema import EPISODE_SCHEMA, EVENT_SCHEMA, SCHEMA_VERSION
+from robotrials.record.select import part_keys
 from robotrials.record.store import (
     Key,
     Store,
@@ -51,6 +52,7 @@ class Addition:
     """Trajectories and media first, then the tables in one commit. `discard` takes back what was written before it."""
 
     store: Store
+    checked: Collection[str] = ()  # parts that are known to have none of its episodes
     _trajectories: list[str] = field(default_factory=list)
     _places: dict[Key, int] = field(default_factory=dict)  # key -> number of its trajectories part, from 1
     _media: list[str] = field(default_factory=list)
@@ -113,7 +115,13 @@ class Addition:
             self.store.path / 'episodes' / part_name, len(numbers), SCHEMA_VERSION, events.num_rows, name,
             tuple(self._trajectories), ids=encode_hashes(np.concatenate(hashes)),
         )  # fmt: skip
-        under_way.finish(EntryKind.APPEND, {'parts': [part.as_json()]})
+
+        def check() -> None:
+            self.store.check_open()
+            if any(other.path.name not in self.checked for other in self.store.parts()):
+                self.store.check_new(part_keys(part), but=self.checked)
+
+        under_way.finish(EntryKind.APPEND, {'parts': [part.as_json()]}, check=check)
         self._held.close()
 
     def discard(self) -> None:
@@ -192,7 +200,10 @@ def attach(store: Store, attachments: Iterable[Attachment], *, keys: Sequence[Ke
                 raise InputError(f'{store.path}: {len(places)} of {len(keys)} recordings came; nothing was attached')
             replaced = [part for part in store.parts() if any(key in places for key, _ in _numbered(part))]
             part = _joined_part(store, under_way, replaced, names, places)
-            under_way.finish(EntryKind.ATTACH, {'parts': [part.as_json()], 'attached': dict(body)}, by=by)
+            under_way.finish(
+                EntryKind.ATTACH, {'parts': [part.as_json()], 'attached': dict(body)}, by=by,
+                check=partial(check_attachable, store, keys),
+            )  # fmt: skip
         for old in replaced:
             retire_part(store.path, old)
         return len(places)

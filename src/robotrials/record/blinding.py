@@ -22,6 +22,7 @@ from robotrials.old_name import COMMITMENT_TAG, ENVELOPE_TAG
 from robotrials.record.commit import log_entry
 from robotrials.record.entry import EntryKind
 from robotrials.record.episode import Episode
+from robotrials.record.folder import sole_entry
 from robotrials.record.ledger import Ledger, read_ledger
 from robotrials.record.provenance import Provenance
 from robotrials.record.trajectory import Trajectory, trusted_trajectory
@@ -298,10 +299,11 @@ def all_unblindings(root: Path, ledger: Ledger) -> list[Unblinding]:
 
 def write_unblinding(root: Path, unblinding: Unblinding) -> None:
     """Log an opening; a trial that is already open is refused, with who opened it and when."""
-    earlier = read_unblindings(root).by_trial.get(unblinding.trial_id)
-    if earlier is not None:
-        raise StoreError(f'{root}: this trial was closed by {earlier.by} at {earlier.at}; it closes once')
-    log_entry(root, EntryKind.CLOSE, by=unblinding.by, body={'unblinding': _as_json(unblinding)})
+    with sole_entry(root):
+        earlier = read_unblindings(root).by_trial.get(unblinding.trial_id)
+        if earlier is not None:
+            raise StoreError(f'{root}: this trial was closed by {earlier.by} at {earlier.at}; it closes once')
+        log_entry(root, EntryKind.CLOSE, by=unblinding.by, body={'unblinding': _as_json(unblinding)})
 
 
 def _as_json(unblinding: Unblinding) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from robotrials.errors import StoreError
 from robotrials.record.entry import NAMES, LoggedFile, is_inside
-from robotrials.record.folder import PENDING, Folder, shared_writing
+from robotrials.record.folder import PENDING, Folder, shared_writing, sole_entry
 from robotrials.record.log import add_entry, is_logged
 from robotrials.record.part import logged_part, part_name
 
@@ -89,10 +89,18 @@ class Commit:
             self._files.append(logged)
             self._folders.add(folder)
 
-    def finish(self, kind: EntryKind, body: Mapping[str, Any] | None = None, *, by: str = '') -> Entry:
-        """Make the files durable, then the entry that names them: from now on they count."""
+    def finish(
+        self, kind: EntryKind, body: Mapping[str, Any] | None = None, *, by: str = '',
+        check: Callable[[], object] = lambda: None,
+    ) -> Entry:  # fmt: skip
+        """Make the files durable, then the entry that names them: from now on they count.
+
+        `check` raises if the entry may not be written; no other process writes one between the check and the entry.
+        """
         self._folder.sync(*sorted(self._folders))
-        return add_entry(self._folder.root, kind, by=by, files=self._files, body=body)[1]
+        with sole_entry(self._folder.root):
+            check()
+            return add_entry(self._folder.root, kind, by=by, files=self._files, body=body)[1]
 
 
 def _copy(content: bytes | Path, stream: IO[bytes]) -> None:

@@ -31,6 +31,7 @@ from robotrials.record.entry import is_inside
 
 PENDING = '.pending'
 WRITE_LOCK = '.write.lock'
+ENTRY_LOCK = '.entry.lock'
 LEASES = '.leases'  # on object storage
 OWN_NAMES = (
     'trial.json', 'log', 'episodes', 'events', 'trajectories', 'provenance', 'media', 'quarantine', 'unblinding',
@@ -421,7 +422,7 @@ def held_lock(root: Path, name: str, *, shared: bool = False, wait_s: float = 0.
     """Hold a lock file; `busy` says what is under way if it can't be had within `wait_s`."""
     path = root / name
     with contextlib.ExitStack() as stack:
-        if isinstance(root, CachedPath) and name != WRITE_LOCK:
+        if isinstance(root, CachedPath) and name not in (WRITE_LOCK, ENTRY_LOCK):
             Folder(root).make('')
             stack.enter_context(held_lease(root, name, shared=shared, wait_s=wait_s, busy=busy))
         yield stack.enter_context(_held_file(path, shared=shared, wait_s=wait_s, busy=busy))
@@ -472,6 +473,16 @@ os.register_at_fork(after_in_child=_let_go)
 def shared_writing(root: Path) -> Iterator[None]:
     """Writers hold this from their first file to their commit, so that nobody sweeps it away in between."""
     with held_lock(root, WRITE_LOCK, shared=True, wait_s=60.0, busy='being swept; repeat the command'):
+        yield
+
+
+@contextlib.contextmanager
+def sole_entry(root: Path) -> Iterator[None]:
+    """Held from the last check of what an entry says to the entry itself, so that no other comes between the two.
+
+    Always taken after `shared_writing`. On object storage it holds among the processes of one machine.
+    """
+    with held_lock(root, ENTRY_LOCK, wait_s=60.0, busy='another process is writing to its log; repeat the command'):
         yield
 
 

@@ -247,6 +247,12 @@ def column_table(part: PartInfo, columns: list[str] | None = None) -> pa.Table:
     return file.read(columns=columns, use_threads=part.n_rows > SMALL_ROWS)
 
 
+def part_keys(part: PartInfo) -> set[tuple[str, int]]:
+    """The id and attempt of every row of a part."""
+    table = column_table(part, ['episode_id', 'attempt'])
+    return set(zip(table['episode_id'].to_pylist(), table['attempt'].to_pylist(), strict=True))
+
+
 def _values(wanted: Any) -> list[Any]:
     many = isinstance(wanted, Collection) and not isinstance(wanted, str)
     return [v.value if isinstance(v, enum.Enum) else v for v in (wanted if many else [wanted])]

@@ -50,7 +50,7 @@ from robotrials.record.commit import check_logged, commit, log_entry
 from robotrials.record.edit import Edit, EditOperation, Edits, check_edit, now
 from robotrials.record.entry import EntryKind, is_inside
 from robotrials.record.episode import enum_member
-from robotrials.record.folder import LEASES, PENDING, Folder, inside, is_file_inside
+from robotrials.record.folder import LEASES, PENDING, Folder, inside, is_file_inside, sole_entry
 from robotrials.record.ledger import check_approved, late_places, read_ledger
 from robotrials.record.log import LOG, add_entry, is_logged, read_log
 from robotrials.record.part import (
@@ -193,8 +193,14 @@ class Store:
             raise InputError('no episodes to append')
         _check_batch(batch, given)
         check_logged(self.path)
-        self.check_open({e.trial_id for e in batch})
-        self._check_new(batch)
+        trial_ids, keys = {e.trial_id for e in batch}, {e.key for e in batch}
+        self.check_open(trial_ids)
+        checked = self.check_new(keys)
+
+        def check() -> None:  # again: another process may have written meanwhile
+            self.check_open(trial_ids)
+            self.check_new(keys, but=checked)
+
         keyed = [(e.key, given[e.key]) for e in batch if e.key in given]
         chunks = [keyed[i : i + TRAJECTORIES_A_PART] for i in range(0, len(keyed), TRAJECTORIES_A_PART)]
         tables = episodes_to_arrow(batch), events_to_arrow(batch)
@@ -206,7 +212,7 @@ class Store:
             place = {key: number for number, chunk in enumerate(chunks, start=1) for key, _ in chunk}
             index = [place.get(e.key, 0) for e in batch] if keyed else []
             part = write_episodes(self.path, under_way, *tables, trajectories=names, index=index)
-            under_way.finish(EntryKind.APPEND, {'parts': [part.as_json()]}, by=by)
+            under_way.finish(EntryKind.APPEND, {'parts': [part.as_json()]}, by=by, check=check)
         if len(self.ledger().entries) % TIDY_EVERY == 0 and not isinstance(self.path, CachedPath):
             from robotrials.record.maintain import tidy_store
 
@@ -222,11 +228,15 @@ class Store:
                     'added; declare a new trial, and give its episodes a store of their own'
                 )
 
-    def _check_new(self, batch: Sequence[Episode]) -> None:
-        """Refuse an attempt that is there already: two rows of one attempt are a clash that nobody can resolve."""
-        wanted = {e.key for e in batch}
-        codes = id_codes({e.episode_id for e in batch})
-        for part in self.parts():
+    def check_new(self, wanted: Collection[Key], *, but: Collection[str] = ()) -> frozenset[str]:
+        """Refuse attempts that are there already: two rows of one attempt are a clash that nobody can resolve.
+
+        `but` names parts that were looked at before; the names of all that are known now are returned.
+        """
+        parts = self.parts()
+        fresh = [part for part in parts if part.path.name not in but]
+        codes = id_codes({episode_id for episode_id, _ in wanted}) if fresh else frozenset()
+        for part in fresh:
             rows = part.candidates(codes)
             if rows is not None and not len(rows):
                 continue
@@ -240,6 +250,7 @@ class Store:
                     f'{self.path}: episode {there[0]} attempt {there[1]} is there already, in {part.path.name}; '
                     'nothing was added. A rerun is another attempt, and a correction an edit'
                 )
+        return frozenset(part.path.name for part in parts)
 
     def write_provenance(self, provenance: Provenance) -> str:
         """Keep a provenance once, and give its id for `Episode.provenance_id`."""
@@ -284,9 +295,11 @@ class Store:
         )  # fmt: skip
         if field == 'provenance_id' and value and not self.has_file(f'provenance/{value}.json'):
             raise InputError(f'{self.path}: no provenance {value!r} in provenance/')
-        check_edit(edit, recorded[attempt], before=self.ledger().edits)
-        check_approved(self, recorded[attempt], edit)
-        log_entry(self.path, EntryKind.EDIT, by=by, body={'edits': [edit.as_json()]})
+        check_logged(self.path)
+        with sole_entry(self.path):
+            check_edit(edit, recorded[attempt], before=self.ledger().edits)
+            check_approved(self, recorded[attempt], edit)
+            log_entry(self.path, EntryKind.EDIT, by=by, body={'edits': [edit.as_json()]})
         return edit
 
     def _meant_attempt(self, operation: EditOperation, recorded: Sequence[Episode]) -> int:

@@ -45,7 +45,7 @@ from robotrials.record.trajectory import check_trajectory
 __all__ = ['Finding', 'FindingKind', 'Verification', 'verify_store']
 
 Key = tuple[str, int]
-LOCK_NAME = re.compile(r'^\.(lock|write\.lock|run(\..*)?\.lock)$')
+LOCK_NAME = re.compile(r'^\.(lock|write\.lock|entry\.lock|run(\..*)?\.lock)$')
 BEGUN = 'begun'
 
 
