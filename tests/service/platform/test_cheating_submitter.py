@@ -16,15 +16,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.patience import PATIENCE_S
 from tests.service.platform.cheater import MOVES, Cheater, Visit, play, win
-from tests.service.platform.desk import Desk
+from tests.service.platform.desk import Desk, job
 from tests.service.platform.lab import HASTY, Lab, wait_for
 from tests.service.platform.service import Service, WorkerMoves
 
 from robotrials.service.platform.client import Submitter
-from robotrials.service.platform.job import LeaseGuard
+from robotrials.service.platform.job import LeaseClaim, LeaseGuard
 from robotrials.service.platform.link import ErrorCode
-from robotrials.service.platform.worker_episode import Attempt
+from robotrials.service.platform.worker import CellWorker, WorkerOptions
+from robotrials.service.platform.worker_episode import Attempt, CellOptions
 
 PLAN = """
 seed = 3
@@ -135,6 +137,39 @@ def test_no_move_gives_a_second_flip(service: Service, cell: Cell) -> None:
     found = scores(service)
     assert {m: found[f'eve/{names[m]}'] for m in EVERY} == {m: sum(c.flips) / N_EPISODES for m, c in cheaters.items()}
     assert not all(all(c.flips) for c in cheaters.values())  # there were tails to get out of
+
+
+def test_a_client_that_comes_twice_at_once_is_not_turned_away_from_its_lease(tmp_path: Path) -> None:
+    """While the server is asked about the first visit, a second gives nothing back: it would choose its cell so."""
+    asked, answered = threading.Event(), threading.Event()
+    told: list[str] = []
+
+    class SlowServer:
+        server = 'slow'
+
+        def get(self, path: str) -> tuple[int, Any]:
+            asked.set()
+            assert answered.wait(PATIENCE_S)
+            return 200, job().as_json()
+
+        def post(self, path: str, body: Any = None) -> None:
+            told.append(path)
+
+    options = WorkerOptions(
+        server='http://127.0.0.1:1', token='x', name='cell', cell=CellOptions(host='point-mass'), folder=tmp_path
+    )
+    worker = CellWorker(options)
+    worker._api = SlowServer()  # type: ignore[assignment]
+    claim = LeaseClaim(lease_id='lea1', worker_id='w1', job_id='j1', expires_at=time.time() + 60, nonce='n')
+    first: list[Any] = []
+    coming = threading.Thread(target=lambda: first.append(worker.take(claim, None)))  # type: ignore[arg-type]
+    coming.start()
+    assert asked.wait(PATIENCE_S)
+    second = worker.take(claim, None)  # type: ignore[arg-type]
+    answered.set()
+    coming.join(PATIENCE_S)
+    assert second is not None
+    assert (second[0], first, told) == (ErrorCode.BUSY, [None], [])
 
 
 @pytest.mark.platform

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
-from tests.service.platform.service import PLAN, Service, WorkerMoves
+from tests.service.platform.service import PLAN, Service, WorkerMoves, make_service
 
 from robotrials.record import Outcome
 
@@ -106,6 +107,58 @@ def test_the_best_of_k_submissions_is_tested_at_alpha_over_k(service: Service) -
     assert wider['low'] < interval['low']
     assert rows(service)['kim/bad']['n_of_account'] == 1
     assert rows(service)['kim/bad']['values'] == honest  # another's tries do not widen its intervals
+
+
+def test_whoever_leaves_a_losing_submission_open_and_tries_again_has_tried_twice(service: Service) -> None:
+    """It is neither finished nor cancelled, and its name is not open: still it counts, and in the end it shows."""
+    service.benchmark(plan=TWO_TASKS)
+    eve, worker = service.token('eve', 'submitter'), service.worker()
+    for n in range(3):
+        left = service.submit(eve, f'left-{n}')
+        lease = service.lease(left, eve)
+        assert lease is not None
+        worker.finish(lease['lease_id'], Outcome.FAILURE)
+        service.clock.pass_(service.platform.config.presence_s + 1)
+        worker.beat()
+    service.run_all(service.submit(eve, 'good'), eve, worker, SUCCESSES)
+    told = board(service)
+    assert {row['policy']: row['n_of_account'] for row in told['rows']} == {'eve/good': 4}
+    assert any('eve has 4 submissions' in caution for caution in told['cautions'])
+    unbegun = service.submit(eve, 'unbegun')
+    service.clock.pass_(service.platform.config.absence_s - 100)
+    service.platform.sweep()
+    assert list(rows(service)) == ['eve/good']  # they may come back
+    service.clock.pass_(101)
+    service.platform.sweep()
+    found = rows(service)
+    assert {p: (r['state'], r['n_missing']) for p, r in found.items()} == {
+        'eve/good': ('finished', 0), **{f'eve/left-{n}': ('cancelled', 7) for n in range(3)},
+    }  # fmt: skip
+    assert service.ok('GET', f'/submissions/{left}', eve)['reason'] == 'its client stayed away for 72 hours'
+    assert service.ok('GET', f'/submissions/{unbegun}', eve)['state'] == 'queued'
+
+
+def test_nobody_is_absent_who_asks_or_who_had_no_server_to_ask(tmp_path: Path) -> None:
+    with make_service(tmp_path) as service:
+        service.benchmark(plan=TWO_TASKS)
+        eve, worker, admin, clock = service.token('eve', 'submitter'), service.worker(), service.admin, service.clock
+        submissions = [service.submit(eve, name) for name in ('asks', 'away')]
+        for submission in submissions:
+            lease = service.lease(submission, eve)
+            assert lease is not None
+            worker.finish(lease['lease_id'])
+            clock.pass_(service.platform.config.presence_s + 1)
+            worker.beat()
+        clock.pass_(10 * 86_400.0)
+    with make_service(tmp_path, admin=admin, clock=clock) as service:
+        service.platform.sweep()
+        states = [service.ok('GET', f'/submissions/{s}', eve)['state'] for s in submissions]
+        assert states == ['queued', 'queued']  # the server was away, and not they
+        clock.pass_(86_400.0 + 1)
+        assert service.lease(submissions[0], eve) is None  # no cell; but it asks
+        service.platform.sweep()
+        states = [service.ok('GET', f'/submissions/{s}', eve)['state'] for s in submissions]
+        assert states == ['queued', 'cancelled']
 
 
 def test_what_was_voided_or_never_given_a_cell_is_shown_and_not_ranked(service: Service) -> None:

@@ -58,6 +58,7 @@ class PlatformConfig:
     claim_s: float = 15.0  # a lease that nobody begins lives so long
     lost_s: float = 20.0  # a worker that was not heard of for so long is lost
     presence_s: float = 10.0  # a client that has not asked for so long does not hold up the queue
+    absence_s: float = 3 * 86_400.0  # a submission that was begun and whose client stays away so long is cancelled
     retry_s: float = 1.0  # when a waiting client should ask again
     longest_episode_s: float = 3600.0  # of real time, however often the worker renews
     leases_per_submission: int = 1
@@ -75,8 +76,8 @@ class PlatformConfig:
     dial: DialRules = field(default_factory=DialRules)
 
     def __post_init__(self) -> None:
-        for name in ('heartbeat_s', 'lease_s', 'claim_s', 'lost_s', 'presence_s', 'retry_s', 'sweep_s', 'drain_s',
-                     'sign_in_s'):  # fmt: skip
+        for name in ('heartbeat_s', 'lease_s', 'claim_s', 'lost_s', 'presence_s', 'absence_s', 'retry_s', 'sweep_s',
+                     'drain_s', 'sign_in_s'):  # fmt: skip
             if not getattr(self, name) > 0:
                 raise InputError(f'{name} is {getattr(self, name)}, wanted > 0')
         for name in ('connections', 'connections_per_address'):

@@ -24,6 +24,7 @@ from robotrials.service.platform.private import WorkerKeys, make_private_file, m
 from robotrials.service.platform.queue import expired
 from robotrials.service.platform.refusal import Refusal
 from robotrials.service.platform.score import Scores
+from robotrials.service.platform.submission import cancel_absent
 from robotrials.service.platform.table import Job, Lease, User, Worker, trail_length
 
 # What Prometheus can ask of a server. No label names a user, a submission or a policy.
@@ -105,6 +106,7 @@ class Platform:
             self._held.close()
             raise
         self.is_draining = False
+        self._started_at = self.clock()
         self.outage = Outage(self.clock)
         self._stop = threading.Event()
         self._sweeper: threading.Thread | None = None
@@ -129,14 +131,19 @@ class Platform:
         return path
 
     def sweep(self) -> None:
-        """End leases whose time is up, mark silent workers, take up what a full disk interrupted."""
+        """End leases whose time is up, mark silent workers and absent clients, take up what a full disk interrupted."""
         with self.database.read() as session:
             over = expired(session, self.config, now=self.clock())
         for lease in over:
             if self.intake.fail(lease.lease_id, lease.reason, kind=lease.kind) is not None:
                 self.metrics.ended.labels('expired' if lease.was_begun else 'unclaimed').inc()
         with self.database.write() as session:
-            mark_lost(session, self.config, now=self.clock())
+            now = self.clock()
+            mark_lost(session, self.config, now=now)
+            cancel_absent(
+                session, absence_s=self.config.absence_s, since=self._started_at, now=now,
+                apart=self.intake.quarantine.apart,
+            )  # fmt: skip
         self.intake.retry_storing(older_than_s=0.0)
         self.intake.open_finished()
 

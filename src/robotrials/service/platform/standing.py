@@ -80,13 +80,10 @@ def read_standings(session: Session, benchmark: Benchmark) -> Standings:
     """Every submission whose name may be shown; nothing of a trial before it is closed."""
     if not is_open(benchmark):
         return Standings()
-    opened = list(
-        session.scalars(
-            select(Submission)
-            .where(Submission.benchmark_id == benchmark.id, Submission.opened_at.is_not(None))
-            .order_by(Submission.policy)
-        )
+    every = list(
+        session.scalars(select(Submission).where(Submission.benchmark_id == benchmark.id).order_by(Submission.policy))
     )
+    opened = [s for s in every if s.opened_at is not None]
     begun = set(
         session.scalars(
             select(Job.submission_id)
@@ -96,7 +93,8 @@ def read_standings(session: Session, benchmark: Benchmark) -> Standings:
         )
     )
     ranked = [s for s in opened if s.id in begun and s.state != 'void']
-    counts = Counter(s.user.name for s in ranked)
+    # Also those that are not over yet: who leaves what goes badly unfinished, and tries again, has tried twice.
+    counts = Counter(s.user.name for s in every if s.id in begun and s.state != 'void')
     return Standings(
         ranked=tuple(
             Standing(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -177,6 +177,37 @@ def cancel(session: Session, submission: Submission, *, now: float) -> list[str]
     submission.state, submission.finished_at = 'cancelled', now
     note(session, 'submission.cancel', submission.id, jobs=n)
     return _live_leases(session, submission)
+
+
+def cancel_absent(
+    session: Session, *, absence_s: float, since: float, now: float, apart: Collection[str] = ()
+) -> list[str]:
+    """Cancel what was begun and then left: otherwise a submitter who is losing stays away, and no board says so.
+
+    A server that started at `since` gives everybody a day to come back, and nobody is absent from a benchmark that is
+    set apart.
+    """
+    if now - since < min(absence_s, DAY_S):
+        return []
+    begun = select(Job.submission_id).join(Lease, Lease.job_id == Job.id).where(Lease.state != 'unclaimed')
+    busy = select(Job.submission_id).where(
+        Job.state.in_(('leased', 'running')) | ((Job.state != 'queued') & (Job.updated_at > now - absence_s))
+    )
+    absent = session.scalars(
+        select(Submission)
+        .where(
+            Submission.state == 'queued', Submission.kind == 'client', Submission.id.in_(begun),
+            Submission.id.not_in(busy), func.coalesce(Submission.asked_at, 0.0) <= now - absence_s,
+            Submission.benchmark_id.not_in(apart),
+        )
+        .with_for_update(of=Submission, skip_locked=True)
+    ).all()  # fmt: skip
+    for submission in absent:
+        reason = f'its client stayed away for {absence_s / 3600:g} hours'
+        n = cancel_jobs(session, submission, reason=reason, now=now)
+        submission.state, submission.finished_at, submission.reason = 'cancelled', now, reason
+        note(session, 'submission.absent', submission.id, jobs=n)
+    return [submission.id for submission in absent]
 
 
 def void(session: Session, submission: Submission, *, by: str, why: str, now: float) -> list[str]:

@@ -310,8 +310,12 @@ class CellWorker:
         """Take a client in, if the cell is free and the server still holds the lease.
 
         A cell that turns a client away gives the lease back itself: from the server's side, a client that never came
-        would look the same, and has failed.
+        would look the same, and has failed. Not so a lease that was taken up here: with two tokens for one lease, a
+        client could come twice at once to be turned away, until it is sent to the cell that it likes.
         """
+        with self._lock:
+            if self._lease == claim.lease_id:
+                return ErrorCode.BUSY, 'the episode of this lease is under way here'
         away = self._turned_away(claim.lease_id)
         if away is not None:
             self._give_back(claim.lease_id, TURNED_AWAY, away[1])
