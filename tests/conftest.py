@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,10 @@ settings.load_profile('default')
 # Text is compared as it stands, whatever terminal the tests run in; tests of the layout set 80 columns themselves.
 os.environ['COLUMNS'] = '400'
 os.environ['ROBOTRIALS_PROGRESS'] = '0'  # a slow machine would add lines to what tests compare
+
+# A user's cache of the session's own: tests neither find what other runs kept nor leave anything at home.
+_CACHE = tempfile.TemporaryDirectory(prefix='robotrials-test-cache-')
+os.environ['ROBOTRIALS_CACHE'] = _CACHE.name
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

@@ -266,12 +266,12 @@ class KeptViews:
         return all(is_file_inside(self.folder, name) for name in (START, END, KNOWN))
 
     def known(self) -> KnownScene:
-        return read_known(self._read(KNOWN), where=str(self.folder / KNOWN))
+        return read_known(self.content(KNOWN), where=str(self.folder / KNOWN))
 
     def moment(self, name: str) -> dict[str, View]:
-        return unpack_views(self._read(name), where=str(self.folder / name))
+        return unpack_views(self.content(name), where=str(self.folder / name))
 
-    def _read(self, name: str) -> bytes:
+    def content(self, name: str) -> bytes:
         path = inside(self.folder, name)
         try:
             return path.read_bytes()

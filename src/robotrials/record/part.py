@@ -294,6 +294,15 @@ def open_part(path: Path, logged: LoggedFile | None) -> pq.ParquetFile:
         return pq.ParquetFile(_ranged(path, logged), memory_map=True)
 
 
+def check_part(path: Path, logged: LoggedFile) -> None:
+    """Check every byte of a part that readers use, without parsing it; StoreError where it is not as it was written."""
+    with naming_damage(path):
+        if not logged.chunks or _checked_size(path, logged) <= SMALL_BYTES:
+            checked_source(path, logged).close()
+        else:
+            _check_spans(path, [chunk[:2] for chunk in logged.chunks], logged)
+
+
 def _ranged(path: Path, logged: LoggedFile | None) -> Path:
     """Where a large part of object storage is read range by range; other parts are read where they are."""
     if isinstance(path, CachedPath) and logged is not None and logged.chunks and not path.local.exists():

@@ -36,6 +36,7 @@ import pyarrow.compute as pc
 from robotrials.errors import InputError, RecordError, RobotrialsError, StoreError, WriteError, near_miss
 from robotrials.old_name import STORE_FORMAT
 from robotrials.record.blinding import (
+    SEALED_FOLDER,
     Unblindings,
     blinded_episode,
     blinded_provenance,
@@ -461,15 +462,34 @@ class Store:
         self, *, where: Where | None = None, signals: Sequence[str] | None = None
     ) -> Iterator[tuple[Episode, Trajectory]]:
         """Stream the counted episodes that have a trajectory, with it; `signals` limits what is read."""
-        is_blinded = self.is_blinded
+        for part, episodes in self.recorded_parts(where=where):
+            for name in part.trajectories:
+                yield from self.trajectories_in(name, part.files.get(f'trajectories/{name}'), episodes, signals=signals)
+
+    def recorded_parts(self, *, where: Where | None = None) -> Iterator[tuple[PartInfo, dict[Key, Episode]]]:
+        """The parts that have trajectories, with those of their counted episodes that match."""
         streamed = self._stream(where, attempts='counted', dropped=False, events=True)
         for _, group in itertools.groupby(streamed, key=lambda row: id(row[0])):  # a part at a time, however many
             rows = list(group)
-            part, episodes = rows[0][0], {episode.key: episode for _, episode in rows}
-            for name in part.trajectories:
-                for key, trajectory in self._trajectories_in(name, part.files.get(f'trajectories/{name}'), signals):
-                    if key in episodes:
-                        yield episodes[key], self._shown(trajectory, key, is_blinded=is_blinded)
+            if rows[0][0].trajectories:
+                yield rows[0][0], {episode.key: episode for _, episode in rows}
+
+    def trajectories_in(
+        self, name: str, logged: LoggedFile | None, episodes: Mapping[Key, Episode], *,
+        signals: Sequence[str] | None = None, seen: list[Key] | None = None,
+    ) -> Iterator[tuple[Episode, Trajectory]]:  # fmt: skip
+        """These episodes with their trajectories, of one file; `seen` is given the keys of all its rows."""
+        is_blinded = self.is_blinded
+        for key, trajectory in self._trajectories_in(name, logged, signals):
+            if seen is not None:
+                seen.append(key)
+            if key in episodes:
+                yield episodes[key], self._shown(trajectory, key, is_blinded=is_blinded)
+
+    @property
+    def hides_columns(self) -> bool:
+        """Whether what is shown of a trajectory depends on who asks: a blinded trial, or columns that were sealed."""
+        return self.is_blinded or (self.path / 'media' / SEALED_FOLDER).exists()
 
     def trajectory(self, episode: Episode, *, signals: Sequence[str] | None = None) -> Trajectory | None:
         """The trajectory of one episode, or None if none was recorded."""

@@ -14,9 +14,16 @@ from tests.measure.geometry.camera_study import DEGREES, measure, noisy, study_h
 
 from robotrials.measure.geometry import Box
 from robotrials.measure.geometry.calibration import Standing, check_calibration, fit_edges, flattened
-from robotrials.measure.geometry.camera_score import Piece, ViewCount, region_verdict, score_episode, static_scene
+from robotrials.measure.geometry.camera_score import (
+    Piece,
+    ViewCount,
+    region_verdict,
+    score_episode,
+    static_scene,
+    unscored,
+)
 from robotrials.measure.geometry.fit import refine_box, rotation_of
-from robotrials.measure.geometry.projection import camera_scores, read_projections, write_projection
+from robotrials.measure.geometry.projection import Rescoring, camera_scores, read_projections, write_projection
 from robotrials.measure.geometry.segment import ObjectModel, StaticScene, color_masks, supported_masks
 from robotrials.measure.geometry.trust import upright
 from robotrials.record import Outcome, Store
@@ -218,8 +225,13 @@ def lay(host: TabletopHost, places: tuple[tuple[float, float, float], ...]) -> N
         start.data.qpos[address : address + 7] = pose
 
 
-def test_a_projection_is_used_as_long_as_its_views_are_the_same(watched: TabletopHost, tmp_path: Path) -> None:
+def test_a_projection_is_used_as_long_as_its_views_are_the_same(
+    watched: TabletopHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from robotrials.measure.geometry import projection
     from robotrials.record import Episode
+
+    monkeypatch.setenv('ROBOTRIALS_CACHE', str(tmp_path / 'cache'))
 
     watched.reset('single_block', seed=24)
     files = {
@@ -234,6 +246,17 @@ def test_a_projection_is_used_as_long_as_its_views_are_the_same(watched: Tableto
     scores = camera_scores(store, [episode, other])
     assert scores[episode.key].success is False
     assert scores[other.key].reason == 'no RGB-D was kept'
+    with monkeypatch.context() as context:  # kept in the user's cache, while the bytes of its views are the same
+        context.setattr(projection, 'score_episode', lambda *_: unscored('worked out again'))
+        assert camera_scores(store, [episode, other]) == scores
+        assert camera_scores(store, [episode], rescoring=Rescoring.ALL)[episode.key].reason == 'worked out again'
+        view = store.path / 'media' / f'episodes/{episode.episode_id}-0' / END
+        content = view.read_bytes()
+        view.chmod(0o644)
+        view.write_bytes(content + b' ')
+        assert camera_scores(store, [episode])[episode.key].reason == 'worked out again'
+        view.write_bytes(content)
+    camera_scores(store, [episode], rescoring=Rescoring.ALL)
     write_projection(store, [episode, other], scores, by='me')
     known = read_projections(store)
     assert list(known.values()).count(scores[episode.key]) == 1

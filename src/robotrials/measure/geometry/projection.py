@@ -22,7 +22,9 @@ from robotrials.record import Episode, Outcome, Store
 from robotrials.record.blinding import coarse_reason
 from robotrials.record.entry import LoggedFile
 from robotrials.record.media import END, FOLDER, KNOWN, START, KeptViews, kept_views, read_known, unpack_views
+from robotrials.record.projection import Kept, key_of, version_of
 
+CODE = ('robotrials.measure.geometry', 'robotrials.record', 'robotrials.stats', 'robotrials.errors')  # that scores
 PREFIX = 'projections/camera-scores-'
 OWN_SCORE = f'{FOLDER}/score.json'  # a projection of one episode, kept with its views
 VIEWS = (KNOWN, START, END)  # that a score is made from
@@ -125,17 +127,18 @@ def camera_scores(
     wanted = [e for e in episodes if e.is_valid]
     known = {} if rescoring is Rescoring.ALL else read_projections(store)
     scores: dict[Key, CameraScore] = {}
-    for number, episode in enumerate(wanted):
-        score = _camera_score(store, episode, known, rescoring)
-        why = ruled_out(episode)
-        scores[episode.key] = replace(score, success=False, confidence=1.0, reason=why) if why else score
-        if advance is not None:
-            advance(number + 1, len(wanted))
+    with Kept() as cache:
+        for number, episode in enumerate(wanted):
+            score = _camera_score(store, episode, known, rescoring, cache)
+            why = ruled_out(episode)
+            scores[episode.key] = replace(score, success=False, confidence=1.0, reason=why) if why else score
+            if advance is not None:
+                advance(number + 1, len(wanted))
     return scores
 
 
 def _camera_score(
-    store: Store, episode: Episode, known: Mapping[tuple[str, int, str], CameraScore], rescoring: Rescoring
+    store: Store, episode: Episode, known: Mapping[tuple[str, int, str], CameraScore], rescoring: Rescoring, cache: Kept
 ) -> CameraScore:
     if digest := views_digest(store, episode):
         if (score := known.get((*episode.key, digest))) is not None:
@@ -145,7 +148,22 @@ def _camera_score(
     kept = kept_views(store.path / 'media', *episode.key)
     if rescoring is Rescoring.NONE and kept is not None and kept.has_ends:
         return unscored(f'its views are not scored by {METHOD}; to score them, run: robotrials geometry score --write')
-    return score_kept(kept)
+    return score_kept(kept) if kept is None or not kept.has_ends else _scored_once(kept, rescoring, cache)
+
+
+def _scored_once(kept: KeptViews, rescoring: Rescoring, cache: Kept) -> CameraScore:
+    """The score of views as the user's cache has it, under the digest of the bytes that are there now; else anew."""
+    try:
+        digests = [hashlib.sha256(kept.content(name)).hexdigest() for name in VIEWS]
+    except StoreError:
+        return score_kept(kept)  # which says why
+    key = key_of(version_of('camera scores', CODE), *digests)
+    values = None if rescoring is Rescoring.ALL else cache.get(key)
+    if values is not None:
+        return read_table(CameraScore, without_nulls(values), where='a kept camera score')
+    score = score_kept(kept)
+    cache.put(key, asdict(score))
+    return score
 
 
 def own_score(store: Store, episode: Episode, digest: str) -> CameraScore | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from robotrials.measure.safety.contact import EXCUSED_AT_MOST_N
 from robotrials.measure.safety.formula import Implies, walk
 from robotrials.measure.safety.margin import Evaluation, Gate
 from robotrials.measure.safety.registry import Registry, load_registry
-from robotrials.measure.safety.result import Disagreement, EpisodeSafety, Violation
+from robotrials.measure.safety.result import Disagreement, EpisodeSafety, PhaseSafety, Violation
 from robotrials.measure.safety.scene import RawScene
 from robotrials.measure.safety.signal import Signals, signals_of
 from robotrials.measure.safety.spec import Severity, Spec, Tier
@@ -461,6 +461,40 @@ def store_pairs(
     for episode in store.episodes(where=where) if episodes is None else episodes:
         if episode.key not in seen:
             yield episode, None
+
+
+# A score as a value of JSON, to be kept: what it says of who and where is read of the episode again, its specs of the
+# registry, and never from what was kept.
+
+CODE = ('robotrials.measure.safety', 'robotrials.record', 'robotrials.stats', 'robotrials.errors')  # that makes a score
+MEASURED = tuple(f.name for f in dataclasses.fields(EpisodeSafety))[8:]  # behind who and where: from `active` on
+
+
+def pack_score(score: EpisodeSafety) -> list[Any]:
+    """The measured fields of a score, in their order."""
+    values = {name: getattr(score, name) for name in MEASURED}
+    values['active'] = [spec.id for spec in score.active]
+    for name in ('violations', 'phases', 'disagreements'):
+        values[name] = [dataclasses.astuple(row) for row in values[name]]
+    return list(values.values())
+
+
+def hashable(row: Sequence[Any]) -> Iterator[Any]:
+    """The fields of a row that was JSON, its lists as the tuples they were."""
+    return (tuple(value) if isinstance(value, list) else value for value in row)
+
+
+def unpack_score(packed: Sequence[Any], episode: Episode, *, scoring: Scoring) -> EpisodeSafety:
+    """The score of an episode as `score_episode` gave it, with the same options."""
+    values = dict(zip(MEASURED, packed, strict=True))
+    specs = {spec.id: spec for spec in scoring.registry.specs}
+    values['active'] = tuple(specs[name] for name in values['active'])
+    values['violations'] = tuple(Violation(*hashable(row)) for row in values['violations'])
+    values['phases'] = tuple(PhaseSafety(*row) for row in values['phases'])
+    values['disagreements'] = tuple(Disagreement(*row) for row in values['disagreements'])
+    for name in ('cannot_fail', 'notes'):
+        values[name] = tuple(values[name])
+    return dataclasses.replace(blank_score(episode, scoring=scoring), **values)
 
 
 # The margin of each clause over time, for whoever looks at one episode.

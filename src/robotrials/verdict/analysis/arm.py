@@ -381,13 +381,14 @@ def arm_safety(arm: Arm, compared: Sequence[Episode], *, scoring: Scoring) -> Sc
 
     A few episodes may be left out; where more than one in ten cannot be scored, what is left stands for nothing.
     """
-    from robotrials.measure.safety import score_episode  # heavy, and most comparisons have no trajectory
+    from robotrials.record.projection import projected  # heavy, and most comparisons have no trajectory
+    from robotrials.verdict.analysis.safety import facts_projection
 
     wanted = {e.key for e in compared}
     found = {
-        episode.key: score_episode(episode, trajectory, scoring=scoring)
-        for episode, trajectory in arm.store.trajectories(where={'policy': arm.policy})
-        if episode.key in wanted
+        episode.key: facts.safety
+        for episode, facts in projected(arm.store, facts_projection(scoring), where={'policy': arm.policy})
+        if episode.key in wanted and facts.safety is not None
     }
     if not found:
         return 'no trajectory was recorded'

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,9 +18,10 @@ from robotrials.measure.safety import (
     score_variants,
     summarize_safety,
 )
-from robotrials.measure.safety.score import is_metrics
+from robotrials.measure.safety.score import CODE, hashable, is_metrics, pack_score, unpack_score
 from robotrials.measure.safety.sensitivity import sensitivity_rows, with_body_frame_tilt
 from robotrials.measure.safety.summary import N_RESAMPLES, is_auxiliary
+from robotrials.record.projection import Projection, projected, version_of
 from robotrials.record.rows import Packed
 from robotrials.stats.dominance import adjusted_p_values
 from robotrials.verdict.analysis.arm import two_sides
@@ -28,6 +29,9 @@ from robotrials.verdict.analysis.contrast import contrast
 from robotrials.verdict.analysis.selection import Absent
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan, EndpointName
 from robotrials.verdict.robustness import (
+    StartPlace,
+    StartTrial,
+    SwapTrial,
     conditions_by_severity,
     start_place,
     start_trial,
@@ -42,14 +46,9 @@ if TYPE_CHECKING:
         Scoring,
     )
     from robotrials.measure.safety.sensitivity import SensitivityRow
-    from robotrials.record import Episode
+    from robotrials.record import Episode, Trajectory
     from robotrials.verdict.analysis.contrast import Contrast
     from robotrials.verdict.analysis.selection import Selection
-    from robotrials.verdict.robustness import (
-        StartPlace,
-        StartTrial,
-        SwapTrial,
-    )
 
 
 SIGNALS = (
@@ -81,29 +80,89 @@ class SafetyPart:
     scores: Sequence[EpisodeSafety]  # of every ranked episode
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class TrajectoryFacts:
+    """What an analysis needs of one trajectory: its safety, what it recorded, and where things stood at the start."""
+
+    safety: EpisodeSafety | None  # None of an INVALID episode
+    signals: tuple[str, ...]
+    swap: SwapTrial | None
+    start: StartTrial | None
+    place: StartPlace | None  # without its condition, which depends on what else is analysed
+
+
+def facts_of(episode: Episode, trajectory: Trajectory | None, *, scoring: Scoring) -> TrajectoryFacts:
+    """Read one trajectory once, and take all of it that any part of an analysis asks for."""
+    return TrajectoryFacts(
+        safety=score_episode(episode, trajectory, scoring=scoring) if episode.is_valid else None,
+        signals=tuple(name for name in SIGNALS if getattr(trajectory, name, None) is not None),
+        swap=swap_trial(episode, trajectory), start=start_trial(episode, trajectory),
+        place=start_place(episode, trajectory, condition=''),
+    )  # fmt: skip
+
+
+def facts_projection(scoring: Scoring) -> Projection[TrajectoryFacts]:
+    """The facts of trajectories as they are kept from one question to the next."""
+
+    def pack(facts: TrajectoryFacts) -> list[Any]:
+        safety = None if facts.safety is None else pack_score(facts.safety)
+        return [safety, facts.signals, *(row and astuple(row) for row in (facts.swap, facts.start, facts.place))]
+
+    def unpack(episode: Episode, packed: Sequence[Any]) -> TrajectoryFacts:
+        safety, signals, swap, start, place = packed
+        return TrajectoryFacts(
+            safety=None if safety is None else unpack_score(safety, episode, scoring=scoring),
+            signals=tuple(signals),
+            swap=swap and SwapTrial(*hashable(swap)),
+            start=start and StartTrial(*start),
+            place=place and StartPlace(*hashable(place)),
+        )
+
+    version = version_of('facts', (*CODE, 'robotrials.verdict.robustness', __name__), scoring)
+    return Projection(version, lambda e, t: facts_of(e, t, scoring=scoring), pack, unpack)
+
+
+def recorded_facts(selection: Selection, scoring: Callable[[], Scoring]) -> Iterator[tuple[Episode, TrajectoryFacts]]:
+    """The facts of every episode that has a trajectory: kept ones where the store's files are as they were written."""
+    if selection.store is None:
+        for episode, trajectory in selection.pairs():
+            if trajectory is not None:
+                yield episode, facts_of(episode, trajectory, scoring=scoring())
+    elif selection.has_trajectories:
+        yield from projected(selection.store, facts_projection(scoring()), where=selection.where)
+
+
 def pass_trajectories(
     selection: Selection, plan: AnalysisPlan, scoring: Callable[[], Scoring]
 ) -> TrajectoryPass:  # fmt: skip
-    """Read every trajectory once, and take all that an analysis needs of it; a table of outcomes needs no registry."""
-    found = TrajectoryPass()
+    """All that an analysis needs of every trajectory, read once; a table of outcomes needs no registry."""
+    gathered = TrajectoryPass()
     has_any, named = selection.has_trajectories, conditions_by_severity(selection.episodes)
-    for episode, trajectory in selection.pairs():
-        if not episode.is_valid:
-            continue
-        if trajectory is not None:
-            found.n_trajectories += 1
-            found.signals.update(name for name in SIGNALS if getattr(trajectory, name, None) is not None)
-        if has_any or is_metrics(episode):
-            found.safety.append(score_episode(episode, trajectory, scoring=scoring()))
+
+    def add(episode: Episode, swap: SwapTrial | None, start: StartTrial | None, place: StartPlace | None) -> None:
         if episode.is_reference:
-            continue
-        if episode.condition == plan.baseline and (swap := swap_trial(episode, trajectory)) is not None:
-            found.swaps.append(swap)
-        if episode.condition in (plan.baseline, 'layout') and (start := start_trial(episode, trajectory)) is not None:
-            found.starts.append(start)
-        if (place := start_place(episode, trajectory, condition=named(episode))) is not None:
-            found.places.append(place)
-    return found
+            return
+        if episode.condition == plan.baseline and swap is not None:
+            gathered.swaps.append(swap)
+        if episode.condition in (plan.baseline, 'layout') and start is not None:
+            gathered.starts.append(start)
+        if place is not None:
+            gathered.places.append(replace(place, condition=named(episode)))
+
+    seen = set()
+    for episode, facts in recorded_facts(selection, scoring):
+        seen.add(episode.key)
+        if facts.safety is not None:
+            gathered.n_trajectories += 1
+            gathered.signals.update(facts.signals)
+            gathered.safety.append(facts.safety)
+            add(episode, facts.swap, facts.start, facts.place)
+    for episode in selection.episodes:
+        if episode.is_valid and episode.key not in seen:
+            if has_any or is_metrics(episode):
+                gathered.safety.append(score_episode(episode, None, scoring=scoring()))
+            add(episode, swap_trial(episode), start_trial(episode), None)
+    return gathered
 
 
 def safety_part(
@@ -158,11 +217,22 @@ def safety_savings(
     rules = {'with the registry': scoring, 'without it': naive, 'without it, body-frame tilt': body}
     return tuple(
         (name, summarize_safety(
-            score_pairs(selection.pairs(), scoring=rule), rng=stream('safety saving', name),
+            _scores(selection, rule), rng=stream('safety saving', name),
             registry=scoring.registry, n_resamples=plan.resamples, level=plan.level,
         ))
         for name, rule in rules.items()
     )  # fmt: skip
+
+
+def _scores(selection: Selection, scoring: Scoring) -> Iterator[EpisodeSafety]:
+    """The safety of every valid episode under these rules."""
+    seen = set()
+    for episode, facts in recorded_facts(selection, lambda: scoring):
+        seen.add(episode.key)
+        if facts.safety is not None:
+            yield facts.safety
+    lacking = (episode for episode in selection.episodes if episode.key not in seen)
+    yield from score_pairs(((episode, None) for episode in lacking), scoring=scoring)
 
 
 def safety_variants(selection: Selection, scoring: Scoring) -> tuple[SensitivityRow, ...]:

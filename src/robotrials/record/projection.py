@@ -1,0 +1,294 @@
+"""What is worked out of a record once and asked for often: kept in the user's cache, and never in place of the record.
+
+A row is kept under a key that names all it was made from: the digest that the log states of the file it was read from,
+the episode as it is read now (edits and names included), the source of the code that made it, and its options. Whatever
+changes one of them asks for another key, so that nothing has to be removed to stay true. A row carries a digest of its
+own: one that was damaged is worked out again.
+
+The cache is one SQLite file that anybody may delete at any time. Where it cannot be written (no home, a full disk, a
+folder that others may write to) everything is worked out as if there were none. A question writes nothing into a store.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import hashlib
+import json
+import os
+import sqlite3
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import numpy as np
+
+from robotrials.errors import StoreError
+from robotrials.old_name import caches, setting
+from robotrials.record.part import check_part
+
+if TYPE_CHECKING:
+    from robotrials.record.entry import LoggedFile
+    from robotrials.record.episode import Episode
+    from robotrials.record.part import PartInfo
+    from robotrials.record.select import Where
+    from robotrials.record.store import Store
+    from robotrials.record.trajectory import Trajectory
+
+T = TypeVar('T')
+Key = tuple[str, int]
+SWITCH = 'ROBOTRIALS_PROJECTIONS'  # 'off': everything is worked out anew, and nothing is kept
+FILE = 'projections.sqlite'
+DIGEST_BYTES = 16
+MOST_BYTES = 2 << 30  # beyond that the cache begins anew
+BATCH = 512
+PATIENCE_S = 2.0  # for another process that writes; without its turn by then, a row is not kept
+SOURCES = ('.py', '.toml', '.so', '.pyd')
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Projection(Generic[T]):
+    """A value of one episode and its trajectory that is worth keeping, and how it becomes JSON and is read again."""
+
+    version: str  # of the code and of every option: see `version_of`
+    make: Callable[[Episode, Trajectory], T]
+    pack: Callable[[T], Any]
+    unpack: Callable[[Episode, Any], T]
+
+
+def projected(store: Store, projection: Projection[T], *, where: Where | None = None) -> Iterator[tuple[Episode, T]]:
+    """The value of every counted episode that has a trajectory, in the order of `Store.trajectories`.
+
+    Files of trajectories all of whose values are kept are not parsed. Their bytes are checked against the log all the
+    same, so that damage shows as it does without a cache.
+    """
+    if store.hides_columns:  # what is shown of a trajectory depends on who asks, and when
+        for episode, trajectory in store.trajectories(where=where):
+            yield episode, projection.make(episode, trajectory)
+        return
+    with Kept() as kept:
+        for part, episodes in store.recorded_parts(where=where):
+            for name in part.trajectories:
+                yield from _of_file(store, part, name, episodes, projection, kept)
+
+
+def _of_file(
+    store: Store, part: PartInfo, name: str, episodes: Mapping[Key, Episode], projection: Projection[T], kept: Kept
+) -> Iterator[tuple[Episode, T]]:
+    logged = part.files.get(f'trajectories/{name}')
+    if logged is None:  # a store without a log: nothing says what the file should hold
+        for episode, trajectory in store.trajectories_in(name, None, episodes):
+            yield episode, projection.make(episode, trajectory)
+        return
+    listed = key_of('keys', logged.sha256)
+    known = kept.get(listed)
+    keys = None if known is None else [(str(i), int(attempt)) for i, attempt in known]
+    rows = {} if keys is None else _kept_rows(kept, projection, logged, [episodes[k] for k in keys if k in episodes])
+    if keys is not None and all(key in rows for key in keys if key in episodes) and _is_sound(store, name, logged):
+        for key, row in rows.items():
+            yield episodes[key], projection.unpack(episodes[key], row)
+        return
+    everyone: list[Key] = []
+    for episode, trajectory in store.trajectories_in(name, logged, episodes, seen=everyone):
+        if episode.key in rows:
+            yield episode, projection.unpack(episode, rows[episode.key])
+            continue
+        value = projection.make(episode, trajectory)
+        kept.put(_row_key(projection, logged, episode), projection.pack(value))
+        yield episode, value
+    if not store.skipped:
+        kept.put(listed, everyone)
+
+
+def _kept_rows(
+    kept: Kept, projection: Projection[Any], logged: LoggedFile, episodes: Iterable[Episode]
+) -> dict[Key, Any]:
+    rows = ((episode.key, kept.get(_row_key(projection, logged, episode))) for episode in episodes)
+    return {key: row for key, row in rows if row is not None}
+
+
+def _row_key(projection: Projection[Any], logged: LoggedFile, episode: Episode) -> bytes:
+    # The text of every field: what an edit, a closing or another name of a task changes, changes the key.
+    told = [repr(getattr(episode, f.name)) for f in dataclasses.fields(episode)]
+    return key_of(projection.version, logged.sha256, *told)
+
+
+def _is_sound(store: Store, name: str, logged: LoggedFile) -> bool:
+    """Whether a file is as it was written; if not, reading it says so in the words of every reader."""
+    try:
+        check_part(store.path / 'trajectories' / name, logged)
+    except StoreError:
+        return False
+    return True
+
+
+# Keys and versions.
+
+
+def key_of(*parts: str) -> bytes:
+    """A key of these texts, none of which can pass for another's end or beginning."""
+    told = b''.join(len(text := part.encode('utf-8', 'surrogatepass')).to_bytes(8, 'little') + text for part in parts)
+    return hashlib.sha256(told).digest()
+
+
+def version_of(what: str, packages: Iterable[str], *options: object) -> str:
+    """The version of a projection: its name, the source of the code that makes it, numpy, and every option by value."""
+    return key_of(what, np.__version__, *map(_source_digest, packages), *map(digest_of, options)).hex()
+
+
+@functools.cache
+def _source_digest(package: str) -> str:
+    """A digest of every source, table and compiled kernel of a package: of what would run, not of a number in it."""
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
+        raise StoreError(f'{package}: no such package, though a projection is made by it')
+    path = Path(spec.origin)
+    files = [path] if not spec.submodule_search_locations else sorted(path.parent.rglob('*'))
+    sources = [file for file in files if file.suffix in SOURCES]
+    if not sources:  # an installation without sources: nothing tells its versions apart
+        return os.urandom(16).hex()
+    told = hashlib.sha256()
+    for file in sources:
+        told.update(key_of(str(file.relative_to(path.parent))) + hashlib.sha256(file.read_bytes()).digest())
+    return told.hexdigest()
+
+
+def digest_of(value: object) -> str:
+    """A digest of a value by its content: equal ones have the same, in every process."""
+    return hashlib.sha256(json.dumps(_canonical(value), ensure_ascii=True).encode()).hexdigest()
+
+
+def _canonical(value: object) -> Any:
+    if isinstance(value, enum.Enum):
+        return [type(value).__qualname__, value.name]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [type(value).__qualname__, *(_canonical(getattr(value, f.name)) for f in dataclasses.fields(value))]
+    if isinstance(value, Mapping):
+        return ['map', *sorted(([_canonical(k), _canonical(v)] for k, v in value.items()), key=repr)]
+    if isinstance(value, set | frozenset):
+        return ['set', *sorted(map(_canonical, value), key=repr)]
+    if isinstance(value, list | tuple):
+        return ['list', *map(_canonical, value)]
+    if value is None or isinstance(value, str | int | float):
+        return [type(value).__name__, repr(value)]
+    raise TypeError(f'{type(value).__name__}: not a value that a projection can depend on')
+
+
+# The file.
+
+
+def cache_folder() -> Path | None:
+    """Where this user's cache is, or would be; None where there is none."""
+    if os.environ.get(SWITCH) == 'off':
+        return None
+    try:
+        return Path(setting('ROBOTRIALS_CACHE') or caches()[0])
+    except RuntimeError:  # no home
+        return None
+
+
+@dataclass(slots=True)
+class Kept:
+    """The rows of the cache, opened for one question; used as a context, whose end writes what is new."""
+
+    new: dict[bytes, bytes] = field(default_factory=dict)
+    file: sqlite3.Connection | None = None
+
+    def __enter__(self) -> Kept:
+        folder = cache_folder()
+        if folder is not None and _is_own(folder):
+            self.file = _opened(folder / FILE)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._write()
+        if self.file is not None:
+            self.file.close()
+
+    def get(self, key: bytes) -> Any:
+        """The value under a key, or None: no row, or one that is not as it was written."""
+        row = self.new.get(key)
+        if row is None and self.file is not None:
+            try:
+                first = self.file.execute('SELECT value FROM kept WHERE key = ?', (key,)).fetchone()
+            except sqlite3.Error as error:
+                self._give_up(error)
+                return None
+            row = first[0] if first else None
+        if not isinstance(row, bytes) or row[:DIGEST_BYTES] != _own_digest(key, row[DIGEST_BYTES:]):
+            return None
+        return json.loads(zlib.decompress(row[DIGEST_BYTES:]))
+
+    def put(self, key: bytes, value: Any) -> None:
+        """Keep a value, which must be one of JSON; None cannot be told from nothing."""
+        if self.file is not None:
+            content = zlib.compress(json.dumps(value, separators=(',', ':'), default=_plain).encode(), 1)
+            self.new[key] = _own_digest(key, content) + content
+            if len(self.new) >= BATCH:
+                self._write()
+
+    def _write(self) -> None:
+        rows, self.new = self.new, {}
+        if self.file is None or not rows:
+            return
+        try:
+            self.file.execute('BEGIN IMMEDIATE')
+            self.file.executemany('INSERT OR REPLACE INTO kept VALUES (?, ?)', rows.items())
+            self.file.execute('COMMIT')
+        except sqlite3.Error as error:  # full, locked or damaged: the next question works it out again
+            self._give_up(error)
+
+    def _give_up(self, error: sqlite3.Error) -> None:
+        if self.file is not None:
+            self.file.close()
+            self.file = None
+        folder = cache_folder()
+        if folder is not None and not isinstance(error, sqlite3.OperationalError):  # damaged, not locked or full
+            _remove(folder / FILE)
+
+
+def _plain(value: object) -> Any:
+    """A scalar of numpy as Python's own."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f'{type(value).__name__} is no value of JSON')
+
+
+def _own_digest(key: bytes, content: bytes) -> bytes:
+    return hashlib.sha256(key + content).digest()[:DIGEST_BYTES]
+
+
+def _is_own(folder: Path) -> bool:
+    """Whether nobody else can write there, so that what is read there is what this user's programs wrote."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        told = folder.stat()
+    except OSError:
+        return False
+    return os.name != 'posix' or (told.st_uid == os.geteuid() and not told.st_mode & 0o022)
+
+
+def _remove(path: Path) -> None:
+    for name in (FILE, f'{FILE}-wal', f'{FILE}-shm'):
+        path.with_name(name).unlink(missing_ok=True)
+
+
+def _opened(path: Path) -> sqlite3.Connection | None:
+    for is_new in (False, True):
+        try:
+            if is_new or (path.exists() and path.stat().st_size > MOST_BYTES):
+                _remove(path)
+            file = sqlite3.connect(path, timeout=PATIENCE_S, isolation_level=None, check_same_thread=False)
+            file.execute('PRAGMA journal_mode = WAL')
+            file.execute('PRAGMA synchronous = OFF')  # what a power cut takes is worked out again
+            file.execute('CREATE TABLE IF NOT EXISTS kept (key BLOB PRIMARY KEY, value BLOB) WITHOUT ROWID')
+        except sqlite3.OperationalError:  # read-only, full, or another process has it
+            return None
+        except (sqlite3.DatabaseError, OSError):  # not a database any more: begun anew, once
+            continue
+        return file
+    return None
