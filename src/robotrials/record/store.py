@@ -479,12 +479,12 @@ class Store:
         signals: Sequence[str] | None = None, seen: list[Key] | None = None,
     ) -> Iterator[tuple[Episode, Trajectory]]:  # fmt: skip
         """These episodes with their trajectories, of one file; `seen` is given the keys of all its rows."""
-        is_blinded = self.is_blinded
+        is_blinded, is_plain = self.is_blinded, not self.hides_columns
         for key, trajectory in self._trajectories_in(name, logged, signals):
             if seen is not None:
                 seen.append(key)
             if key in episodes:
-                yield episodes[key], self._shown(trajectory, key, is_blinded=is_blinded)
+                yield episodes[key], trajectory if is_plain else self._shown(trajectory, key, is_blinded=is_blinded)
 
     @property
     def hides_columns(self) -> bool:
