@@ -18,6 +18,7 @@ from tests.grid.table import (
     grid_worlds,
     rates,
     read_rows,
+    read_verdicts,
     verdicts_beyond_bound,
     write_rows,
     write_verdicts,
@@ -34,21 +35,27 @@ def main() -> None:
     parser.add_argument('--trials', type=int, default=TRIALS)
     parser.add_argument('--seed', type=int, default=20260)
     parser.add_argument('--out', type=Path, default=Path('docs'))
+    parser.add_argument('--family', nargs='*', help='Run only verdicts of these families anew, and keep the others.')
     asked = parser.parse_args()
     if asked.grid == 'verdicts':
-        run_verdicts(asked.out / 'reference' / 'verdict-grid.csv', trials=asked.trials, seed=asked.seed)
+        table = asked.out / 'reference' / 'verdict-grid.csv'
+        run_verdicts(table, trials=asked.trials, seed=asked.seed, families=asked.family)
     else:
         run_intervals(asked.out, trials=asked.trials, seed=asked.seed)
 
 
-def run_verdicts(table: Path, *, trials: int, seed: int) -> None:
+def run_verdicts(table: Path, *, trials: int, seed: int, families: list[str] | None = None) -> None:
     started = time.monotonic()
-    by_family: dict[str, list[tuple[GridWorld, VerdictRow]]] = {}
+    by_family: dict[str, list[GridWorld]] = {}
     for world in verdict_worlds():
-        row = study_world(world, seed=seed, n_trials=min(trials, world.n_trials))
-        by_family.setdefault(world.family, []).append((world, row))
+        by_family.setdefault(world.family, []).append(world)
+    kept = {} if families is None else {(row.family, row.world): row for row in read_verdicts(table)}
     rows: list[VerdictRow] = []
-    for family, worlds in by_family.items():
+    for family, every in by_family.items():
+        if families is not None and family not in families:
+            rows += [kept[family, world.name] for world in every]
+            continue
+        worlds = [(w, study_world(w, seed=seed, n_trials=min(trials, w.n_trials))) for w in every]
         worst = sorted(worlds, key=lambda pair: -pair[1].rate)[:WORST]
         again = {world.name: _again(world, seed) for world, _ in worst}
         rows += [

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tests.grid.null_world import NullWorld, balanced, random_null, win_chance
 
 from robotrials.stats.allowance import satterthwaite
+from robotrials.stats.dominance import LOOKS_WORSE
 from robotrials.stats.evidence import one_sided_p_values
 from robotrials.stats.success_rule import success_arm, success_contrast
 from robotrials.stats.trials import TrialTests, success_trials, win_trials
@@ -84,8 +85,11 @@ def verdict_worlds(*, per_family: int = 40, seed: int = 1) -> Iterator[GridWorld
         ('success, matched starts', partial(_success, kind='matched'), per_family),
         ('success, some starts shared', partial(_success, kind='shared'), per_family),
         ('success, repeated starts', partial(_success, kind='repeated'), per_family),
+        ('success, starts decided for either arm', _turning, per_family),
         ('success, not worse by a margin', _margin, per_family),
         ('any false claim of a list', _list, per_family),
+        ('better, of a policy that is ahead in nothing', partial(_list, is_better=True), per_family),
+        ('any false claim of race and lost items', _items, per_family),
         ('interval of P misses', _cover_win, per_family),
         ('interval of success misses', _cover_success, slow),
     ):
@@ -275,6 +279,32 @@ def _success(family: str, number: int, rng: np.random.Generator, *, kind: str) -
     return _grid_world(family, world, _judge_success)
 
 
+def _turning(family: str, number: int, rng: np.random.Generator) -> GridWorld:
+    """Matched starts with repeats or in unequal cells, of which half only a solves and half only b, as a rule.
+
+    In every cell or in one alone, where the arms agree elsewhere. A start that turns moves the difference by two.
+    """
+    strata, runs = int(rng.choice([1, 1, 2, 4, 8])), 1 + number % 3
+    n = rng.integers(3, int(rng.choice([5, 9, 16, 40])), strata)
+    if runs == 1 and strata == 1:
+        runs = 2
+    n[0] = max(n[0], -(-3 // strata))
+    noise = float(rng.choice([0.0, 0.05, 0.2]))
+    turns = np.arange(strata) < (strata if number % 2 else 1)
+
+    def study(rng: np.random.Generator, trials: int) -> tuple[float, float]:
+        arms: tuple[list[BoolArray], list[BoolArray]] = ([], [])
+        for size, is_turning in zip(n.tolist(), turns, strict=True):
+            for_a = rng.random((trials, size, 1)) < 0.5
+            for arm, solved in zip(arms, (for_a, ~for_a if is_turning else for_a), strict=True):
+                arm.append(solved ^ (rng.random((trials, size, runs)) < noise))
+        return _rates(success_trials(arms[0], arms[1], n_shared=n.tolist()))
+
+    where = 'every cell' if turns.all() else 'one cell'
+    name = f'{number}: {where}, {runs} runs, {100 * noise:g} % by chance'
+    return GridWorld(family, name, strata, f'{n.min()}-{n.max()}', study)
+
+
 def _margin(family: str, number: int, rng: np.random.Generator) -> GridWorld:
     """The new arm is worse by exactly the margin: "not worse" is false."""
     strata, n = int(rng.choice([1, 3, 10])), int(rng.choice([5, 10, 20, 40, 80]))
@@ -293,8 +323,11 @@ def _margin(family: str, number: int, rng: np.random.Generator) -> GridWorld:
     return GridWorld(family, f'{number}: margin {margin:g}', strata, f'{n} v {n}', study)
 
 
-def _list(family: str, number: int, rng: np.random.Generator) -> GridWorld:
-    """Several policies on success, speed and safety in one Holm list: any claim that is not true, or the wrong way."""
+def _list(family: str, number: int, rng: np.random.Generator, *, is_better: bool = False) -> GridWorld:
+    """Several policies on success, speed and safety in one Holm list: any claim that is not true, or the wrong way.
+
+    With `is_better`: a policy is called better (a claim for it, none against, no veto) that is ahead on no endpoint.
+    """
     policies, strata, n = int(rng.integers(3, 7)), int(rng.choice([1, 4])), int(rng.choice([6, 12, 25]))
     speeds = rng.choice([20.0, 20.0, 25.0, 32.0], policies)
     fails = rng.choice([0.05, 0.05, 0.2, 0.4], policies)
@@ -313,7 +346,8 @@ def _list(family: str, number: int, rng: np.random.Generator) -> GridWorld:
             times = rng.exponential(speeds[k], (strata, trials, n))
             times = np.where(rng.random(times.shape) < fails[k], np.inf, times)
             arms.append((times, rng.random(times.shape) >= unsafe[k]))
-        p, wrong = [], []
+        p, wrong, one_sided = [], [], []
+        signs = np.array([truth(i, j)[: 3 if number % 2 else 2] for i, j in pairs])
         for i, j in pairs:
             (times_i, safe_i), (times_j, safe_j) = arms[i], arms[j]
             tests = [
@@ -325,9 +359,50 @@ def _list(family: str, number: int, rng: np.random.Generator) -> GridWorld:
             for test, sign in zip(tests, truth(i, j), strict=False):
                 p.append(test.p_value)
                 wrong.append(np.sign(test.gap) != sign)
-        return float(np.mean((_holm(np.stack(p)) & np.stack(wrong)).any(axis=0))), None
+                one_sided.append((test.p_a, test.p_b))
+        passed = _holm(np.stack(p))
+        if is_better:
+            return _false_better(passed, np.stack(one_sided), signs), None
+        return float(np.mean((passed & np.stack(wrong)).any(axis=0))), None
 
     name = f'{number}: {policies} policies, {3 if number % 2 else 2} endpoints'
+    return GridWorld(family, name, strata, f'{n} v {n}', study, TRIALS // 2)
+
+
+def _false_better(passed: BoolArray, one_sided: FloatArray, signs: FloatArray) -> float:
+    """(tests, trials) claims, (tests, 2, trials) one-sided p-values, both by pair; (pairs, endpoints) true signs."""
+    pairs, endpoints = signs.shape
+    claims = passed.reshape(pairs, endpoints, -1)
+    p_a, p_b = (one_sided[:, k].reshape(pairs, endpoints, -1) for k in (0, 1))
+    false = np.zeros((pairs, claims.shape[-1]), dtype=np.bool_)
+    for ahead, behind, sign in ((p_a, p_b, 1), (p_b, p_a, -1)):
+        own, against = claims & (ahead < behind), claims & (ahead > behind)
+        vetoes = ~claims & (behind <= LOOKS_WORSE)
+        is_called = own.any(axis=1) & ~against.any(axis=1) & ~vetoes.any(axis=1)
+        false |= is_called & ((sign * signs).max(axis=1) <= 0)[:, None]
+    return float(false.any(axis=0).mean())
+
+
+def _items(family: str, number: int, rng: np.random.Generator) -> GridWorld:
+    """Equal policies with several items per run: the race, lost items and all placed, in one list of three."""
+    strata, n = int(rng.choice([1, 4])), int(rng.choice([6, 12, 25]))
+    items, correlation, lost = int(rng.integers(2, 9)), float(rng.uniform(0, 0.8)), float(rng.uniform(0.02, 0.4))
+    budget = float(rng.uniform(0.4, 1.5)) * items
+
+    def arm(rng: np.random.Generator, trials: int) -> tuple[FloatArray, FloatArray, BoolArray]:
+        noise = np.sqrt(correlation) * rng.standard_normal((trials, n, 1))
+        noise = noise + np.sqrt(1 - correlation) * rng.standard_normal((trials, n, items))
+        done, dropped = np.cumsum(np.exp(0.8 * noise - 0.32), axis=-1), rng.random((trials, n, items)) < lost
+        placed = np.sort(np.where((done <= budget) & ~dropped, done, np.inf), axis=-1)
+        return placed[:, :, None, :], (dropped & (done <= budget)).sum(axis=-1) * 1.0, np.isfinite(placed).all(axis=-1)
+
+    def study(rng: np.random.Generator, trials: int) -> tuple[float, float | None]:
+        arms = [[arm(rng, trials) for _ in range(strata)] for _ in range(2)]
+        race, fewer, whole = ([[cell[k] for cell in side] for side in arms] for k in range(3))
+        tests = win_trials(race[0], race[1]), win_trials(fewer[0], fewer[1]), success_trials(whole[0], whole[1])
+        return float(np.mean(_holm(np.stack([t.p_value for t in tests])).any(axis=0))), None
+
+    name = f'{number}: {items} items, {100 * lost:.0f} % lost, correlation {correlation:.2f}'
     return GridWorld(family, name, strata, f'{n} v {n}', study, TRIALS // 2)
 
 

@@ -209,6 +209,33 @@ def test_mcnemars_mid_p_holds_while_pairs_disagree_in_half_at_most(n: int) -> No
 # --- intervals and margins ---
 
 
+@pytest.mark.parametrize('sizes', [(3,), (4,), (5,), (8,), (3, 4), (8, 9), (3, 15), (3, 4, 4, 4)])
+def test_starts_that_a_coin_decides_for_either_policy_are_no_claim(sizes: tuple[int, ...]) -> None:
+    """Matched starts with repeats or in unequal cells, of which half only a solves and half only b, all or one cell.
+
+    The null holds. With one comparison for a start that turns, R claimed in .25 (3 starts), .06 (8) and, where the
+    other cells agree, .25 of trials.
+    """
+    rng = np.random.default_rng(7)
+    for n_turning in (1, len(sizes)):
+        first = [rng.random((8_000, n, 1)) < (0.5 if c < n_turning else 2.0) for c, n in enumerate(sizes)]
+        second = [~x if c < n_turning else x for c, x in enumerate(first)]
+        arms = [[np.repeat(x, 2, axis=2) for x in arm] for arm in (first, second)]
+        found = success_trials(arms[0], arms[1], n_shared=sizes)
+        assert (found.p_value <= 0.05).mean() <= 0.055
+
+
+def test_sessions_that_decide_for_either_policy_are_no_claim() -> None:
+    starts = [f's{k}' for k in range(4) for _ in range(5)]
+    a, b = success_arm([1] * 20, starts), success_arm([0] * 20, starts)
+    turned = success_contrast([a], [b], is_linked=True)
+    assert turned.p_value is not None
+    assert turned.p_value > 0.125, 'four sessions agree by chance in 2 of 16 trials'
+    own = success_contrast([a], [success_arm([0] * 20, [f't{s}' for s in starts])], is_linked=True)
+    assert own.p_value is not None
+    assert own.p_value < 0.05, 'sessions of one policy each move one rate'
+
+
 def test_interval_excludes_zero_exactly_when_the_test_rejects() -> None:
     for x, y in itertools.product(range(11), repeat=2):
         for level in (0.9, 0.95, 0.99):

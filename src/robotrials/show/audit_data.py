@@ -25,6 +25,7 @@ from robotrials.show.shortcut import sweep_words
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.show.terminal import estimate_text, mark
 from robotrials.stats import Interval
+from robotrials.verdict.analysis.contrast import design_word
 from robotrials.verdict.analysis.subject import Input
 from robotrials.verdict.audit.card import BASELINES_PERCENT, BenchmarkCard
 from robotrials.verdict.audit.datasource import TABLE_NINE, DataSource
@@ -74,8 +75,8 @@ def fall_table(found: DataSource) -> Table:
     fall = found.fall()
     row: list[Cell] = [
         1000 * fall.near.median_m, f'{fall.near.successes}/{fall.near.n}', 1000 * fall.far.median_m,
-        f'{fall.far.successes}/{fall.far.n}', fall.won_near_only, fall.won_far_only, fall.estimate, fall.interval.low,
-        fall.interval.high, fall.p_value, fall.is_resolved,
+        f'{fall.far.successes}/{fall.far.n}', fall.won_near_only, fall.won_far_only, fall.contrast.estimate,
+        *(fall.contrast.interval or (None, None)), fall.contrast.p_value, fall.is_resolved,
     ]  # fmt: skip
     columns: list[str | Column] = [
         Column('near mm', '.1f'), 'near score', Column('far mm', '.1f'), 'far score', 'won near only', 'won far only',
@@ -83,7 +84,7 @@ def fall_table(found: DataSource) -> Table:
     ]  # fmt: skip
     return table(
         'Does the score fall with distance?', columns, [row],
-        note='Newcombe interval; exact McNemar on shared test starts, one-sided.',
+        note=f'The contrast of near and far, {design_word(fall.contrast)}; {fall.contrast.test}, two-sided.',
     )  # fmt: skip
 
 
@@ -165,8 +166,11 @@ def datasource_card(found: DataSource) -> Card:
         fall = found.fall()
         said = 'falls' if fall.is_resolved else 'is not shown to fall'
         verdict = [f'The score {said} as the training data move away from the test.']
-        size = estimate_text(100 * fall.estimate, fall.interval.scaled(100.0), sign='+', unit=' points')
-        rows.append(('fall', f'{size}   {p_text(fall.p_value)}'))
+        span = fall.contrast.interval
+        size = estimate_text(
+            100 * fall.contrast.estimate, None if span is None else span.scaled(100.0), sign='+', unit=' points'
+        )
+        rows.append(('fall', f'{size}   {p_text(fall.contrast.p_value)}'))
     for metres in found.distances_m:
         own = [p for p in found.points if p.asked_m == metres]
         done, n = sum(p.successes for p in own), sum(p.n for p in own)
@@ -197,9 +201,9 @@ def alteration_table(found: Overfit) -> Table:
     if training is not None:
         counted = f'Counted over {training.total} demonstrations: {training.basis}.'
     note = (
-        f'drop = calibration - altered, in points; {100 * found.level:g} % intervals by rows (Newcombe) and with start '
-        f'states drawn whole. "Low, all rows" allows for the {len(found.rows)} comparisons; a drop is shown where it '
-        f'is above 0. {counted}'
+        f"drop = calibration - altered, in points, with the contrast's {100 * found.level:g} % interval (Newcombe's, "
+        f'by rows, is that of the paper). "Low, all rows" allows for the {len(found.rows)} comparisons; a drop is '
+        f'claimed where it is above 0. {counted}'
     )
     note += ''.join(f' Starts of {change}: {told}.' for change, told in found.starts.items() if told)
     return table(f'Creeping overfitting ({found.host}, {found.task})', columns, rows, note=note)

@@ -27,6 +27,9 @@ from robotrials.stats.proportion import binomial_pmf, clopper_pearson
 # if the data vary as if k losses had been seen, how many more may be hidden? Without any it is exp(-|D| N*), the rule
 # of three. Losses that hide in whole strata of a large trial broke the plain form (0.057 at 0.05), which is what f
 # mends. There is no theorem: the size was searched for (docs/concepts/verdicts.md). No random number enters.
+# A paired difference of rates lies between -1 and 1, so that one start which turns moves the mean by up to two
+# comparisons; N* is divided by that (`UnseenRule.move`). Without it three starts with repeats, each decided for one
+# policy or the other by a coin, were a claim in a quarter of trials.
 
 CONTINUITY = 0.6  # comparisons; 0.5 let losses hidden in half of 20 strata reach 0.051
 Numbers = FloatArray | float
@@ -95,16 +98,24 @@ def fewest_for_claim(n_tests: int = 1, *, alpha: float = 0.05, farthest: float =
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnseenRule:
-    """An estimate judged by R: `value` against thresholds (1/2 for a win probability, 0 for a difference)."""
+    """An estimate judged by R: `value` against thresholds (1/2 for a win probability, 0 for a difference).
+
+    `move` is by how many comparisons one unit can move the estimate: N* counts as N* / move.
+    """
 
     value: float
     spread: Spread
     n_star: float
     null: float
+    move: float = 1.0
 
     def __post_init__(self) -> None:
-        if not self.n_star > 0:
-            raise InputError(f'N* must be over 0, found {self.n_star}')
+        if not (self.n_star > 0 and self.move >= 1):
+            raise InputError(f'N* must be over 0 and a move at least 1, found {self.n_star} and {self.move}')
+
+    @property
+    def n_comparisons(self) -> float:
+        return self.n_star / self.move
 
     @property
     def gap(self) -> float:
@@ -116,7 +127,7 @@ class UnseenRule:
 
     @property
     def p_value(self) -> float:
-        return float(unseen_p_values(self.gap, self.spread.variance, self.degrees, self.n_star))
+        return float(unseen_p_values(self.gap, self.spread.variance, self.degrees, self.n_comparisons))
 
     def p_one_sided(self, favours: str) -> float:
         """The p-value of "not in favour of this arm": half of the t term, the whole Garwood term."""
@@ -131,15 +142,15 @@ class UnseenRule:
         return self._p_beyond(threshold - self.value)
 
     def _p_beyond(self, gap: float) -> float:
-        return float(one_sided_p_values(gap, self.spread.variance, self.degrees, self.n_star))
+        return float(one_sided_p_values(gap, self.spread.variance, self.degrees, self.n_comparisons))
 
     def bound(self, alpha: float, *, is_lower: bool) -> float:
         """The value at which the one-sided test turns, within 1 of zero: what is beyond it is ruled out at alpha."""
-        reach = float(unseen_reach(self.spread.variance, self.degrees, self.n_star, alpha, is_one_sided=True))
+        reach = float(unseen_reach(self.spread.variance, self.degrees, self.n_comparisons, alpha, is_one_sided=True))
         return max(self.value - reach, -1.0) if is_lower else min(self.value + reach, 1.0)
 
     def reach(self, alpha: float) -> float:
-        return float(unseen_reach(self.spread.variance, self.degrees, self.n_star, alpha))
+        return float(unseen_reach(self.spread.variance, self.degrees, self.n_comparisons, alpha))
 
     def interval(self, level: float, *, low: float, high: float) -> Interval:
         """The estimate ± R, within [low, high]."""

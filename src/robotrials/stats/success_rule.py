@@ -358,7 +358,7 @@ def _unseen_rule(
     cells: Sequence[_Cell], *, is_linked: bool = False
 ) -> tuple[UnseenRule, tuple[float, float], tuple[float, ...]]:
     """R on the macro difference, both arms' macro rates, and each stratum's difference."""
-    gaps, rates, terms, parts = [], [], [], []
+    gaps, rates, terms, parts, moves = [], [], [], [], [1.0]
     strata = len(cells)
     for c in cells:
         f, rate_a, rate_b = c.match.share, 0.0, 0.0
@@ -366,6 +366,7 @@ def _unseen_rule(
             x, y = c.shares_a[c.match.shared_a], c.shares_b[c.match.shared_b]
             rate_a, rate_b = rate_a + f * _mean(x), rate_b + f * _mean(y)
             terms.append(mean_term(f * (x - y)))
+            moves.append(float(paired_move(x - y, f)))
         if c.match.smaller_rest:
             x, y = c.shares_a[c.match.rest_a], c.shares_b[c.match.rest_b]
             rate_a, rate_b = rate_a + (1 - f) * _mean(x), rate_b + (1 - f) * _mean(y)
@@ -376,11 +377,35 @@ def _unseen_rule(
     if is_linked:
         spread = linked_spread(parts)
         n_star = min(distinct_units(c.units_a for c in cells), distinct_units(c.units_b for c in cells))
+        moves.append(_linked_move(cells))
     else:
         spread = Spread(np.array([v for v, _ in terms]) / strata**2, np.array([dof for _, dof in terms]))
         n_star = strata * min(c.match.n_compared for c in cells)
     macro = math.fsum(r for r, _ in rates) / strata, math.fsum(r for _, r in rates) / strata
-    return UnseenRule(math.fsum(gaps) / strata, spread, float(n_star), 0.0), macro, tuple(gaps)
+    return UnseenRule(math.fsum(gaps) / strata, spread, float(n_star), 0.0, max(moves)), macro, tuple(gaps)
+
+
+def paired_move(differences: FloatArray, share: float = 1.0) -> FloatArray:
+    """(...,) by how many comparisons a start of (..., starts) paired differences moves a rate when it turns.
+
+    A start on which the arms differ by d would move it by 2 |d| the other way; one of the other starts by 1. It goes by
+    the cell in which it is most, since losses may hide in one.
+    """
+    moves: FloatArray = share * 2 * np.abs(differences).mean(axis=-1) + (1 - share)
+    return moves
+
+
+def _linked_move(cells: Sequence[_Cell]) -> float:
+    """The same of units (sessions, operators) that both arms have, over all cells."""
+    sums: list[dict[Hashable, list[float]]] = [{}, {}]
+    for cell in cells:
+        for into, units, shares in zip(sums, (cell.units_a, cell.units_b), (cell.shares_a, cell.shares_b), strict=True):
+            for label, share in zip(units.labels, shares.tolist(), strict=True):
+                if label is not None:
+                    into.setdefault(label, []).append(share)
+    gaps = [math.fsum(sums[0][u]) / len(sums[0][u]) - math.fsum(sums[1][u]) / len(sums[1][u])
+            for u in sums[0].keys() & sums[1].keys()]  # fmt: skip
+    return float(paired_move(np.array(gaps))) if gaps else 1.0
 
 
 def _mean(values: FloatArray) -> float:

@@ -25,6 +25,7 @@ from robotrials.stats.success_rule import (
     MOST_DISCORDANT,
     boschloo_p_values,
     hypergeometric,
+    paired_move,
 )
 from robotrials.stats.win import fewest_pairs
 
@@ -134,13 +135,13 @@ def _rests(cells: Sequence[Cell]) -> list[int]:
 
 def _judged(
     values: Sequence[FloatArray], terms: Sequence[FloatArray], dof: Sequence[float], sizes: Sequence[int], *,
-    null: float, withheld: bool,
+    null: float, withheld: bool, move: FloatArray | float = 1.0,
 ) -> TrialTests:  # fmt: skip
     strata = len(values)
     gap = np.mean(values, axis=0) - null
     table = np.stack(terms, axis=-1) / strata**2
     degrees = satterthwaite(table, np.broadcast_to(np.array(dof), table.shape), 0.0)
-    evidence = table.sum(axis=-1), degrees, float(strata * min(sizes))
+    evidence = table.sum(axis=-1), degrees, strata * min(sizes) / move
     if withheld:
         none = np.ones(len(gap))
         return TrialTests(gap, none, none, none)
@@ -217,13 +218,14 @@ def success_count_trials(
 
 def _rate_trials(cells: Sequence[Cell], rests: Sequence[int], *, n_tests: int, alpha: float) -> TrialTests:
     """R on shares of successes, paired differences of shared starts included."""
-    values, terms, dof, sizes = [], [], [], []
+    values, terms, dof, sizes, move = [], [], [], [], np.ones(len(cells[0][0]))
     for (x, y, s), rest in zip(cells, rests, strict=True):
         f, value = s / (s + rest), np.zeros(len(x))
         shares_a, shares_b = x.mean(axis=2), y.mean(axis=2)
         parts = []
         if s:
             parts.append((f, shares_a[:, :s] - shares_b[:, :s], 1.0))
+            move = np.maximum(move, paired_move(parts[0][1], f))
         if rest:
             parts += [(1 - f, shares_a[:, s:], 1.0), (1 - f, shares_b[:, s:], -1.0)]
         for weight, shares, sign in parts:
@@ -234,4 +236,4 @@ def _rate_trials(cells: Sequence[Cell], rests: Sequence[int], *, n_tests: int, a
         values.append(value)
         sizes.append(s + rest)
     withheld = bool(few_units(sizes, n_tests, alpha, 'units', farthest=1.0))
-    return _judged(values, terms, dof, sizes, null=0.0, withheld=withheld)
+    return _judged(values, terms, dof, sizes, null=0.0, withheld=withheld, move=move)

@@ -31,7 +31,6 @@ from robotrials.run.seam import Setup
 from robotrials.stats.argument import check_open_unit
 from robotrials.study.evaluate import counted_by_success, work_folder
 from robotrials.study.start import grid_plan, start_setups
-from robotrials.verdict.analysis.outcome_contrast import overfit_interval
 from robotrials.verdict.audit import InstanceOutcome, outcomes_of
 from robotrials.verdict.audit.overfit import (
     LEAST_SHARE,
@@ -165,7 +164,7 @@ def _run(
     found = overfit(
         scored[CALIBRATION],
         {name: (_kind(name), outcomes) for name, outcomes in scored.items() if name != CALIBRATION},
-        host=plan.host.use, task=plan.task, compare=overfit_interval, training=training, level=plan.level,
+        host=plan.host.use, task=plan.task, training=training, level=plan.level,
         least_share=plan.least_share, missing=missing,
     )  # fmt: skip
     spreads = _spreads(plan, runs)

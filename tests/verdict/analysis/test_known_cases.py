@@ -164,6 +164,18 @@ def test_hrt_is_told_in_its_three_readings(tmp_path: Path) -> None:
     assert macro['low'] < fixed['low'] < fixed['high'] < macro['high']
 
 
+def test_a_third_policy_with_a_short_cap_does_not_cut_the_others_while_a_trial_is_watched(tmp_path: Path) -> None:
+    """Each pair is followed as long as both of it were: b takes 40 s of its 60, and c had 30."""
+    rows = [run(policy, k, lasts_s + k / 10) for policy, lasts_s in (('a', 10.0), ('b', 40.0)) for k in range(40)]
+    rows += [run('c', k, 20.0, time_cap_s=30.0) for k in range(40)]
+    store = store_of(tmp_path, rows)
+    told = {(row['a'], row['b']): row for row in printed('watch', store, '--once')[0]['rows']}
+    assert told['a', 'b']['a - b'] == told['a', 'b']['all episodes: a - b (points)'] == 0
+    assert told['b', 'c']['a - b'] == -1
+    assert told['b', 'c']['all episodes: a - b (points)'] == pytest.approx(-100)
+    assert told['b', 'c']['decision'] == 'c better'
+
+
 def test_the_gate_judges_under_the_condition_that_is_asked_for(tmp_path: Path) -> None:
     """By default the baseline, as `compare`; `--where condition=` another, as `--set baseline=` of `compare`."""
     rng = random.Random(5)

@@ -50,7 +50,6 @@ FOUND = {
 def test_a_table_has_a_row_per_mix_and_the_result_survives_its_file(tmp_path):
     found = scores(FOUND)
     assert mix_table(found).rows == (('independent', '2/3', '1/3', '3/6', 0.5), ('all', '1/3', '3/3', '4/6', 4 / 6))
-    assert found.gain('independent', 'all', 'b') == (0, 2, 0.5)
     assert read_mix(write_mix(found, tmp_path / 'mix.json')) == found
 
 

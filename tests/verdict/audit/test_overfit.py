@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from robotrials.errors import InputError, NotEstimable
-from robotrials.verdict.analysis.outcome_contrast import overfit_interval
 from robotrials.verdict.audit.outcome import InstanceOutcome
 from robotrials.verdict.audit.overfit import (
     Alteration,
@@ -57,7 +56,6 @@ def published():
         altered,
         host='simpler',
         task='stack',
-        compare=overfit_interval,
         training=COUNTS,
     )
 
@@ -115,7 +113,6 @@ def test_start_states_of_a_fresh_sample_are_not_those_of_the_grid():
         {name: (kind, {'p': half}) for name, kind in kinds.items()},
         host='h',
         task='t',
-        compare=overfit_interval,
     )
     same, other = found.rows
     assert same.contrast_high - same.contrast_low < 0.3
@@ -125,7 +122,7 @@ def test_start_states_of_a_fresh_sample_are_not_those_of_the_grid():
 def test_a_drop_on_fresh_samples_needs_a_count_but_no_share():
     counted = TrainingCount(total=60, counts={'official': 60, 'fresh': 0}, basis='starts')
     runs = ({'p': run(288)}, {'fresh': (ChangeKind.FRESH, {'p': run(30)})})
-    found = overfit(*runs, host='h', task='stack', compare=overfit_interval, training=counted)
+    found = overfit(*runs, host='h', task='stack', training=counted)
     assert found.reading(found.rows[0]) is DropReading.OVERFITTING
     assert replace(found, training=None).reading(found.rows[0]) is DropReading.UNCOUNTED
 
@@ -146,9 +143,9 @@ def test_bad_counts_are_refused(counts, message):
 
 def test_nothing_run_raises():
     with pytest.raises(NotEstimable, match='no change'):
-        overfit({'p': run(3)}, {}, host='h', task='t', compare=overfit_interval)
+        overfit({'p': run(3)}, {}, host='h', task='t')
 
 
 def test_a_policy_that_one_side_lacks_is_named():
     with pytest.raises(InputError, match='calibration has'):
-        overfit({'p': run(3)}, {'c': (ChangeKind.ALTERED, {'q': run(2)})}, host='h', task='t', compare=overfit_interval)
+        overfit({'p': run(3)}, {'c': (ChangeKind.ALTERED, {'q': run(2)})}, host='h', task='t')

@@ -11,6 +11,7 @@ import pytest
 
 from robotrials.errors import InputError, NotEstimable
 from robotrials.stats import wilson
+from robotrials.verdict.analysis.outcome_contrast import outcome_contrast
 from robotrials.verdict.audit import InstanceOutcome, Protocol
 from robotrials.verdict.audit.reported import ProbeStanding, ReportedScore, ScoreKind
 from robotrials.verdict.audit.run_score import RunOutcomes
@@ -132,13 +133,13 @@ def test_a_checkpoint_that_lacks_episodes_is_never_the_best() -> None:
 
 
 def test_which_input_the_score_needs() -> None:
-    full = run('step 9', {'choose': 0.9, 'single': 0.9}, n=60, step=9)
+    full = run('step 9', {'choose': 0.9, 'single': 0.9}, n=50, step=9)
     found = scored(
         full,
         variants=[
-            run('blind', {'choose': 0.1, 'single': 0.1}, n=60),
-            run('shuffled', {'choose': 0.2, 'single': 0.9}, n=60),
-            run('no_task', {'choose': 0.85, 'single': 0.7}, n=60),
+            run('blind', {'choose': 0.1, 'single': 0.1}, n=50),
+            run('shuffled', {'choose': 0.2, 'single': 0.9}, n=50),
+            run('no_task', {'choose': 0.85, 'single': 0.7}, n=50),
         ],
     )
     blind, shuffled, _ = found.variants
@@ -155,6 +156,33 @@ def test_an_input_is_called_unneeded_only_by_enough_episodes_off_the_floor() -> 
     assert unsure.variants[0].need is InputNeed.UNRESOLVED
     floored = scored(run('a', {'t': 0.0}, n=many), variants=[run('shuffled', {'t': 0.0}, n=many)])
     assert floored.variants[0].need is InputNeed.UNRESOLVED
+
+
+def test_a_drop_is_the_contrast_of_the_two_runs_and_its_margin_a_further_p() -> None:
+    """61 and 62 of 80 with 17 discordant starts: the embedded cell's `single_block` told another colour."""
+    scores = [[1] * 61 + [0] * 19, [1] * 53 + [0] * 8 + [1] * 9 + [0] * 10]
+    full, shuffled = (
+        RunOutcomes(name, tuple(InstanceOutcome('single', f'{k}', x) for k, x in enumerate(own)), step)
+        for name, own, step in zip(('step 9', 'shuffled'), scores, (9, None), strict=True)
+    )
+    drop = scored(full, variants=[shuffled], margin=0.15).variants[0]
+    same = outcome_contrast(full.outcomes, shuffled.outcomes)
+    assert drop.drop.interval is not None
+    assert same.interval is not None
+    assert (drop.drop.difference, *drop.drop.interval, drop.drop.p_value) == pytest.approx(
+        (same.estimate, *same.interval, same.p_value), abs=1e-12
+    )
+    assert drop.drop.test == 'McNemar mid-p'
+    assert drop.drop.p_margin == pytest.approx(0.00747, abs=1e-5)
+    assert drop.need is InputNeed.NOT_NEEDED
+    assert scored(full, variants=[shuffled], margin=0.05).variants[0].need is InputNeed.UNRESOLVED
+
+
+def test_a_bounded_score_is_compared_as_a_share_of_the_full_one() -> None:
+    full, blind = run('a', {'t': 0.8}, n=30, max_score=5), run('blind', {'t': 0.2}, n=30, max_score=5)
+    drop = scored(full, variants=[blind], max_score=5).variants[0]
+    assert drop.drop.difference == pytest.approx(3.0)
+    assert drop.need is InputNeed.NEEDED
 
 
 def test_repeats_of_a_start_state_are_one_unit() -> None:

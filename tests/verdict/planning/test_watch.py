@@ -126,7 +126,7 @@ def test_paired_scenes_are_matched_by_seed_and_sharper() -> None:
     assert paired.arms.pairs[0].decision is Decision.A_BETTER
     with pytest.raises(InputError, match='neither seed nor instance'):
         watch_trial([replace(e, seed=None) for e in episodes], paired=True)
-    with pytest.raises(InputError, match='finished by every policy'):
+    with pytest.raises(InputError, match='finished by both a and b'):
         watch_trial([e for e in episodes if ((e.seed or 0) % 2 == 0) == (e.policy == 'a')], paired=True)
 
 

@@ -179,6 +179,12 @@ class Contrast:
             cells=tuple(c.turned for c in self.cells), is_turned=not self.is_turned,
         )  # fmt: skip
 
+    def at_margin(self, margin: float) -> Contrast:
+        """With the one-sided p-value of "a rate of a is below b's by `margin` or more": small says no worse."""
+        assert isinstance(self.rule, SuccessContrast)
+        assert not self.is_turned
+        return replace(self, p_margin=self.rule.p_not_worse(margin))
+
     def needed(self, *, n_tests: int = 1, power: float = 0.8) -> NeededUnits | None:
         """Units per cell at which the rule would call what was observed; None where nothing was tested."""
         if self.withheld:

@@ -135,11 +135,12 @@ def missing_endpoint(name: str, measure: str, margin: float, note: str) -> GateE
 
 def rate_endpoint(name: str, measure: str, found: Contrast, *, margin: float, levels: Levels) -> GateEndpoint:
     """A rate of the candidate (arm a) against the baseline's, by its contrast; the margin is tested by R."""
+    found = found.at_margin(margin)
     assert isinstance(found.rule, SuccessContrast)
-    p_margin, p_worse = found.rule.p_not_worse(margin), found.p_behind(found.a)
+    p_margin, p_worse = found.p_margin, found.p_behind(found.a)
     made = GateEndpoint(
         name, measure, Finding.SHORT, margin, new=found.values[0], reference=found.values[1], estimate=found.estimate,
-        contrast=replace(found, p_margin=p_margin), p_worse=p_worse, note=found.note,
+        contrast=found, p_worse=p_worse, note=found.note,
     )  # fmt: skip
     rule = found.rule.rule
     if p_margin is None:

@@ -93,7 +93,7 @@ def _unseen_size(rule: UnseenRule, n_cells: int, alpha: float, power: float, *, 
     if len(terms) in (n_cells, 2 * n_cells) and not is_part_shared:
         per_cell = float(units.mean())
         even = Spread(terms * units / per_cell, np.full(len(terms), max(per_cell - 1, 1.0)))
-        rule = UnseenRule(rule.value, even, n_cells * per_cell, rule.null)
+        rule = UnseenRule(rule.value, even, n_cells * per_cell, rule.null, rule.move)
     return lambda gap: units_needed(rule, per_cell=per_cell, alpha=alpha, power=power, gap=max(gap, 0.0))
 
 

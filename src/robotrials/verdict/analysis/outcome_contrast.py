@@ -11,11 +11,10 @@ from robotrials.errors import InputError
 from robotrials.record import Episode, Outcome, read_store
 from robotrials.verdict.analysis.arm import two_sides
 from robotrials.verdict.analysis.contrast import contrast
-from robotrials.verdict.audit import InstanceOutcome, read_outcomes
+from robotrials.verdict.audit.outcome import InstanceOutcome, read_outcomes
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan, EndpointName, Pairing
 
 if TYPE_CHECKING:
-    from robotrials.stats import Interval
     from robotrials.verdict.analysis.contrast import Contrast
 
 Outcomes = Sequence[InstanceOutcome]
@@ -23,14 +22,15 @@ Outcomes = Sequence[InstanceOutcome]
 
 def outcome_contrast(
     a: Outcomes, b: Outcomes, *, names: tuple[str, str] = ('a', 'b'), level: float = 0.95,
-    full_score: int | None = None, pairing: Pairing = Pairing.AUTO,
+    full_score: int | None = None, max_score: int | None = None, pairing: Pairing = Pairing.AUTO,
 ) -> Contrast:  # fmt: skip
     """Two runs, a - b: cells are tasks, and starts what both call by one name (the sample, where none is told).
 
-    Scores over 1 are compared as shares of the largest, or, with `full_score`, as full chains or not.
+    Scores over 1 are compared as shares of `max_score` (of the largest that was reached, where nobody says), or, with
+    `full_score`, as full chains or not.
     """
     plan = AnalysisPlan(alpha=1 - level, pairing=pairing)
-    most = max((o.score for side in (a, b) for o in side), default=1)
+    most = max_score or max((o.score for side in (a, b) for o in side), default=1)
     is_share = most > 1 and full_score is None
     starts: dict[tuple[str, str], int] = {}
     sides = [_episodes(side, starts, full_score, most) for side in (a, b)]
@@ -83,9 +83,3 @@ def _episodes(run: Outcomes, starts: dict[tuple[str, str], int], full_score: int
         )  # fmt: skip
         runs[start] += 1
     return made
-
-
-def overfit_interval(a: Outcomes, b: Outcomes, level: float) -> tuple[Interval | None, str]:
-    """What a diagnostic of overfitting asks of two runs: the interval of the drop at a level, and how it was judged."""
-    found = outcome_contrast(a, b, level=level)
-    return found.interval, found.test

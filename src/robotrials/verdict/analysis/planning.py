@@ -11,8 +11,9 @@ import numpy as np
 from robotrials.errors import InputError, UnknownName
 from robotrials.measure.timing import NullMethod, Operations
 from robotrials.measure.timing.cohort import cut
-from robotrials.measure.timing.operation import Unit, stratum_of
-from robotrials.record import Outcome
+from robotrials.measure.timing.operation import Unit
+from robotrials.verdict.analysis.arm import Side
+from robotrials.verdict.analysis.contrast import common_cap_s
 from robotrials.verdict.analysis.ranking import declared_tau
 from robotrials.verdict.analysis.selection import present, stream
 from robotrials.verdict.analysis.verdict import too_few
@@ -30,7 +31,6 @@ from robotrials.verdict.planning.detection import METRICS, PER_CELL
 
 if TYPE_CHECKING:
     from robotrials.measure.timing import Cohort
-    from robotrials.record import Episode
     from robotrials.verdict.analysis.analysis import Analysis
     from robotrials.verdict.analysis.frame import ComparisonFrame
     from robotrials.verdict.analysis.ranking import Times
@@ -157,15 +157,22 @@ class Planning:
         if len(policies) < 2:
             policies = list(frame.everyone)
         # The cells of the contrast: by condition where policies were run under several and none is the baseline.
-        sides = self._analysis.sides
-        cut = within_common_caps({p: sides[p].cells if p in sides else frame.cells[p] for p in policies})
-        episodes = [e.replace(stratum=s) for own in cut.values() for s, group in own.items() for e in group]
-        if WatchedScore(score) is WatchedScore.PROMPTNESS and tau_s is None:
-            tau_s = followed_taus_s(episodes, self._analysis.plan)
+        plan, known = self._analysis.plan, self._analysis.sides
+        sides = {p: known.get(p) or Side(p, frame.cells[p], Unit(plan.unit)) for p in policies}
+        is_success = WatchedScore(score) is WatchedScore.SUCCESS
+
+        def follow_up(a: str, b: str) -> dict[str, float]:
+            cells = [c for c in sides[a].cells if c in sides[b].cells]
+            if is_success:
+                caps = {c: common_cap_s(sides[a], sides[b], c) for c in cells}
+                return {c: cap_s for c, cap_s in caps.items() if cap_s is not None}
+            return {} if tau_s is not None else {c: _reach_s(c, (sides[a], sides[b]), plan) for c in cells}
+
+        episodes = [e.replace(stratum=s) for side in sides.values() for s, group in side.cells.items() for e in group]
         return watch_trial(
             [*episodes, *(e for p in policies for e in frame.invalid.get(p, ()))], score=score, tau_s=tau_s,
-            paired=paired, strata=strata, alpha=self._analysis.plan.alpha, horizon=horizon,
-            smallest_difference=smallest_difference, unit=Unit(self._analysis.plan.unit),
+            paired=paired, strata=strata, alpha=plan.alpha, horizon=horizon,
+            smallest_difference=smallest_difference, unit=Unit(plan.unit), follow_up=follow_up,
         )  # fmt: skip
 
 
@@ -259,33 +266,14 @@ def fitted_design(
     )  # fmt: skip
 
 
-def within_common_caps(cells: Mapping[str, Mapping[str, Sequence[Episode]]]) -> dict[str, dict[str, list[Episode]]]:
-    """Policy -> stratum -> episodes whose success counts within the time cap that all policies of the stratum had."""
-    caps: dict[str, set[frozenset[float | None]]] = {}
-    for own in cells.values():
-        for stratum, group in own.items():
-            caps.setdefault(stratum, set()).add(frozenset(e.time_cap_s for e in group))
-    least = {s: min(c for own in sets for c in own if c is not None) for s, sets in caps.items()
-             if len(sets) > 1 and not any(None in own for own in sets)}  # fmt: skip
-
-    def cut(episode: Episode, stratum: str) -> Episode:
-        is_late = stratum in least and episode.is_success and (episode.duration_s or 0.0) > least[stratum] * (1 + 1e-9)
-        return episode.replace(success=False, outcome=Outcome.TIMEOUT) if is_late else episode
-
-    return {p: {s: [cut(e, s) for e in group] for s, group in own.items()} for p, own in cells.items()}
-
-
-def followed_taus_s(episodes: Sequence[Episode], plan: AnalysisPlan) -> dict[str, float]:
-    """Stratum -> the declared tau, or the smallest time cap, but no further than every episode could be followed to."""
-    taus: dict[str, float] = {}
-    for episode in episodes:
-        stratum = stratum_of(episode)
-        declared = None if plan.tau_s is None else declared_tau(stratum, episode, plan.tau_s)
-        reach = min((t for t in (declared, episode.time_cap_s) if t is not None), default=None)
-        if reach is None:
-            raise InputError('some episodes do not say their time cap; give the tau up to which promptness counts')
-        taus[stratum] = min(taus.get(stratum, reach), reach)
-    return taus
+def _reach_s(cell: str, arms: Sequence[Side], plan: AnalysisPlan) -> float:
+    """The declared tau, or the smallest time cap, but no further than every episode of the cell was followed to."""
+    found = [e for side in arms for e in side.cells[cell]]
+    declared = None if plan.tau_s is None else declared_tau(cell, found[0], plan.tau_s)
+    reaches = [min((t for t in (declared, e.time_cap_s) if t is not None), default=None) for e in found]
+    if any(t is None for t in reaches):
+        raise InputError('some episodes do not say their time cap; give the tau up to which promptness counts')
+    return min(t for t in reaches if t is not None)
 
 
 def _named_strata(cohort: Cohort, frame: ComparisonFrame, times: Times) -> Cohort:

@@ -19,7 +19,10 @@ from numpy.typing import NDArray
 
 from robotrials.errors import InputError, NotEstimable
 from robotrials.old_name import DATASOURCE_FORMAT
-from robotrials.stats import Interval, exact_mcnemar, newcombe, wilson
+from robotrials.stats import Interval, wilson
+from robotrials.verdict.analysis.contrast import Contrast
+from robotrials.verdict.analysis.outcome_contrast import outcome_contrast
+from robotrials.verdict.audit.outcome import InstanceOutcome
 from robotrials.verdict.audit.run_score import read_result, write_result
 
 FORMAT = DATASOURCE_FORMAT
@@ -126,16 +129,12 @@ class Fall:
     far: PooledPoint
     won_near_only: int
     won_far_only: int
-    interval: Interval  # near minus far, Newcombe: wider than the pairing would allow
-    p_value: float  # exact McNemar, one-sided: near is better
-
-    @property
-    def estimate(self) -> float:
-        return self.near.rate - self.far.rate
+    contrast: Contrast  # near minus far, tasks as cells
 
     @property
     def is_resolved(self) -> bool:
-        return self.p_value < 0.05 and self.interval.low > 0
+        p = self.contrast.p_value
+        return p is not None and p <= 1 - self.contrast.level and self.contrast.estimate > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,20 +187,15 @@ class DataSource:
         if len(curve) < 2:
             raise NotEstimable('one distance alone shows no fall; ask for two or more')
         near, far = curve[0], curve[-1]
-        pairs = [
-            (a, b)
-            for p, q in zip(self.at(near.asked_m), self.at(far.asked_m), strict=True)
-            for a, b in zip(p.outcomes, q.outcomes, strict=True)
+        runs = [
+            [InstanceOutcome(p.task, str(k), x) for p in self.at(point.asked_m) for k, x in enumerate(p.outcomes)]
+            for point in (near, far)
         ]
-        near_only, far_only = sum(a > b for a, b in pairs), sum(b > a for a, b in pairs)
+        pairs = [(a.score, b.score) for a, b in zip(*runs, strict=True)]
         return Fall(
-            near=near,
-            far=far,
-            won_near_only=near_only,
-            won_far_only=far_only,
-            interval=newcombe(near.successes, near.n, far.successes, far.n, level),
-            p_value=exact_mcnemar(near_only, far_only, alternative='greater').p_value,
-        )
+            near=near, far=far, won_near_only=sum(a > b for a, b in pairs), won_far_only=sum(b > a for a, b in pairs),
+            contrast=outcome_contrast(runs[0], runs[1], names=('near', 'far'), level=level),
+        )  # fmt: skip
 
 
 def write_datasource(found: DataSource, path: Path) -> Path:

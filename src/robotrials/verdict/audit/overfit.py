@@ -10,7 +10,7 @@ drop = calibration - altered.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from robotrials.errors import InputError, NotEstimable
 from robotrials.old_name import OVERFIT_FORMAT
 from robotrials.stats import Interval, newcombe, paired_wald, two_sample_wald
+from robotrials.verdict.analysis.outcome_contrast import outcome_contrast
 from robotrials.verdict.audit.outcome import InstanceOutcome, by_key, read_outcomes
 from robotrials.verdict.audit.run_score import read_result, write_result
 
@@ -247,8 +248,6 @@ def drop_rows(rows: Mapping[str, tuple[tuple[int, int], tuple[int, int]]], *, le
     return tuple(drop(a, b, level=level, label=label) for label, (a, b) in rows.items())
 
 
-Compared = tuple[Interval | None, str]  # the drop's interval, and the test
-Compare = Callable[[Sequence[InstanceOutcome], Sequence[InstanceOutcome], float], Compared]
 FORMAT = OVERFIT_FORMAT
 OFFICIAL = 'official'
 LEAST_SHARE = 0.5  # of the official condition's count; the paper argues from 30 against 41
@@ -306,7 +305,8 @@ class Alteration:
     high: float
     cluster_low: float | None = None  # of results of older versions: start states drawn whole
     cluster_high: float | None = None
-    contrast_low: float | None = None  # of the contrast's interval; None where too few starts were run
+    contrast_drop: float | None = None  # of the contrast: the mean over tasks; None in results of older versions
+    contrast_low: float | None = None  # of its interval; None where too few starts were run
     contrast_high: float | None = None
     family_low: float  # of the contrast's, at the level of the family of all rows
     family_high: float
@@ -323,7 +323,7 @@ class Alteration:
 
     @property
     def drop(self) -> float:
-        return self.calibration - self.altered
+        return self.calibration - self.altered if self.contrast_drop is None else self.contrast_drop
 
     @property
     def is_dropped(self) -> bool:
@@ -367,7 +367,6 @@ def overfit(
     *,
     host: str,
     task: str,
-    compare: Compare,
     training: TrainingCount | None = None,
     level: float = 0.95,
     least_share: float = LEAST_SHARE,
@@ -376,8 +375,7 @@ def overfit(
     """Drops of every policy (keys of `calibration`) under every change, with what each may be called.
 
     Start states of a fresh sample are its own; those of an alteration are the calibration's, and are compared with
-    themselves. `compare` gives the drop of two runs with its interval at a level: the contrast that every other verb
-    reads, which lives above this room.
+    themselves.
     """
     if not altered:
         raise NotEstimable('no change was run; there is nothing to compare the calibration with')
@@ -389,8 +387,7 @@ def overfit(
         for policy, outcomes in runs.items():
             other = [_fresh(o) for o in outcomes] if kind is ChangeKind.FRESH else list(outcomes)
             pair = _one_task(calibration[policy]), _one_task(other)
-            compared = compare(*pair, level), compare(*pair, 1 - (1 - level) / n_rows)
-            rows.append(_row(policy, change, kind, compared, drop_of_outcomes(*pair, level=level), pair))
+            rows.append(_row(policy, change, kind, pair, level, 1 - (1 - level) / n_rows))
     return Overfit(
         host=host, task=task, level=level, rows=tuple(rows), training=training, least_share=least_share,
         missing=missing or {},
@@ -398,21 +395,18 @@ def overfit(
 
 
 def _row(
-    policy: str,
-    change: str,
-    kind: ChangeKind,
-    compared: tuple[Compared, Compared],
-    paper: Drop,
-    runs: tuple[Sequence[InstanceOutcome], Sequence[InstanceOutcome]],
-) -> Alteration:
-    (plain, test), (family, _) = compared
+    policy: str, change: str, kind: ChangeKind, runs: tuple[Sequence[InstanceOutcome], Sequence[InstanceOutcome]],
+    level: float, family_level: float,
+) -> Alteration:  # fmt: skip
+    plain, family = (outcome_contrast(*runs, level=each) for each in (level, family_level))
+    paper = drop_of_outcomes(*runs, level=level)
     sums, starts = [_sum(run) for run in runs], [_n_starts(run) for run in runs]
-    widest = (-1.0, 1.0) if family is None else (family.low, family.high)
+    own, widest = tuple(plain.interval or (None, None)), tuple(family.interval or (-1.0, 1.0))
     return Alteration(
         policy=policy, change=change, kind=kind, successes=(sums[0], sums[1]), n=(len(runs[0]), len(runs[1])),
         n_starts=(starts[0], starts[1]), low=paper.interval.low, high=paper.interval.high,
-        contrast_low=None if plain is None else plain.low, contrast_high=None if plain is None else plain.high,
-        family_low=widest[0], family_high=widest[1], method=paper.method, test=test,
+        contrast_drop=plain.estimate, contrast_low=own[0], contrast_high=own[1], family_low=widest[0],
+        family_high=widest[1], method=paper.method, test=plain.test,
     )  # fmt: skip
 
 

@@ -6,28 +6,17 @@ import hashlib
 import json
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
-
-import numpy as np
 
 from robotrials.declaration import read_table, without_nulls
 from robotrials.errors import InputError, NotEstimable
 from robotrials.old_name import MIX_FORMAT
 from robotrials.record.folder import write_durably
-from robotrials.stats import (
-    Interval,
-    PairCounts,
-    clustered_success,
-    exact_mcnemar,
-    newcombe,
-    paired_success,
-    paired_wald,
-    unit_shares,
-    wilson,
-)
+from robotrials.stats import Interval, newcombe, wilson
+from robotrials.verdict.analysis.outcome_contrast import outcome_contrast
 from robotrials.verdict.audit.outcome import InstanceOutcome, by_key
 
 Key = tuple[str, str]
@@ -83,13 +72,15 @@ class RunScore:
 
 @dataclass(frozen=True, slots=True)
 class ScoreDrop:
-    """A reference run minus another on the instances that both have; the interval is None where there is no test."""
+    """The contrast of a reference run and another, in points of the score; no interval where there is no test."""
 
     difference: float
     interval: Interval | None
     p_value: float | None
-    n: int
+    n: int  # episodes of either run
     withheld: str = ''
+    p_margin: float | None = None  # one-sided, of "the other loses the margin or more": small says that it does not
+    test: str = ''
 
 
 def run_score(run: RunOutcomes, *, every: frozenset[Key], max_score: int, level: float) -> RunScore:
@@ -141,52 +132,24 @@ def _t_reach(values: Sequence[float], level: float) -> float:
 
 
 def score_drop(
-    reference: RunOutcomes, other: RunOutcomes, *, max_score: int, level: float, rng: np.random.Generator,
-    task: str | None = None,
-) -> ScoreDrop:  # fmt: skip
-    """Reference minus other, paired by instance, tasks as strata; success by the exact paired test.
-
-    Start states that were run more than once are one unit each.
-    """
-    ours, theirs = reference.by_instance(), other.by_instance()
-    keys = sorted(k for k in ours.keys() & theirs.keys() if task is None or k[0] == task)
-    if not keys:
+    reference: RunOutcomes, other: RunOutcomes, *, max_score: int, level: float, margin: float, task: str | None = None
+) -> ScoreDrop:
+    """Reference minus other by their contrast, tasks as cells; `margin` is a share of the full score."""
+    runs = [[o for o in run.by_instance().values() if task in (None, o.task)] for run in (reference, other)]
+    if not {(o.task, o.sample) for o in runs[0]} & {(o.task, o.sample) for o in runs[1]}:
         raise NotEstimable(f'{reference.name} and {other.name} share no instance{f" of {task}" if task else ""}')
-    pairs = [(ours[k], theirs[k]) for k in keys]
-    if max_score > 1:
-        return _wald_drop(pairs, level)
-    tasks = sorted({k[0] for k in keys})
-    starts = [a.start or a.sample for a, _ in pairs]
-    if len(set(zip([k[0] for k in keys], starts, strict=True))) == len(keys):
-        found = paired_success([_counts(pairs, t) for t in tasks], level=level)
-    else:
-        arms = [
-            {t: unit_shares([p[i].score for p in pairs if p[0].task == t],
-                            [p[0].start for p in pairs if p[0].task == t]) for t in tasks}
-            for i in (0, 1)
-        ]  # fmt: skip
-        found = clustered_success(arms[0], arms[1], paired=True, level=level, rng=rng)
-    return ScoreDrop(found.difference, found.interval, found.p_value, len(keys), found.withheld)
-
-
-def _counts(pairs: Iterable[tuple[InstanceOutcome, InstanceOutcome]], task: str) -> PairCounts:
-    cells = [(a.score, b.score) for a, b in pairs if a.task == task]
-    return PairCounts(cells.count((1, 1)), cells.count((1, 0)), cells.count((0, 1)), cells.count((0, 0)))
-
-
-def _wald_drop(pairs: Sequence[tuple[InstanceOutcome, InstanceOutcome]], level: float) -> ScoreDrop:
-    starts: dict[Key, list[int]] = {}
-    for a, b in pairs:
-        starts.setdefault((a.task, a.start or a.sample), []).append(a.score - b.score)
-    differences = np.array([math.fsum(v) / len(v) for v in starts.values()])
-    tasks = np.array([task for task, _ in starts])
-    if min(np.unique(tasks, return_counts=True)[1]) < 2:
-        few = 'a task has one start state, from which no spread can be estimated'
-        return ScoreDrop(float(differences.mean()), None, None, len(pairs), few)
-    found = paired_wald(differences, level, strata=tasks)
-    if found.zero_variance:
-        return ScoreDrop(found.estimate, None, None, len(pairs), 'every start state differs by the same score')
-    return ScoreDrop(found.estimate, found.interval, found.p_value, len(pairs))
+    names = other.name, reference.name
+    found = outcome_contrast(runs[1], runs[0], names=names, level=level, max_score=max_score).at_margin(margin)
+    drop = found.seen_from(reference.name)
+    return ScoreDrop(
+        max_score * drop.estimate,
+        None if drop.interval is None else drop.interval.scaled(max_score),
+        drop.p_value,
+        sum(drop.n_episodes) // 2,
+        drop.withheld,
+        found.p_margin,
+        drop.test,
+    )
 
 
 # A diagnostic's value as a JSON file that says what it is, and back.
@@ -283,12 +246,6 @@ class TrainingMix:
         """Successes and start states."""
         outcomes = self.find(mix, task).outcomes
         return sum(outcomes), len(outcomes)
-
-    def gain(self, first: str, second: str, task: str) -> tuple[int, int, float]:
-        """Start states that only the first mix wins, only the second, and McNemar's two-sided exact p."""
-        pairs = list(zip(self.find(first, task).outcomes, self.find(second, task).outcomes, strict=True))
-        wins, losses = sum(a > b for a, b in pairs), sum(b > a for a, b in pairs)
-        return wins, losses, exact_mcnemar(wins, losses).p_value
 
 
 def mixes(tasks: Sequence[str], blocks: Sequence[str]) -> Mapping[str, Mapping[str, tuple[str, ...]]]:

@@ -377,7 +377,7 @@ def shortcut(
     return Shortcut(
         title=title, host=host, benchmark=benchmark, max_score=max_score, level=level, alpha=alpha, margin=margin,
         checkpoints=scores, best=best.name,
-        variants=tuple(_variant(checkpoints[-1], final, v, every, max_score, margin, level, rng) for v in variants),
+        variants=tuple(_variant(checkpoints[-1], final, v, every, margin, alpha, level) for v in variants),
         gaps=tuple(gaps), reported=tuple(reported),
         optimism=None if final.missing else _optimism([checkpoints[i] for i in whole], rng, n_resamples),
         probe=probe or ProbeFacts(), deviations=tuple(deviations), not_run=tuple(not_run),
@@ -398,23 +398,23 @@ def _check_names(checkpoints: Sequence[RunOutcomes], variants: Sequence[RunOutco
 
 
 def _variant(
-    full: RunOutcomes, full_score: RunScore, variant: RunOutcomes, every: frozenset[tuple[str, str]], max_score: int,
-    margin: float, level: float, rng: np.random.Generator,
+    full: RunOutcomes, full_score: RunScore, variant: RunOutcomes, every: frozenset[tuple[str, str]], margin: float,
+    alpha: float, level: float,
 ) -> VariantScore:  # fmt: skip
-    score = run_score(variant, every=every, max_score=max_score, level=level)
-    drop = score_drop(full, variant, max_score=max_score, level=level, rng=rng)
-    width = margin * max_score
+    most = full_score.max_score
+    score = run_score(variant, every=every, max_score=most, level=level)
+    drop = score_drop(full, variant, max_score=most, level=level, margin=margin)
     tasks = []
     for count in full_score.tasks:
         if any(t.task == count.task for t in score.tasks):
-            found = score_drop(full, variant, max_score=max_score, level=level, rng=rng, task=count.task)
-            alone = run_score(_of_task(full, count.task), every=frozenset(), max_score=max_score, level=level)
+            own = score_drop(full, variant, max_score=most, level=level, margin=margin, task=count.task)
+            alone = run_score(_of_task(full, count.task), every=frozenset(), max_score=most, level=level)
             asked = {key for key in every if key[0] == count.task}
             is_asked = asked <= full.by_instance().keys() & variant.by_instance().keys()
-            need = _need(found, alone, width) if is_asked else InputNeed.UNRESOLVED
-            tasks.append(TaskDrop(task=count.task, drop=found, need=need))
+            need = _need(own, alone, margin, alpha) if is_asked else InputNeed.UNRESOLVED
+            tasks.append(TaskDrop(task=count.task, drop=own, need=need))
     is_whole = not (score.missing or full_score.missing)
-    need = _need(drop, full_score, width) if is_whole else InputNeed.UNRESOLVED
+    need = _need(drop, full_score, margin, alpha) if is_whole else InputNeed.UNRESOLVED
     return VariantScore(score=score, removes=REMOVED[variant.name], drop=drop, need=need, tasks=tuple(tasks))
 
 
@@ -422,15 +422,12 @@ def _of_task(run: RunOutcomes, task: str) -> RunOutcomes:
     return dataclasses.replace(run, outcomes=tuple(o for o in run.outcomes if o.task == task))
 
 
-def _need(drop: ScoreDrop, full: RunScore, width: float) -> InputNeed:
+def _need(drop: ScoreDrop, full: RunScore, margin: float, alpha: float) -> InputNeed:
     """A drop above 0 shows a need; one below the margin shows none, if the full probe is high enough to fall so far."""
-    if drop.interval is None:
-        return InputNeed.UNRESOLVED
-    if drop.interval.low > 0:
+    if drop.p_value is not None and drop.p_value <= alpha and drop.difference > 0:
         return InputNeed.NEEDED
-    if drop.interval.high < width and full.interval.low > width:
-        return InputNeed.NOT_NEEDED
-    return InputNeed.UNRESOLVED
+    is_small = drop.p_margin is not None and drop.p_margin <= alpha
+    return InputNeed.NOT_NEEDED if is_small and full.interval.low > margin * full.max_score else InputNeed.UNRESOLVED
 
 
 def _optimism(runs: Sequence[RunOutcomes], rng: np.random.Generator, n_resamples: int) -> SelectionOptimism | None:

@@ -344,7 +344,7 @@ def units_needed(
 
     def is_enough(times: float) -> bool:
         v = variance / times
-        return size >= float(unseen_reach(v, degrees * times, rule.n_star * times, alpha)) + z * math.sqrt(v)
+        return size >= float(unseen_reach(v, degrees * times, rule.n_comparisons * times, alpha)) + z * math.sqrt(v)
 
     if not size > 0 or not is_enough(MOST_TIMES):
         return math.inf

@@ -360,7 +360,8 @@ def more_for_margin(
         shift = (1 - kept[:, 0]) - (1 - kept[:, 1])
         drawn += factor * float((shift**2 * (pooled * (1 - pooled))[:, 0] / units.sum(axis=1)).sum()) / n_cells**2
         judged = UnseenRule(
-            0.0, Spread(np.array([variance]), np.array([float(per_cell)])), n_cells * float(later.min()), rule.null
+            0.0, Spread(np.array([variance]), np.array([float(per_cell)])), n_cells * float(later.min()), rule.null,
+            rule.move,
         )  # fmt: skip
         gap = centre + margin + judged.bound(alpha, is_lower=True)  # by what it clears on average
         return gap >= 0 if drawn <= 0 else normal_cdf(gap / math.sqrt(drawn)) >= power

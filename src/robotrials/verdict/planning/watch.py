@@ -6,7 +6,7 @@ import datetime as dt
 import enum
 import itertools
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,8 @@ from robotrials.record import Episode, EventKind, Outcome
 from robotrials.stats.argument import FloatArray, check_count, check_open_unit
 from robotrials.stats.dominance import different_matrix, holm, letter_groups
 from robotrials.verdict.planning.sequential import Decision, SequentialComparison, sequential_comparison
+
+FollowUp = Callable[[str, str], Mapping[str, float]]  # two policies -> stratum -> seconds
 
 # More than two policies at once: every pair watched, the family-wise error kept at every look.
 
@@ -75,29 +77,31 @@ def sequential_arms(
     if len(names) < 2:
         raise InputError(f'wanted at least two arms, found {len(names)}')
     check_open_unit('alpha', alpha)
-    indices = list(itertools.combinations(range(len(names)), 2))
-    compared = [
-        sequential_comparison(
-            arms[names[i]],
-            arms[names[j]],
-            paired=paired,
-            strata=(strata[names[i]], strata[names[j]]) if isinstance(strata, Mapping) else strata,
-            tasks=tasks,
-            alpha=alpha / len(indices),
-            horizon=horizon,
-            smallest_difference=smallest_difference,
+    every = list(itertools.combinations(names, 2))
+    compared = {
+        (a, b): sequential_comparison(
+            arms[a], arms[b], paired=paired, strata=(strata[a], strata[b]) if isinstance(strata, Mapping) else strata,
+            tasks=tasks, alpha=alpha / len(every), horizon=horizon, smallest_difference=smallest_difference,
             score_range=score_range,
         )
-        for i, j in indices
-    ]
-    adjusted = holm([c.p_value for c in compared])
+        for a, b in every
+    }  # fmt: skip
+    return _family(compared, {name: _mean(values) for name, values in arms.items()}, alpha)
+
+
+def _family(
+    compared: Mapping[tuple[str, str], SequentialComparison], means: Mapping[str, float], alpha: float
+) -> SequentialArms:
+    """All pairs of the policies in `means`, Holm over their anytime p-values."""
+    adjusted = holm([c.p_value for c in compared.values()])
     pairs = tuple(
-        ArmPair(names[i], names[j], c, float(p), _decision(c, float(p), alpha))
-        for (i, j), c, p in zip(indices, compared, adjusted, strict=True)
+        ArmPair(a, b, c, float(p), _decision(c, float(p), alpha))
+        for ((a, b), c), p in zip(compared.items(), adjusted, strict=True)
     )
-    rank = sorted(range(len(names)), key=lambda i: -_mean(arms[names[i]]))
-    different = different_matrix(indices, adjusted.tolist(), k=len(names), alpha=alpha)[np.ix_(rank, rank)]
-    return SequentialArms(pairs, tuple(names[i] for i in rank), letter_groups(different))
+    order = sorted(means, key=lambda name: -means[name])
+    indices = [(order.index(p.a), order.index(p.b)) for p in pairs]
+    different = different_matrix(indices, adjusted.tolist(), k=len(order), alpha=alpha)
+    return SequentialArms(pairs, tuple(order), letter_groups(different))
 
 
 def _decision(compared: SequentialComparison, adjusted: float, alpha: float) -> Decision:
@@ -231,21 +235,24 @@ def watch_trial(
     episodes: Iterable[Episode], *, score: WatchedScore | str = WatchedScore.SUCCESS,
     tau_s: float | Mapping[str, float] | None = None, paired: bool = False, strata: Sequence[str] | None = None,
     alpha: float = 0.05, horizon: int | None = None, smallest_difference: float | None = None,
-    unit: Unit | str = Unit.START, repeats: int | None = None,
+    unit: Unit | str = Unit.START, repeats: int | None = None, follow_up: FollowUp | None = None,
 ) -> WatchedTrial:  # fmt: skip
     """Compare all policies on the episodes so far; it may be asked at any time and as often as one likes.
 
-    Episodes are taken in the order in which they were started (the order given, where some do not say). Strata count
-    equally; declare those of the plan, so that early looks wait for all of them. `paired` matches episodes of one
-    scene (seed, instance, repeat) and uses the scenes that every policy has finished. `horizon` is the most episodes
-    each policy will have. The chance of any false claim, at any time, over all pairs, is at most alpha.
+    Episodes are taken in the order in which they were started (the order given, where some do not say). Strata that
+    both policies of a pair have run count equally; declare those of the plan, so that early looks wait for all of
+    them. `paired` matches episodes of one scene (seed, instance, repeat) that both have finished. `horizon` is the most
+    episodes each policy will have. The chance of any false claim, at any time, over all pairs, is at most alpha.
 
-    Repeats of a start state (or of what `unit` says) are not independent: the first run of each counts, or, with the
-    number of `repeats` that the plan declares, the mean of its runs once all are there.
+    `follow_up` gives the seconds of each stratum up to which both policies of a pair were followed: successes count
+    until then, and promptness, where no tau is given. Repeats of a start state (or of what `unit` says) are not
+    independent: the first run of each counts, or, with the number of `repeats` that the plan declares, the mean of its
+    runs once all are there.
     """
     kind = WatchedScore(score)
-    if kind is WatchedScore.PROMPTNESS and tau_s is None:
+    if kind is WatchedScore.PROMPTNESS and tau_s is None and follow_up is None:
         raise InputError('promptness needs tau_s, within the time cap of the episodes')
+    check_open_unit('alpha', alpha)
     everything = list(episodes)
     valid = [e for e in everything if e.is_valid]
     is_ordered = all(e.started_at is not None for e in valid)
@@ -254,32 +261,53 @@ def watch_trial(
     queues = {name: [e for e in valid if e.policy == name] for name in sorted({e.policy for e in valid})}
     if len(queues) < 2:
         raise InputError(f'wanted valid episodes of at least two policies, found {", ".join(queues) or "none"}')
-    compared = _matched(queues, {e.key: place for place, e in enumerate(valid)}) if paired else queues
-    scores = {
-        name: unit_scores(
-            [_value(e, kind, tau_s) for e in queue], [_unit(e, Unit(unit)) for e in queue], repeats=repeats
-        )
-        for name, queue in compared.items()
-    }
-    values = {name: found.scores for name, found in scores.items()}
-    labels = {name: [stratum_of(compared[name][k]) for k in found.first] for name, found in scores.items()}
-    named = tuple(strata) if strata is not None else tuple(sorted({x for queue in labels.values() for x in queue}))
-    arms = sequential_arms(
-        values, paired=paired, strata=labels if len(named) > 1 else None, tasks=named if len(named) > 1 else None,
-        alpha=alpha, horizon=horizon, smallest_difference=smallest_difference,
-    )  # fmt: skip
+    place = {e.key: k for k, e in enumerate(valid)}
+    every, compared = list(itertools.combinations(queues, 2)), {}
+    taus_s: dict[str, float] = {}
+    scores: dict[str, list[UnitScores]] = {name: [] for name in queues}
+    for a, b in every:
+        until_s = {} if follow_up is None else follow_up(a, b)
+        taus_s |= {s: min(t, taus_s.get(s, t)) for s, t in until_s.items()}
+        pair = _shared(queues[a], queues[b], strata)
+        if paired:
+            pair = _matched(pair, (a, b), place)
+        values = [
+            unit_scores(
+                [_value(e, kind, tau_s, until_s) for e in queue], [_unit(e, Unit(unit)) for e in queue], repeats=repeats
+            )
+            for queue in pair
+        ]
+        labels = [[stratum_of(queue[k]) for k in own.first] for queue, own in zip(pair, values, strict=True)]
+        named = tuple(strata) if strata is not None else tuple(sorted({*labels[0], *labels[1]}))
+        compared[a, b] = sequential_comparison(
+            values[0].scores, values[1].scores, paired=paired, alpha=alpha / len(every), horizon=horizon,
+            strata=(labels[0], labels[1]) if len(named) > 1 else None, tasks=named if len(named) > 1 else None,
+            smallest_difference=smallest_difference,
+        )  # fmt: skip
+        scores[a].append(values[0])
+        scores[b].append(values[1])
+    means = {name: _mean(np.concatenate([own.scores for own in found])) for name, found in scores.items()}
+    arms = _family(compared, means, alpha)
     used = min(min(p.comparison.looks[-1].n_a if p.comparison.looks else 0 for p in arms.pairs), len(valid))
     return WatchedTrial(
         arms=arms,
         score=kind,
-        tau_s=tau_s,
+        tau_s=tau_s if tau_s is not None or kind is WatchedScore.SUCCESS else taus_s,
         n_episodes={name: len(queue) for name, queue in queues.items()},
         n_invalid=len(everything) - len(valid),
         n_waiting=len(valid) - used * len(queues),
-        strata=named,
+        strata=tuple(strata) if strata is not None else tuple(sorted({stratum_of(e) for e in valid})),
         is_ordered=is_ordered,
-        n_repeats=sum(found.n_unused for found in scores.values()),
+        n_repeats=sum(max(own.n_unused for own in found) for found in scores.values()),
     )
+
+
+def _shared(a: list[Episode], b: list[Episode], strata: Sequence[str] | None) -> list[list[Episode]]:
+    """Both queues in the strata that both have run, or in those that are declared."""
+    kept = set(strata) if strata is not None else {stratum_of(e) for e in a} & {stratum_of(e) for e in b}
+    if strata is None and not kept:
+        raise InputError(f'{a[0].policy} and {b[0].policy} have run no stratum in common yet')
+    return [[e for e in queue if stratum_of(e) in kept] for queue in (a, b)]
 
 
 def _unit(episode: Episode, unit: Unit) -> Hashable:
@@ -287,10 +315,15 @@ def _unit(episode: Episode, unit: Unit) -> Hashable:
     return None if label is None else (stratum_of(episode), label)
 
 
-def _value(episode: Episode, kind: WatchedScore, tau_s: float | Mapping[str, float] | None) -> float:
-    if kind is WatchedScore.SUCCESS or tau_s is None:
-        return float(episode.is_success)
-    return episode_promptness(episode, tau_s=tau_of(tau_s, stratum_of(episode)))
+def _value(
+    episode: Episode, kind: WatchedScore, tau_s: float | Mapping[str, float] | None, until_s: Mapping[str, float]
+) -> float:
+    stratum = stratum_of(episode)
+    if kind is WatchedScore.SUCCESS:
+        if not episode.is_success or stratum not in until_s:
+            return float(episode.is_success)
+        return float(episode.known_duration_s <= until_s[stratum] * (1 + 1e-9))
+    return episode_promptness(episode, tau_s=tau_of(until_s if tau_s is None else tau_s, stratum))
 
 
 def _start(episode: Episode) -> dt.datetime:
@@ -298,19 +331,21 @@ def _start(episode: Episode) -> dt.datetime:
     return episode.started_at
 
 
-def _matched(queues: Mapping[str, list[Episode]], place: Mapping[tuple[str, int], int]) -> dict[str, list[Episode]]:
-    """Each policy's episodes of the scenes that all policies have finished, in the order of their last start."""
-    by_scene: dict[Hashable, dict[str, Episode]] = {}
-    for name, queue in queues.items():
+def _matched(
+    pair: Sequence[list[Episode]], names: tuple[str, str], place: Mapping[tuple[str, int], int]
+) -> list[list[Episode]]:
+    """Both policies' episodes of the scenes that both have finished, in the order of the later start."""
+    by_scene: list[dict[Hashable, Episode]] = [{}, {}]
+    for name, queue, own in zip(names, pair, by_scene, strict=True):
         for episode in queue:
             scene = (stratum_of(episode), scene_of(episode))
             if scene[1] is None:
                 raise InputError(f'episode {episode.episode_id} has neither seed nor instance, so it has no scene')
-            if name in by_scene.setdefault(scene, {}):
+            if scene in own:
                 raise InputError(f'{name} has two episodes of the scene {scene}; give them repeats')
-            by_scene[scene][name] = episode
-    complete = [found for found in by_scene.values() if len(found) == len(queues)]
-    if not complete:
-        raise InputError('no scene has been finished by every policy yet; wait, or compare unpaired')
-    complete.sort(key=lambda found: max(place[e.key] for e in found.values()))
-    return {name: [found[name] for found in complete] for name in queues}
+            own[scene] = episode
+    both = [(episode, by_scene[1][scene]) for scene, episode in by_scene[0].items() if scene in by_scene[1]]
+    if not both:
+        raise InputError(f'no scene has been finished by both {" and ".join(names)} yet; wait, or compare unpaired')
+    both.sort(key=lambda found: max(place[e.key] for e in found))
+    return [[found[k] for found in both] for k in (0, 1)]
