@@ -8,13 +8,14 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from types import ModuleType
 from typing import Any
 
 from robotrials.errors import InputError, SetupError, UnknownName
 from robotrials.old_name import current_module, old_group
+from robotrials.value import dataclass
 
 
 @dataclass(frozen=True, slots=True)

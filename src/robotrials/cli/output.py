@@ -9,11 +9,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from robotrials.value import dataclass
 
 if TYPE_CHECKING:
     from robotrials.show.card import Card

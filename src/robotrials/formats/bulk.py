@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from robotrials.errors import InputError
 from robotrials.formats.row_outcome import SLACK_S, Caps
 from robotrials.record.episode import ID_HEX_DIGITS, LARGEST_COUNT, Outcome
 from robotrials.record.schema import EPISODE_SCHEMA
+from robotrials.value import dataclass
 
 BLOCK_BYTES = 4 << 20
 NAMES = ('policy', 'benchmark', 'task', 'stratum', 'condition', 'reason', 'operator', 'session', 'block', 'instruction')

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,7 @@ from robotrials.record import Episode
 from robotrials.record.entry import is_inside
 from robotrials.record.episode import check_episode
 from robotrials.record.provenance import provenance_from_json
+from robotrials.value import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from robotrials.formats.guess import ALIKE, groups_alike
 from robotrials.formats.row_outcome import SLACK_S, Caps
 from robotrials.record.episode import Episode, Outcome
+from robotrials.value import dataclass
 
 MOST_NAMED = 6
 LATE = 0.02  # the share of a cap by which the last step may end after it

@@ -10,7 +10,7 @@ import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,6 +22,7 @@ from robotrials.record.episode import Event
 from robotrials.record.folder import put_durably
 from robotrials.record.schema import EPISODE_FIELDS, episodes_to_arrow
 from robotrials.record.select import Where
+from robotrials.value import dataclass
 
 # Episodes as a table that anyone can read: CSV, JSONL or Parquet, one row an episode; `from_table` reads it back.
 

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from robotrials.errors import RecordError, UnknownName
 from robotrials.formats.imported import FixableError, ImportOptions, Question
 from robotrials.formats.typed_value import UNITS, UnknownWordError, is_missing, parse_quantity, parse_truth
 from robotrials.record.episode import PARSERS, EventKind, parse_field
+from robotrials.value import dataclass
 
 SYNONYMS: Mapping[str, tuple[str, ...]] = {
     'policy': ('policy', 'model', 'method', 'arm', 'agent', 'checkpoint', 'policy_name', 'model_name', 'algorithm',

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from robotrials.errors import InputError, RecordError, UnknownName
 from robotrials.record import Episode, Outcome, Provenance
 from robotrials.record.episode import digest
+from robotrials.value import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,7 +9,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ from robotrials.record.part import id_hashes
 from robotrials.record.provenance import ImportRecord, Provenance
 from robotrials.record.schema import EPISODE_SCHEMA, EVENT_SCHEMA, episodes_to_arrow, events_to_arrow
 from robotrials.record.select import part_keys
+from robotrials.value import dataclass
 
 if TYPE_CHECKING:
     from robotrials.record import Trajectory

@@ -6,7 +6,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -14,6 +14,7 @@ from robotrials.errors import RecordError
 from robotrials.formats.guess import TIME_LISTS
 from robotrials.formats.typed_value import parse_share, short, without_spread
 from robotrials.record.episode import Event, EventKind, Outcome
+from robotrials.value import dataclass
 
 # The outcome of a row that does not name one: from its success, its items, its drops, its score and its caps.
 

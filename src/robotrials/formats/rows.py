@@ -9,13 +9,13 @@ import re
 import stat
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from robotrials.errors import InputError, SetupError, UnknownName
 from robotrials.formats.guess import guess_columns
 from robotrials.formats.imported import ImportOptions
+from robotrials.value import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,7 +9,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +62,7 @@ from robotrials.formats.typed_value import (
     short,
 )
 from robotrials.record.episode import ID_HEX_DIGITS, TEXT_FIELDS, Episode, Outcome, digest, episode_id_of
+from robotrials.value import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa

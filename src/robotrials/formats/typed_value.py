@@ -6,11 +6,11 @@ import datetime as dt
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from robotrials.errors import RecordError
 from robotrials.record.episode import FALSE_WORDS, TRUE_WORDS, Outcome, parse_field
+from robotrials.value import dataclass
 
 # A cell as people type it: `85%`, `83,5`, `1:23`, `12 s`, `yes`, `N/A`.
 

@@ -6,7 +6,7 @@ import contextlib
 import json
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -45,6 +45,7 @@ from robotrials.record.store import (
     write_trajectories,
 )
 from robotrials.record.trajectory import Trajectory
+from robotrials.value import dataclass
 
 
 @dataclass(slots=True)

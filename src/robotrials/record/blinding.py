@@ -11,7 +11,7 @@ import json
 import re
 import secrets
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from robotrials.record.folder import sole_entry
 from robotrials.record.ledger import Ledger, read_ledger
 from robotrials.record.provenance import Provenance
 from robotrials.record.trajectory import Trajectory, trusted_trajectory
+from robotrials.value import dataclass
 
 if TYPE_CHECKING:
     from robotrials.record.select import Where

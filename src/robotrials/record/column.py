@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from robotrials.record.trajectory import (
     Trajectory,
     trusted_trajectory,
 )
+from robotrials.value import dataclass
 
 KEY_COLUMNS = ('episode_id', 'attempt', 'scene')
 CONTACT_COLUMNS = ('contacts/offsets', 'contacts/body_a', 'contacts/body_b', 'contacts/force_n')

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 from pathlib import Path
 from typing import TypeVar
@@ -33,6 +33,7 @@ from robotrials.record.select import (
     where_expression,
 )
 from robotrials.record.store import Store, read_store
+from robotrials.value import dataclass
 
 MOST_TABLES = 512
 

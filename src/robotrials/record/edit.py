@@ -12,12 +12,13 @@ import enum
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
 
 from robotrials.errors import InputError, RecordError, StoreError, UnknownName
 from robotrials.record.episode import Episode, Event, EventSource, enum_member
+from robotrials.value import dataclass
 
 IDENTITY_FIELDS = ('trial_id', 'episode_id', 'attempt', 'events')
 REQUIRED_FIELDS = ('policy', 'task', 'outcome', 'duration_s', 'is_reference', 'condition', 'repeat')

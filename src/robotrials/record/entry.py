@@ -9,11 +9,12 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from robotrials.errors import InputError, StoreError
 from robotrials.old_name import LOG_FORMAT
+from robotrials.value import dataclass
 
 FORMAT = LOG_FORMAT
 IDENTITY = re.compile(r'[0-9a-f]{64}')

@@ -12,10 +12,11 @@ import math
 import operator
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeVar
 
 from robotrials.errors import NotEstimable, RecordError
+from robotrials.value import dataclass
 
 # What happened inside an episode, at a time, and who says so.
 

@@ -21,13 +21,13 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from robotrials.errors import StoreError, WriteError
 from robotrials.record.bucket import CachedPath
 from robotrials.record.entry import is_inside
+from robotrials.value import dataclass
 
 PENDING = '.pending'
 WRITE_LOCK = '.write.lock'

@@ -26,12 +26,13 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from robotrials import errors
 from robotrials.errors import InputError, RobotrialsError, SetupError
+from robotrials.value import dataclass
 
 FRAME = struct.Struct('=cQ')
 MOST_FRAME_BYTES = 2 << 30

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from robotrials.record.entry import Entry, EntryKind, LoggedFile
 from robotrials.record.folder import check_folders
 from robotrials.record.log import LOG, Log, is_logged, read_log
 from robotrials.record.part import PartInfo, listed_parts, part_from_json
+from robotrials.value import dataclass
 
 if TYPE_CHECKING:
     from robotrials.record.edit import Annotation

@@ -19,13 +19,14 @@ import re
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from robotrials.errors import InputError, SetupError, StoreError
 from robotrials.record.entry import entry_id, new_entry, parse_entry
 from robotrials.record.folder import Folder
+from robotrials.value import dataclass
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

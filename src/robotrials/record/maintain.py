@@ -8,7 +8,6 @@ import datetime as dt
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -40,6 +39,7 @@ from robotrials.record.part import (
 from robotrials.record.schema import EPISODE_MIGRATIONS, EVENT_MIGRATIONS, EVENT_SCHEMA, SCHEMA_VERSION, migrate
 from robotrials.record.store import TRAJECTORY_ROW_GROUP, Store, decode_index, write_episodes
 from robotrials.record.trajectory import Trajectory
+from robotrials.value import dataclass
 
 # Giving a store of an older version its commit log: what it holds is taken as it is found, and said to be so.
 

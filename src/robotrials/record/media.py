@@ -13,7 +13,6 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from robotrials.declaration import read_table, without_nulls
 from robotrials.errors import InputError, SetupError, StoreError, install_hint
 from robotrials.record.folder import inside, is_file_inside
 from robotrials.record.trajectory import Camera
+from robotrials.value import dataclass
 
 # RGB-D views that are kept with an episode, and what was known of its scene beforehand.
 # A moment is one file: a zip of plain arrays and a table of contents, no pickles. Depth is kept bit for bit, as the

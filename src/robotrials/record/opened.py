@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from robotrials.record.bucket import CachedPath, store_root
 from robotrials.record.store import Store
+from robotrials.value import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False)

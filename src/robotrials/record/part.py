@@ -13,7 +13,7 @@ import mmap
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import IO, Any
 
@@ -28,6 +28,7 @@ from robotrials.old_name import PARQUET_KEY
 from robotrials.record.bucket import CachedPath, fetch_spans, sparse_copy
 from robotrials.record.entry import PART, Chunk, LoggedFile, check_names_in
 from robotrials.record.folder import Draft, Folder, check_folders, inside
+from robotrials.value import dataclass
 
 # Where an episode may lie: 24 bits of a hash of every row's id, which the log keeps for each part.
 # Whoever looks for an episode opens the parts, and of these the row groups, in which its hash occurs. Parts of older

@@ -14,12 +14,13 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from robotrials.errors import RecordError
 from robotrials.record.episode import digest
+from robotrials.value import dataclass
 
 RENDER_VARIABLES = ('MUJOCO_GL', 'PYOPENGL_PLATFORM', 'EGL_DEVICE_ID', 'CUDA_VISIBLE_DEVICES', 'DISPLAY')
 WATCHED_PACKAGES = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from robotrials.errors import InputError, StoreError
@@ -18,6 +18,7 @@ from robotrials.record.log import LOG, add_entry, read_log
 from robotrials.record.maintain import unlogged_parts
 from robotrials.record.part import PART_NAME, PartInfo, file_hash, read_part_info
 from robotrials.record.store import FOLDERS
+from robotrials.value import dataclass
 
 QUARANTINE = 'quarantine'
 TRIES = 3

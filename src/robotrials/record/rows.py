@@ -9,7 +9,7 @@ import pickle
 import types
 import zlib
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
@@ -27,6 +27,7 @@ from robotrials.record.schema import (
     episodes_to_arrow,
     events_to_arrow,
 )
+from robotrials.value import dataclass
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]

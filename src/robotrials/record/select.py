@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from robotrials.record.schema import (
     episodes_from_arrow,
     migrate,
 )
+from robotrials.value import dataclass
 
 Key = tuple[str, int]
 Where = Mapping[str, Any]

@@ -24,7 +24,7 @@ import json
 import uuid
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,6 +86,7 @@ from robotrials.record.select import (
     rows_named,
     select_attempts,
 )
+from robotrials.value import dataclass
 
 if TYPE_CHECKING:
     from robotrials.record.commit import Commit

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import RecordError
+from robotrials.value import dataclass
 
 FloatArray = NDArray[np.floating[Any]]
 BoolArray = NDArray[np.bool_]

@@ -7,7 +7,6 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +40,7 @@ from robotrials.record.schema import EVENT_MIGRATIONS, SCHEMA_VERSION, events_by
 from robotrials.record.select import read_part_episodes
 from robotrials.record.store import FOLDERS, Store
 from robotrials.record.trajectory import check_trajectory
+from robotrials.value import dataclass
 
 __all__ = ['Finding', 'FindingKind', 'Verification', 'verify_store']
 

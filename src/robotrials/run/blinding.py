@@ -16,7 +16,6 @@ import re
 import secrets
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from robotrials.errors import InputError
 from robotrials.old_name import BLINDING_KEY, OLD_NAME
 from robotrials.record.blinding import arm_codes, commitment, pseudonyms, public_key, rotation_commitment
 from robotrials.run.plan import HUMAN, BlindingOptions, PolicyEntry, TrialPlan, plan_from_json
+from robotrials.value import dataclass
 
 SHORTEST_TERM = 3
 PLAIN_WORDS = frozenset(

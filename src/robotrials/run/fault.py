@@ -6,13 +6,13 @@ import builtins
 import enum
 import traceback
 import zlib
-from dataclasses import dataclass
 
 from robotrials.errors import AnswerError, InputError, NoAnswer, RigError, SetupError
 from robotrials.record import Episode, Outcome, Store
 from robotrials.record.blinding import close_envelope, open_envelope
 from robotrials.run.blinding import Blinding, blinding_of, unseal
 from robotrials.run.plan import FaultOptions, FaultOutcome, TrialPlan
+from robotrials.value import dataclass
 
 LONGEST_TEXT = 100_000
 

@@ -11,7 +11,6 @@ import enum
 import functools
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, get_args, get_type_hints, runtime_checkable
 
 import numpy as np
@@ -19,6 +18,7 @@ import numpy as np
 from robotrials.errors import InputError
 from robotrials.record import Outcome, Scene
 from robotrials.run.seam import Action, Footage, HostReport, HostSpec, Observation, Part, Setup, Target
+from robotrials.value import dataclass
 
 if TYPE_CHECKING:  # a host inside another environment has numpy alone
     from robotrials.record.media import FilmStates, KnownScene, View

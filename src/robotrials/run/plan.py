@@ -10,7 +10,7 @@ import math
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ from robotrials.run.plan_option import (
     Waiting,
     WatchdogOptions,
 )
+from robotrials.value import dataclass
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan, SuccessSource
 
 # What a plan names: its host, policies, tasks, strata and conditions.

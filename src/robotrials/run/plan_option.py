@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from robotrials.errors import InputError, near_miss
+from robotrials.value import dataclass
 
 LONGEST_LATENCY_S = 86_400.0
 MOST_JITTER = 10.0

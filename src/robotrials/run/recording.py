@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ from robotrials.run.fault import message_of, storable_text
 from robotrials.run.host import Ability, Host
 from robotrials.run.plan import FilmOptions, RecordingOptions, TrialPlan
 from robotrials.run.seam import Action, Gripper, HostSpec, Observation, Setup
+from robotrials.value import dataclass
 
 # The recorder: columns of what was measured after every control step. It only looks; nothing depends on it.
 

@@ -7,7 +7,7 @@ import enum
 import hashlib
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -17,6 +17,7 @@ from robotrials.errors import InputError
 from robotrials.record import Event
 from robotrials.record.episode import ParameterValue
 from robotrials.record.trajectory import Camera
+from robotrials.value import dataclass
 
 if TYPE_CHECKING:
     from robotrials.record.media import FilmStates

@@ -7,11 +7,11 @@ of other questions have theirs beside the tables that they stand for.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from robotrials.show.terminal import USUAL, cut, display_width, estimate_text, mark, terminal_width, wrap
 from robotrials.stats import Rate
+from robotrials.value import dataclass
 from robotrials.verdict.analysis import Absent, ComparisonFrame, EndpointPairs
 from robotrials.verdict.analysis.success import ALL_STRATA
 from robotrials.verdict.planning.analysis_plan import EndpointName

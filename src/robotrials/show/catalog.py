@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import tomllib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from robotrials.catalog import Catalog
 from robotrials.show.request import ShowRequest, input_of, summary_of
+from robotrials.value import dataclass
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

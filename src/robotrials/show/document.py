@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from robotrials.errors import InputError
 from robotrials.show.table import JSON_STYLE, Table, json_cell, table_document
+from robotrials.value import dataclass
 
 # Which episodes are meant: field -> values, as `robotrials store ls --where FIELD=VALUE` takes them.
 EpisodeFilter = Mapping[str, tuple[str, ...]]

@@ -9,13 +9,13 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from robotrials.errors import InputError, UnknownName
 from robotrials.old_name import SVG_SALT
 from robotrials.show.file import write_file
+from robotrials.value import dataclass
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary
 
@@ -20,6 +19,7 @@ from robotrials.measure.timing.operation import FloatArray
 from robotrials.record import Episode
 from robotrials.show.document import EpisodeFilter
 from robotrials.show.request import ShowRequest
+from robotrials.value import dataclass
 from robotrials.verdict.analysis import Analysis, ComparisonFrame, present
 
 if TYPE_CHECKING:

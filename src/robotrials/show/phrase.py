@@ -10,7 +10,6 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit
@@ -18,6 +17,7 @@ from urllib.parse import urlencode, urlsplit
 from robotrials.errors import InputError, UnknownName
 from robotrials.show.document import Definition, Document, EpisodeFilter
 from robotrials.show.table import CONTROL, cell_text
+from robotrials.value import dataclass
 
 if TYPE_CHECKING:
     from robotrials.show.document import Words

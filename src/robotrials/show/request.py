@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from robotrials.errors import InputError, UnknownName
+from robotrials.value import dataclass
 from robotrials.verdict.analysis import Analysis
 from robotrials.verdict.analysis.subject import Input
 

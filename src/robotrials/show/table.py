@@ -9,10 +9,11 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from robotrials.errors import InputError, UnknownName
+from robotrials.value import dataclass
 
 Cell = str | int | float | bool | None
 

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from robotrials.errors import InputError
 from robotrials.stats.argument import FloatArray, check_count, check_open_unit
 from robotrials.stats.interval import STANDARD, Interval
+from robotrials.value import dataclass
 
 FEWEST_PER_CELL = 3
 FEWEST_STRATA = 3  # for an interval of new strata

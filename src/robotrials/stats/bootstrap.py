@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -21,6 +20,7 @@ from robotrials.stats.argument import (
     check_values,
 )
 from robotrials.stats.interval import Interval, normal_cdf, normal_quantile
+from robotrials.value import dataclass
 
 BootstrapMethod = Literal['percentile', 'bca']
 WeightedStatistic = Callable[[NDArray[Any], FloatArray], FloatArray]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from robotrials.errors import InputError
 from robotrials.stats.argument import check_successes
 from robotrials.stats.interval import Interval, two_sided_z
 from robotrials.stats.proportion import Estimate, wilson, wilson_of_share
+from robotrials.value import dataclass
 
 LEAST_KNOWN = 3  # true successes, and true failures, that a scorer's errors are measured on
 LEAST_YOUDEN = 1 / 3  # below it a correction multiplies chance by more than three

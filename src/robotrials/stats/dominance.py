@@ -6,13 +6,14 @@ import enum
 import itertools
 import string
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from robotrials.errors import InputError
 from robotrials.stats.argument import BoolArray, FloatArray, check_open_unit, check_p_values
+from robotrials.value import dataclass
 
 # Many comparisons at once: adjusted p-values, and letters that group what can't be told apart.
 

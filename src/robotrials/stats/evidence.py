@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -15,6 +14,7 @@ from robotrials.stats.argument import FloatArray, check_count, check_open_unit
 from robotrials.stats.interval import Interval
 from robotrials.stats.matching import Units
 from robotrials.stats.proportion import binomial_pmf, clopper_pearson
+from robotrials.value import dataclass
 
 # R: how far a macro quantity counted in comparisons may be from its estimate, with what has not been seen yet.
 # A stratified mean of bounded comparisons (wins, successes) has an estimated variance V, but a loss that has not

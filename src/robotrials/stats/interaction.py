@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from robotrials.stats.allowance import (
 from robotrials.stats.argument import FloatArray
 from robotrials.stats.interval import STANDARD, Interval, two_sided_z
 from robotrials.stats.proportion import effective_trials
+from robotrials.value import dataclass
 
 HALVINGS = 40
 

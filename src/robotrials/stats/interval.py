@@ -5,11 +5,11 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from statistics import NormalDist
 
 from robotrials.errors import InputError
 from robotrials.stats.argument import Alternative, check_open_unit
+from robotrials.value import dataclass
 
 
 @dataclass(frozen=True, slots=True)

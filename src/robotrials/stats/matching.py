@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal, overload
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from robotrials.errors import InputError
 from robotrials.stats.allowance import Spread
 from robotrials.stats.argument import FloatArray, IntArray
+from robotrials.value import dataclass
 
 Pairing = Literal['auto', 'paired', 'independent']
 FEWEST_PER_PART = 2  # starts, for a variance of the shared or of the other ones

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from robotrials.stats.argument import (
     stratify,
 )
 from robotrials.stats.interval import Interval, normal_p_value, two_sided_z
+from robotrials.value import dataclass
 
 # Large-sample tests and intervals of mean differences, pooled or stratified by task.
 

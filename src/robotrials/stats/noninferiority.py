@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from robotrials.errors import InputError
 from robotrials.stats.argument import FloatArray, check_count, check_open_unit, check_successes
 from robotrials.stats.interval import normal_cdf, normal_quantile
+from robotrials.value import dataclass
 
 MOST_STEPS = 200
 FARTHEST = 1e3  # where a statistic without spread is infinite, the search still needs a number

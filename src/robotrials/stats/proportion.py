@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from robotrials.stats.argument import (
     check_successes,
 )
 from robotrials.stats.interval import Interval, Significance, two_sided_z
+from robotrials.value import dataclass
 
 
 def wilson(successes: int, n: int, level: float = 0.95) -> Interval:

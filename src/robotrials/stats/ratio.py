@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from robotrials.errors import InputError, NotEstimable
 from robotrials.stats.allowance import allowance_z, reaches, satterthwaite
 from robotrials.stats.argument import FloatArray, check_open_unit
 from robotrials.stats.interval import normal_quantile
+from robotrials.value import dataclass
 
 # Ratios of two bounded means over strata (a human's time over a policy's), with an allowance for what was not seen.
 # Three named quantities: the mean over strata of ratios (PhAIL's HRT), the ratio of the two macro means, and the first

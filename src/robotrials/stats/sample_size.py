@@ -7,7 +7,6 @@ one arm, or all rollouts.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
@@ -18,6 +17,7 @@ from robotrials.stats.allowance import FEWEST_PER_CELL, allowance_factor, fewest
 from robotrials.stats.argument import Alternative, check_alternative, check_count, check_open_unit, check_unit
 from robotrials.stats.interval import normal_cdf, normal_quantile, two_sided_z
 from robotrials.stats.proportion import barnard_region, region_chance, wald_order
+from robotrials.value import dataclass
 
 EXACT_ARM_LIMIT = 400
 STEADY = 4

@@ -13,7 +13,6 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
@@ -34,6 +33,7 @@ from robotrials.stats.interval import Interval, Significance
 from robotrials.stats.matching import Labels, NumberedLabels, unit_sums, units_of
 from robotrials.stats.noninferiority import ArmCounts, PairCounts, rate_difference_interval
 from robotrials.stats.proportion import binomial_pmf
+from robotrials.value import dataclass
 
 Table = tuple[int, int, int, int]  # successes and episodes of a, then of b
 MOST_ROUNDS = 200

@@ -21,7 +21,6 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -46,6 +45,7 @@ from robotrials.stats.matching import (
 )
 from robotrials.stats.noninferiority import falling_root, independent_variance, paired_variance
 from robotrials.stats.proportion import binomial_pmf, binomial_pmf_table
+from robotrials.value import dataclass
 
 MID_P_FACTOR = 1.2  # mid-p alone reaches 0.058 in one stratum and 0.053 in strata
 BOSCHLOO_PRODUCT = 10_000  # of both arms' units, beyond which its tables take seconds

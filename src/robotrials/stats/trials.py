@@ -8,7 +8,6 @@ units of stratum c are starts that both arms ran. Every function gives exactly t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +27,7 @@ from robotrials.stats.success_rule import (
     paired_move,
 )
 from robotrials.stats.win import fewest_pairs
+from robotrials.value import dataclass
 
 Runs = Sequence[NDArray[np.float64] | NDArray[np.bool_]]
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -40,6 +40,7 @@ from robotrials.stats.matching import (
     mean_term,
     units_of,
 )
+from robotrials.value import dataclass
 
 FLOAT_NOISE = 1e-9  # relative: times nearer than this are level
 MOST_UNDECIDED = 0.1  # of matched pairs, up to which each is simply counted against the claim

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from robotrials.measure.geometry import Box
 from robotrials.measure.geometry.box import FloatArray
 from robotrials.measure.geometry.view import RgbdView
 from robotrials.record import Episode, Event, EventKind, Outcome
+from robotrials.value import dataclass
 from robotrials.verdict.audit import (
     DataSource,
     InstanceOutcome,

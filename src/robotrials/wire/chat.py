@@ -21,11 +21,12 @@ import urllib.request
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
 from robotrials.errors import InputError, RigError, SetupError
+from robotrials.value import dataclass
 
 LONGEST_WAIT_S = 60.0
 MOST_BYTES = 16 * 1024 * 1024  # of an answer

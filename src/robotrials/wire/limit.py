@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from robotrials.errors import InputError
+from robotrials.value import dataclass
 
 MAX_BYTES = 64 << 20
 

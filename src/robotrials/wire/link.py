@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, BinaryIO, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from robotrials.errors import InputError, RigError
+from robotrials.value import dataclass
 from robotrials.wire.array import pack, unpack
 from robotrials.wire.limit import LIMITS, WireLimits, check_size
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import permutations, product
 from typing import Any, Protocol
 
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from robotrials.errors import InputError, NotEstimable
+from robotrials.value import dataclass
 
 FloatArray = NDArray[np.floating[Any]]
 BoolArray = NDArray[np.bool_]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from robotrials.measure.geometry.box import FloatArray
 from robotrials.measure.geometry.fit import rotation_of
 from robotrials.measure.geometry.segment import StaticScene, view_points
 from robotrials.measure.geometry.view import RgbdView
+from robotrials.value import dataclass
 
 if TYPE_CHECKING:
     from robotrials.measure.geometry.segment import IndexArray

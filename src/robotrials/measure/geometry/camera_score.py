@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +20,7 @@ from robotrials.measure.geometry.segment import ObjectModel, StaticScene, view_p
 from robotrials.measure.geometry.trust import LEAST_CONFIDENCE, CheckedViews, check_views, filled_hull, locate
 from robotrials.measure.geometry.view import RgbdView, view_from_camera
 from robotrials.record.media import BoxGoal, KnownBox, KnownObject, KnownScene, RegionGoal, View
+from robotrials.value import dataclass
 
 # How many objects of one look lie in a region, by the pieces they show: for a bin, where anywhere will do.
 # What the objects look like is measured at the start, where the plan says they stand: their colour, and how much of

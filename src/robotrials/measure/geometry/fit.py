@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations, permutations, product
 
 import numpy as np
 
 from robotrials.measure.geometry.box import BoolArray, Box, FloatArray, box_iou_pairs
 from robotrials.measure.geometry.view import RgbdView
+from robotrials.value import dataclass
 
 SURFACE_GRID = 9
 REFINED = 4

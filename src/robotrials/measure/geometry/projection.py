@@ -12,7 +12,7 @@ import enum
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from robotrials.declaration import read_table, without_nulls
@@ -23,6 +23,7 @@ from robotrials.record.blinding import coarse_reason
 from robotrials.record.entry import LoggedFile
 from robotrials.record.media import END, FOLDER, KNOWN, START, KeptViews, kept_views, read_known, unpack_views
 from robotrials.record.projection import Kept, key_of, version_of
+from robotrials.value import dataclass
 
 CODE = ('robotrials.measure.geometry', 'robotrials.record', 'robotrials.stats', 'robotrials.errors')  # that scores
 PREFIX = 'projections/camera-scores-'

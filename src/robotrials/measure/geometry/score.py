@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from robotrials.errors import InputError, NotEstimable
 from robotrials.measure.geometry.box import BoolArray, Box, FloatArray, Symmetry, box_from_pose, box_iou, box_pose_error
 from robotrials.record import Episode, Trajectory
 from robotrials.stats import Estimate, Interval, resample_counts, wilson
+from robotrials.value import dataclass
 
 SCORE_KIND = 'iou_3d'
 

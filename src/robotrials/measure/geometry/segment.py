@@ -5,7 +5,6 @@ from __future__ import annotations
 import colorsys
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -16,6 +15,7 @@ from robotrials.errors import InputError
 from robotrials.measure.geometry.box import BoolArray, Box, FloatArray
 from robotrials.measure.geometry.fit import surface_distance
 from robotrials.measure.geometry.view import RgbdView, VoxelCloud
+from robotrials.value import dataclass
 
 # What stands fixed in the workspace, as boxes over a floor: how far points lie from it, and the depth it shows.
 

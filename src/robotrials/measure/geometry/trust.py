@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from robotrials.measure.geometry.box import BoolArray, Box, FloatArray, box_iou,
 from robotrials.measure.geometry.fit import surface_distance
 from robotrials.measure.geometry.segment import view_points
 from robotrials.measure.geometry.view import RgbdView
+from robotrials.value import dataclass
 
 if TYPE_CHECKING:
     from robotrials.measure.geometry.calibration import CalibrationCheck

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from robotrials.errors import InputError, NotEstimable
 from robotrials.measure.geometry.box import check_pose
 from robotrials.record import Camera
+from robotrials.value import dataclass
 
 MOST_CELLS = 100_000_000
 NO_MASK = np.zeros((1, 1), dtype=np.bool_)

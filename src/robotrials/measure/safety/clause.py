@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +32,7 @@ from robotrials.measure.safety.scene import RawScene
 from robotrials.measure.safety.signal import Signals, rebased_signals, signal_bodies
 from robotrials.measure.safety.spec import Phase, Spec
 from robotrials.record import Episode, EventKind, Trajectory
+from robotrials.value import dataclass
 
 if TYPE_CHECKING:
     from robotrials.measure.safety.score import Scoring

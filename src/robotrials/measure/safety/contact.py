@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from robotrials.errors import InputError
 from robotrials.measure.safety.reading import Role
 from robotrials.record import Contacts
 from robotrials.record.trajectory import pair_points
+from robotrials.value import dataclass
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.integer[Any]]

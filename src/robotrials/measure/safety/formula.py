@@ -9,7 +9,8 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from robotrials.value import dataclass
 
 EVENT_LEVEL = 0.5  # a bare name is a binary event: it holds above this level of its 0/1 signal
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, TypeGuard, get_args, overload
 
 import numpy as np
@@ -45,6 +44,7 @@ from robotrials.measure.safety.formula import (
     signal_names,
 )
 from robotrials.measure.safety.parse import parse_stl
+from robotrials.value import dataclass
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

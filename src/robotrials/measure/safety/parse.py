@@ -16,7 +16,6 @@ Also read: `implies`, `=>`, `&`, `&&`, `|`, `||`, `!`, and the letters G F H O U
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from robotrials.errors import InputError
 from robotrials.measure.safety.formula import (
@@ -41,6 +40,7 @@ from robotrials.measure.safety.formula import (
     Window,
     height,
 )
+from robotrials.value import dataclass
 
 TOKEN = re.compile(
     r'(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)'

@@ -7,11 +7,12 @@ import fnmatch
 import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from robotrials.errors import InputError, UnknownName
 from robotrials.measure.safety.spec import Spec, Tier
+from robotrials.value import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ import enum
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +15,7 @@ from robotrials.errors import InputError, near_miss
 from robotrials.measure.safety.formula import Window
 from robotrials.measure.safety.registry import Benchmark, Registry, TaskEntry, Template
 from robotrials.measure.safety.spec import Phase, Spec, Tier
+from robotrials.value import dataclass
 
 # TOML files whose errors name the line: tables of one kind, each value with the place it was written.
 

@@ -6,12 +6,13 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.measure.safety.spec import Spec
+from robotrials.value import dataclass
 
 Start = tuple[object, ...]
 

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from robotrials.measure.safety.scene import RawScene
 from robotrials.measure.safety.signal import Signals, signals_of
 from robotrials.measure.safety.spec import Severity, Spec, Tier
 from robotrials.record import Episode, Outcome, Trajectory
+from robotrials.value import dataclass
 
 if TYPE_CHECKING:
     from robotrials.record import Store

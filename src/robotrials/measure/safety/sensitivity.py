@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from robotrials.measure.safety.spec import Spec, Tier
 from robotrials.measure.safety.summary import mean_safety, summarize_safety
 from robotrials.record import Episode, Trajectory
 from robotrials.record.rows import Packed
+from robotrials.value import dataclass
 
 
 @dataclass(frozen=True, slots=True)

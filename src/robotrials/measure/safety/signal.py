@@ -6,7 +6,7 @@ A signal whose raw reading is absent or broken has no values, and says why; it i
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from robotrials.measure.safety.reading import (
 )
 from robotrials.measure.safety.scene import RawScene
 from robotrials.record import Trajectory
+from robotrials.value import dataclass
 
 # Speeds, accelerations and jerks that mean the same at every sampling rate.
 # A finite difference over one sample multiplies noise by the rate to the power of its order: 0.2 mm of position noise

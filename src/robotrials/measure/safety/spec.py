@@ -6,12 +6,12 @@ import dataclasses
 import enum
 import functools
 import math
-from dataclasses import dataclass
 from typing import NoReturn
 
 from robotrials.errors import InputError, UnknownName
 from robotrials.measure.safety.formula import Formula, event_names, signal_names
 from robotrials.measure.safety.parse import parse_stl
+from robotrials.value import dataclass
 
 PLACEHOLDER = '{threshold}'
 

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,7 @@ from robotrials.measure.safety.result import Disagreement, EpisodeSafety, ScoreC
 from robotrials.measure.safety.spec import Spec
 from robotrials.record.folder import write_durably
 from robotrials.stats import Estimate, Rate, bootstrap_interval, resample_counts
+from robotrials.value import dataclass
 
 FloatArray = NDArray[np.float64]
 N_RESAMPLES = 10_000

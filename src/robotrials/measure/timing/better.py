@@ -8,7 +8,6 @@ power and price. No random number enters.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,6 +36,7 @@ from robotrials.stats.allowance import (
 from robotrials.stats.argument import check_open_unit
 from robotrials.stats.interval import Interval
 from robotrials.stats.ratio import RatioKind
+from robotrials.value import dataclass
 
 if TYPE_CHECKING:
     from robotrials.measure.timing.operation import FloatArray, Operations, Unit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -24,6 +24,7 @@ from robotrials.record import Episode, Outcome
 from robotrials.record.rows import EpisodeRows, ended, pick
 from robotrials.stats import Interval, wilson
 from robotrials.stats.success_pair import stratified_exact
+from robotrials.value import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from robotrials.stats.allowance import FEWEST_PER_CELL, MacroDifference
 from robotrials.stats.argument import check_count
 from robotrials.stats.interaction import reversal_p_value
 from robotrials.stats.interval import Interval
+from robotrials.value import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from robotrials.errors import InputError, NotEstimable
 from robotrials.measure.timing.operation import FloatArray, IntArray, checked_times
+from robotrials.value import dataclass
 
 MOST_NUMBERS = 1_000_000  # of a table that is worked through: 8 MB, and a few times that for what it is made of
 

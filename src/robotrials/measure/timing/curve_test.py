@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +17,7 @@ from robotrials.measure.timing.resample import NullMethod, PairLayout, ks_trials
 from robotrials.stats import bonferroni, holm
 from robotrials.stats.argument import check_count
 from robotrials.stats.matching import Labels, shared_places, units_of
+from robotrials.value import dataclass
 
 # The macro-averaged Kolmogorov-Smirnov test over per-cell success curves (PhAIL, section 3.3).
 

@@ -12,7 +12,6 @@ import enum
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -36,6 +35,7 @@ from robotrials.measure.timing.unit import tau_of
 from robotrials.record import Episode, EventKind, Outcome
 from robotrials.stats.allowance import FEWEST_PER_CELL, MacroArm, Spread, macro_interval
 from robotrials.stats.interval import Interval
+from robotrials.value import dataclass
 
 MOST_TIMES = 400  # of the grid on which influences are integrated
 

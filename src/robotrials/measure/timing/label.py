@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from robotrials.errors import InputError, UnknownName
 from robotrials.measure.timing.cohort import Cohort
 from robotrials.record import Episode, EventKind, Outcome
 from robotrials.stats import Interval, resample_counts
+from robotrials.value import dataclass
 
 BALANCE_LIMIT = 0.08  # the paper calls a split within 8 points of even balanced
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from robotrials.errors import InputError
 from robotrials.record import Episode, EventKind, Outcome
 from robotrials.record.rows import EpisodeRows
 from robotrials.stats.matching import Labels, NumberedLabels, join_labels, take_labels
+from robotrials.value import dataclass
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from robotrials.measure.timing.scalar import Draws, ResampledCell, estimate, mac
 from robotrials.measure.timing.unit import tau_of
 from robotrials.stats import Estimate, Interval, RatioKind, UnseenRule
 from robotrials.stats.allowance import FEWEST_PER_CELL, Spread
+from robotrials.value import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,7 +9,6 @@ import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from robotrials.errors import InputError, NotEstimable
 from robotrials.measure.timing.operation import FloatArray, IntArray, Operations
 from robotrials.stats.argument import check_rng
+from robotrials.value import dataclass
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -26,6 +26,7 @@ from robotrials.measure.timing.resample import (
 from robotrials.measure.timing.unit import Endpoint, tau_of
 from robotrials.stats import Estimate, Interval, absent_estimate, bootstrap_interval, wilson
 from robotrials.stats.argument import check_count, check_open_unit
+from robotrials.value import dataclass
 
 # Estimates with episode-clustered bootstrap intervals, and how they combine: macro means, ratios, differences.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from robotrials.measure.timing.operation import FloatArray, Operations
 from robotrials.measure.timing.reference import curve_auc
 from robotrials.measure.timing.resample import macro_curve_draws, sort_cell, stream_seed
 from robotrials.measure.timing.scalar import uph_of_rmst
+from robotrials.value import dataclass
 
 # Traces for pictures: P-P and Q-Q points of two curves, and how UPH trades against MTBF as the time budget grows.
 

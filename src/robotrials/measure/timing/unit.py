@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from robotrials.measure.timing.curve import check_tau
 from robotrials.measure.timing.operation import FloatArray, Operations, Unit
 from robotrials.stats.allowance import FEWEST_PER_CELL, MacroArm, Spread
 from robotrials.stats.matching import Labels
+from robotrials.value import dataclass
 
 CENTRES = (Unit.SESSION, Unit.OPERATOR)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import colorsys
 import dataclasses
 import enum
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -22,6 +21,7 @@ from robotrials.run.conditions.condition import (  # fmt: skip
     check_severity,
     generator,
 )
+from robotrials.value import dataclass
 
 # Procedural textures, by seed: table cloths that repeat without a seam, and posters.
 

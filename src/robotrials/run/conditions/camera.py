@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -22,6 +21,7 @@ from robotrials.run.conditions.condition import (  # fmt: skip  # fmt: skip  # f
     generator,
     signed_size,
 )
+from robotrials.value import dataclass
 
 # A camera's response: from light on the sensor to pixel values, and back.
 # Light is linear up to a knee; above it the sensor saturates smoothly towards white; the rest is sRGB's curve and 8

@@ -11,7 +11,6 @@ import enum
 import math
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from robotrials.errors import InputError, UnknownName
 from robotrials.record.episode import ParameterValue
+from robotrials.value import dataclass
 
 FloatArray = NDArray[np.floating[Any]]
 BoolArray = NDArray[np.bool_]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from robotrials.errors import InputError, UnknownName
@@ -21,6 +20,7 @@ from robotrials.run.conditions.condition import (
 )
 from robotrials.run.conditions.instruction import Instruction, Paraphraser
 from robotrials.run.conditions.layout import Layout, RobotState
+from robotrials.value import dataclass
 
 # Who brings a condition about: the host, the frames on their way to the policy, the words, or the clock.
 # A host declares the kinds it can bring about. What it can't is laid over its camera frames where a condition has a

@@ -6,11 +6,12 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from robotrials.errors import InputError, NotEstimable
 from robotrials.run.conditions.instruction import Sameness, Thing, compare_meaning, keeps_references
+from robotrials.value import dataclass
 from robotrials.wire.chat import ChatClient, ChatFault, ChatMessage, ChatReply, ChatSettings, FaultKind, ReplyState
 
 ASK = (

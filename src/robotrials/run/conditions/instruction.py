@@ -6,12 +6,12 @@ import enum
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
 from robotrials.catalog import Catalog
 from robotrials.errors import InputError, NotEstimable
 from robotrials.run.conditions.condition import CONDITIONS, Effect, SingleCondition, check_severity, generator
+from robotrials.value import dataclass
 
 # The words of instructions, by what they mean, and a check that two instructions mean the same.
 # An instruction's meaning is the sequence of its concepts: phrases of the lexicon become concepts, words that carry no

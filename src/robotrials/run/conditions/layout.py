@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -20,6 +19,7 @@ from robotrials.run.conditions.condition import (  # fmt: skip
     check_severity,
     generator,
 )
+from robotrials.value import dataclass
 
 MOST_SD_RAD = 0.25
 MOST_DISPLACEMENT_M = 0.2

@@ -11,12 +11,13 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 
 from robotrials.errors import InputError, SetupError, UnknownName
 from robotrials.old_name import ENVIRONMENT_RECORD, caches, setting
+from robotrials.value import dataclass
 
 DIGEST_DIGITS = 12
 SPOKEN = ('numpy', 'msgpack')

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from robotrials.show.chart.svg import (
     Number,
@@ -24,6 +23,7 @@ from robotrials.show.chart.svg import (
 from robotrials.show.document import Chart, EpisodeFilter, Panel
 from robotrials.show.phrase import escape
 from robotrials.show.table import Cell, Column, Table, table
+from robotrials.value import dataclass
 
 ROW_PX = 24
 TALL_ROW_PX = 31  # for a label of two lines

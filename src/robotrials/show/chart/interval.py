@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from robotrials.show.chart.svg import (
     Mark,
@@ -31,6 +30,7 @@ from robotrials.show.chart.svg import (
 )
 from robotrials.show.document import Chart, EpisodeFilter, Panel
 from robotrials.show.table import Cell, Column, Table, table
+from robotrials.value import dataclass
 
 ROW_PX = 40
 TALL_ROW_PX = 50  # for a label of two lines

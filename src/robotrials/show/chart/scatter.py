@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from robotrials.show.chart.interval import without_empty
@@ -30,6 +29,7 @@ from robotrials.show.chart.svg import (
 )
 from robotrials.show.document import Chart, EpisodeFilter, Panel
 from robotrials.show.table import Cell, Column, Table, table
+from robotrials.value import dataclass
 
 HEIGHT_PX = 270
 PHONE_PX = 240  # the plot's width on a phone

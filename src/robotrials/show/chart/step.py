@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from robotrials.errors import InputError
@@ -28,6 +27,7 @@ from robotrials.show.chart.svg import (
 from robotrials.show.document import Chart, EpisodeFilter, Panel
 from robotrials.show.phrase import escape
 from robotrials.show.table import Cell, Column, Table, table
+from robotrials.value import dataclass
 
 HEIGHT_PX = 230
 UNITS = 1000  # the inside of the plot is stretched, so whole units are finer than pixels

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeGuard, TypeVar
 
 from robotrials.show.figure import PALETTE, REFERENCE_COLOR, policy_colors
 from robotrials.show.phrase import escape
+from robotrials.value import dataclass
 
 Number = float | int | None
 Row = TypeVar('Row')

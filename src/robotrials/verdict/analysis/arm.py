@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -25,6 +25,7 @@ from robotrials.measure.timing.operation import (
 )
 from robotrials.record import EventKind, Outcome
 from robotrials.record.rows import EpisodeRows, column, distinct, pick
+from robotrials.value import dataclass
 from robotrials.verdict.analysis.frame import projected_episodes, ranked_episodes, stratum_names
 from robotrials.verdict.analysis.selection import asked_for, one_name, with_one_name
 from robotrials.verdict.planning.analysis_plan import declared_analysis

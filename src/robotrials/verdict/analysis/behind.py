@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from robotrials.measure.geometry import recorded_placement, score_recorded_pose
 from robotrials.measure.timing.incidence import places_by_end
 from robotrials.record.rows import join, pick
 from robotrials.record.trajectory import frame_times
+from robotrials.value import dataclass
 from robotrials.verdict.analysis.cameras import has_truth
 from robotrials.verdict.analysis.ranking import ALL_STRATA
 from robotrials.verdict.analysis.selection import Absent

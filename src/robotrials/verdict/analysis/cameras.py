@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from robotrials.errors import NotEstimable
@@ -15,6 +15,7 @@ from robotrials.record.media import END, START, kept_views
 from robotrials.stats import Estimate, Interval, Rate
 from robotrials.stats.corrected_rate import LEAST_KNOWN, ScorerErrors, StratumWord, prediction_powered, stratified_rate
 from robotrials.stats.proportion import newcombe_paired
+from robotrials.value import dataclass
 from robotrials.verdict.analysis.contrast import contrast
 from robotrials.verdict.analysis.selection import Absent
 from robotrials.verdict.planning.analysis_plan import EndpointName, SuccessSource

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from robotrials.errors import InputError, NotEstimable
@@ -23,6 +23,7 @@ from robotrials.stats import Estimate, Interval
 from robotrials.stats.matching import Labels, has_label, same_labels
 from robotrials.stats.success_rule import SuccessArm, SuccessContrast, success_contrast
 from robotrials.stats.win import WinArm, win_arm, win_contrast
+from robotrials.value import dataclass
 from robotrials.verdict.analysis.arm import success_of
 from robotrials.verdict.analysis.needed import needed_units
 from robotrials.verdict.analysis.ranking import cell_tau

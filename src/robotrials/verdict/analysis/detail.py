@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from robotrials.measure.timing.shape import example_curves, find_cycle, pp_trace
 from robotrials.record.rows import pick
 from robotrials.stats import Estimate, Interval, Rate
 from robotrials.stats.dominance import adjusted_p_values
+from robotrials.value import dataclass
 from robotrials.verdict.analysis.contrast import TIMED
 from robotrials.verdict.analysis.frame import project, stratum_names
 from robotrials.verdict.analysis.ranking import ALL_STRATA

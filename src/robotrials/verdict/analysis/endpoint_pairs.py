@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from robotrials.errors import InputError, NotEstimable
 from robotrials.record import Episode
 from robotrials.stats import Interval
 from robotrials.stats.dominance import Claim, PairFlags, adjusted_p_values, judge
+from robotrials.value import dataclass
 from robotrials.verdict.analysis.arm import success_of
 from robotrials.verdict.analysis.contrast import Contrast, contrast
 from robotrials.verdict.analysis.pairs import compare_cells

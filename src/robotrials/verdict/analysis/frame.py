@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +14,7 @@ from robotrials.errors import InputError, UnknownName
 from robotrials.measure.timing.operation import unit_of
 from robotrials.record import Outcome
 from robotrials.record.rows import EpisodeRows, IntArray, coded, distinct, pick
+from robotrials.value import dataclass
 from robotrials.verdict.analysis.selection import Absent
 from robotrials.verdict.planning.analysis_plan import FailureRule, SuccessSource
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +18,7 @@ from robotrials.stats.evidence import SignTest, UnseenRule, WorstCase
 from robotrials.stats.interval import normal_cdf, two_sided_z
 from robotrials.stats.sample_size import mcnemar_sample_size
 from robotrials.stats.success_rule import MID_P_FACTOR, SuccessContrast, SuccessRule
+from robotrials.value import dataclass
 from robotrials.verdict.planning.success_size import pairs_size
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +17,7 @@ from robotrials.measure.timing.reference import check_cells
 from robotrials.measure.timing.unit import Endpoint
 from robotrials.stats import Estimate
 from robotrials.stats.argument import check_count, check_open_unit, check_rng
+from robotrials.value import dataclass
 from robotrials.verdict.analysis.selection import Absent, or_absent
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import json
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from robotrials.measure.timing.operation import scene_of, stratum_of
 from robotrials.record import PolicyCard, Provenance
 from robotrials.stats.rank import kruskal_wallis, midranks
+from robotrials.value import dataclass
 from robotrials.verdict.analysis.arm import is_blinded
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from robotrials.measure.timing.operation import Unit
 from robotrials.measure.timing.scalar import mean_time
 from robotrials.measure.timing.unit import followed_to
 from robotrials.record.rows import column, join
+from robotrials.value import dataclass
 from robotrials.verdict.analysis.frame import SEPARATOR
 from robotrials.verdict.analysis.selection import Absent
 

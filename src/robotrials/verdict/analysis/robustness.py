@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from robotrials.errors import InputError, NotEstimable
 from robotrials.stats.dominance import adjusted_p_values
+from robotrials.value import dataclass
 from robotrials.verdict.analysis.arm import two_sides
 from robotrials.verdict.analysis.contrast import contrast
 from robotrials.verdict.analysis.selection import Absent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from robotrials.measure.safety.summary import N_RESAMPLES, is_auxiliary
 from robotrials.record.projection import Projection, projected, version_of
 from robotrials.record.rows import Packed
 from robotrials.stats.dominance import adjusted_p_values
+from robotrials.value import dataclass
 from robotrials.verdict.analysis.arm import two_sides
 from robotrials.verdict.analysis.contrast import contrast
 from robotrials.verdict.analysis.selection import Absent

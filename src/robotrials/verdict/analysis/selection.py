@@ -7,7 +7,7 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,6 +18,7 @@ from robotrials.record import Episode, TrialInfo
 from robotrials.record.counted import counted_columns
 from robotrials.record.rows import distinct, distinct_values, ordered_columns, ordered_rows
 from robotrials.record.schema import EPISODE_FIELDS, episodes_from_arrow
+from robotrials.value import dataclass
 
 if TYPE_CHECKING:
     from robotrials.record import Store, Trajectory

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from robotrials.errors import InputError
+from robotrials.value import dataclass
 
 # Most verbs ask about a store of episodes: what reads the other inputs is imported by whoever asks for one.
 if TYPE_CHECKING:

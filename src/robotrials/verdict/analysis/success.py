@@ -6,7 +6,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +17,7 @@ from robotrials.record.rows import EpisodeRows, coded
 from robotrials.stats import Estimate, Interval, Rate
 from robotrials.stats.allowance import FEWEST_PER_CELL, MacroArm, Spread, macro_interval
 from robotrials.stats.success_pair import unit_shares
+from robotrials.value import dataclass
 from robotrials.verdict.analysis.arm import success_of
 
 if TYPE_CHECKING:

@@ -6,12 +6,13 @@ import enum
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import NoneType
 from typing import TYPE_CHECKING
 
 from robotrials.stats import Estimate, different_matrix, letter_groups
 from robotrials.stats.evidence import fewest_for_claim
+from robotrials.value import dataclass
 from robotrials.verdict.analysis.selection import Absent
 from robotrials.verdict.planning.analysis_plan import Correction, EndpointName
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from robotrials.errors import InputError, NotEstimable
 from robotrials.old_name import DATASOURCE_FORMAT
 from robotrials.stats import Interval, wilson
+from robotrials.value import dataclass
 from robotrials.verdict.analysis.contrast import Contrast
 from robotrials.verdict.analysis.outcome_contrast import outcome_contrast
 from robotrials.verdict.audit.outcome import InstanceOutcome

@@ -11,7 +11,6 @@ import decimal
 import functools
 import math
 import statistics
-from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -20,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError
+from robotrials.value import dataclass
 
 
 def scaled_q_low(gap: int, *, samples: int) -> int:

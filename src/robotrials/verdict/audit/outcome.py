@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from robotrials.errors import InputError, NotEstimable
 from robotrials.stats import Permutation, Wald, exact_mcnemar, paired_wald, sign_flip, two_sample_wald
+from robotrials.value import dataclass
 
 if TYPE_CHECKING:
     from robotrials.record import Episode

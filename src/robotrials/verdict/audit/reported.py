@@ -6,13 +6,13 @@ import csv
 import enum
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
 from robotrials.errors import InputError, NotEstimable, near_miss
 from robotrials.stats import Interval, newcombe, wilson
 from robotrials.stats.interval import two_sided_z
+from robotrials.value import dataclass
 from robotrials.verdict.audit.envelope import exact
 from robotrials.verdict.audit.run_score import RunScore, TaskCount
 from robotrials.verdict.audit.topline import (

@@ -7,7 +7,7 @@ import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from robotrials.errors import InputError, NotEstimable
 from robotrials.old_name import MIX_FORMAT
 from robotrials.record.folder import write_durably
 from robotrials.stats import Interval, newcombe, wilson
+from robotrials.value import dataclass
 from robotrials.verdict.analysis.outcome_contrast import outcome_contrast
 from robotrials.verdict.audit.outcome import InstanceOutcome, by_key
 

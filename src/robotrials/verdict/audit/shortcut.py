@@ -10,7 +10,6 @@ import dataclasses
 import enum
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ from robotrials.declaration import read_table, without_nulls
 from robotrials.errors import InputError, NotEstimable
 from robotrials.old_name import SHORTCUT_FORMAT
 from robotrials.stats.argument import check_open_unit
+from robotrials.value import dataclass
 from robotrials.verdict.audit.reported import (
     ProbeStanding,
     ReportedGap,

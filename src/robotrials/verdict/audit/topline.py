@@ -10,12 +10,12 @@ import enum
 import itertools
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Literal
 
 from robotrials.errors import InputError, UnknownName
+from robotrials.value import dataclass
 from robotrials.verdict.audit.envelope import (
     Threshold,
     check_alpha,

@@ -8,12 +8,13 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from robotrials.declaration import read_table
 from robotrials.errors import InputError, near_miss
+from robotrials.value import dataclass
 
 ANALYSIS_FILE = 'analysis.toml'
 HASH_HEX_DIGITS = 12

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +20,7 @@ from robotrials.stats.argument import FloatArray, check_count, check_open_unit
 from robotrials.stats.evidence import unseen_reach
 from robotrials.stats.proportion import wilson
 from robotrials.stats.trials import TrialTests, success_trials, win_trials
+from robotrials.value import dataclass
 
 if TYPE_CHECKING:
     from robotrials.stats.evidence import UnseenRule

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -36,6 +35,7 @@ from robotrials.stats.success_rule import (
     boschloo_p_values,
     hypergeometric,
 )
+from robotrials.value import dataclass
 
 if TYPE_CHECKING:
     from robotrials.stats.argument import BoolArray

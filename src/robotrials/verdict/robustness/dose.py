@@ -10,13 +10,14 @@ import contextlib
 import enum
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from robotrials.errors import NotEstimable, UnknownName
 from robotrials.stats import Interval, holm, rate_contrast, wilson
+from robotrials.value import dataclass
 from robotrials.verdict.robustness.trial import NOMINAL, ConditionTrial, policies_of, split_conditions
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from robotrials.errors import NotEstimable
 from robotrials.record import Episode, Trajectory
 from robotrials.stats import Interval, newcombe
+from robotrials.value import dataclass
 
 FloatArray = NDArray[np.floating[Any]]
 NEIGHBOURS = 4

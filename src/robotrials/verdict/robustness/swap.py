@@ -10,7 +10,6 @@ import enum
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from robotrials.errors import NotEstimable
 from robotrials.measure.geometry import ObjectModel, RgbdView, color_mask
 from robotrials.record import Episode, Trajectory
 from robotrials.stats import Interval, wilson
+from robotrials.value import dataclass
 
 OBJECT_ROLES = frozenset({'target', 'bystander', 'object', 'distractor'})
 MOVED_LEAST_M = 0.01

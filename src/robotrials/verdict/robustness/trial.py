@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from robotrials.errors import NotEstimable, UnknownName
 from robotrials.measure.geometry import PlacementSummary, placement_trial, summarize_placements
 from robotrials.stats import Interval, cluster_bootstrap
+from robotrials.value import dataclass
 
 if TYPE_CHECKING:
     from robotrials.measure.geometry import PlacementTrial

@@ -13,7 +13,6 @@ import math
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from robotrials.record.trajectory import Camera
 from robotrials.run.environment.gl import BACKENDS, why_not_drawing
 from robotrials.run.plan import FilmOptions
 from robotrials.run.seam import Footage, Shot
+from robotrials.value import dataclass
 from robotrials.worlds.cell.scene import CAMERAS, Scene, load_mujoco, reported_pose
 
 FloatArray = NDArray[np.floating[Any]]

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from robotrials.value import dataclass
 from robotrials.worlds.cell import panda
 from robotrials.worlds.cell import panda as pose
 from robotrials.worlds.cell.scene import CONTROL_RATE_HZ, SUBSTEPS, load_mujoco

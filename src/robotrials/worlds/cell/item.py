@@ -8,13 +8,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError, UnknownName
+from robotrials.value import dataclass
 
 Triple = tuple[float, float, float]
 

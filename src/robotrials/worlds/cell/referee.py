@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from robotrials.measure.geometry.score import SCORE_KIND
 from robotrials.record import Event, EventKind, Outcome
 from robotrials.record.episode import EventSource
 from robotrials.run.seam import HostReport
+from robotrials.value import dataclass
 from robotrials.worlds.cell import panda as pose
 from robotrials.worlds.cell.panda import N_JOINTS
 from robotrials.worlds.cell.scene import BIN_INNER_M, SUBSTEPS, TARGET_CENTER_M, WALL_HEIGHT_M, Scene

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from robotrials.errors import InputError, RobotrialsError, UnknownName
 from robotrials.measure.geometry.view import STEREO_NOISE, stereo_depth
 from robotrials.record.media import BoxGoal, KnownBox, KnownObject, KnownScene, RegionGoal, View
 from robotrials.run.conditions import Thing
+from robotrials.value import dataclass
 from robotrials.worlds.cell import panda
 from robotrials.worlds.cell import panda as pose
 from robotrials.worlds.cell.camera import Pictures, working_backend

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from robotrials.old_name import CELL_MODEL
 from robotrials.run.conditions import Background, CameraShift, Light
 from robotrials.run.conditions.background import MOST_POSTERS, TILE_PERIODS
 from robotrials.run.conditions.camera import GAMMA, temperature_gain
+from robotrials.value import dataclass
 from robotrials.worlds.cell.item import ItemType, Triple, item_xml
 from robotrials.worlds.cell.panda import actuators_xml, arm_xml, matrix_from_quaternion
 

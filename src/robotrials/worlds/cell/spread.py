@@ -10,7 +10,6 @@ import dataclasses
 import enum
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from robotrials.errors import InputError
 from robotrials.run import conditions
 from robotrials.run.conditions import Distractor, DistractorObject, Footprint, PlanarPose, Support, Workspace
 from robotrials.run.conditions.condition import generator
+from robotrials.value import dataclass
 from robotrials.worlds.cell import panda as pose
 from robotrials.worlds.cell.item import COLORS, ItemType, Shape, Spot, finger_room, overlap, place_apart, rectangle
 from robotrials.worlds.cell.panda import yaw_pose

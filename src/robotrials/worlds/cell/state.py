@@ -6,12 +6,12 @@ Both layouts are public and fixed. Poses are (x, y, z, qw, qx, qy, qz) in the wo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from robotrials.value import dataclass
 from robotrials.worlds.cell.item import ItemType
 from robotrials.worlds.cell.task import MAX_ITEMS, Goal
 

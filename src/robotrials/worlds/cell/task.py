@@ -9,13 +9,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError, UnknownName
+from robotrials.value import dataclass
 from robotrials.worlds.cell import panda as pose
 from robotrials.worlds.cell.item import (
     ORDER_ITEMS,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from robotrials.run.conditions import (
     read_condition,
 )
 from robotrials.run.seam import Setup
+from robotrials.value import dataclass
 from robotrials.worlds.cell import panda
 from robotrials.worlds.cell.control import LIMITS, kinematics
 from robotrials.worlds.cell.panda import matrix_from_quaternion

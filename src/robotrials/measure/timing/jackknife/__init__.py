@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.measure.timing.operation import BoolArray, FloatArray, IntArray
 from robotrials.measure.timing.resample import PairLayout, SortedCell
+from robotrials.value import dataclass
 
 SLACK = 1e-12
 

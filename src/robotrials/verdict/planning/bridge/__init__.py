@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from robotrials.errors import NotEstimable
 from robotrials.measure.timing.curve import episode_influence, success_curve
 from robotrials.measure.timing.operation import FloatArray, Operations
 from robotrials.measure.timing.resample import NullMethod
+from robotrials.value import dataclass
 from robotrials.verdict.planning.rule_power import AssumedCell, assumed_operations
 
 GRID = 120

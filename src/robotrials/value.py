@@ -1,0 +1,160 @@
+"""`dataclass` as the standard library has it, made without compiling code before somebody needs it.
+
+`dataclasses.dataclass` writes and compiles five functions for a frozen class: 0.3 ms each time a process starts, and an
+answer of `robotrials compare` needs some 200 classes, most of which it never builds. Here methods that all classes
+share in form are closures, and `__init__` is compiled when the first value is built (or its signature is asked for).
+What one can see is the same: fields, `replace`, equality, hash, text, pickles, signatures, and what a frozen value
+refuses. Type checkers see the standard library's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+import reprlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from dataclasses import dataclass as dataclass
+else:
+
+    def dataclass(cls=None, /, *, eq=True, frozen=False, slots=False, kw_only=False):
+        """See `dataclasses.dataclass`; the options that this package uses."""
+        options = {'eq': eq, 'frozen': frozen, 'slots': slots, 'kw_only': kw_only}
+        return _make(cls, **options) if cls is not None else lambda cls: _make(cls, **options)
+
+
+# Annotations that are no fields, and bases with fields of their own: seldom, and left to the standard library.
+_NO_FIELDS = ('ClassVar', 'InitVar', 'KW_ONLY')
+
+
+def _make(cls: type, *, eq: bool, frozen: bool, slots: bool, kw_only: bool) -> Any:
+    own = dict(vars(cls))
+    annotations = str(own.get('__annotations__', {}))
+    if any(word in annotations for word in _NO_FIELDS) or any(dataclasses.is_dataclass(b) for b in cls.__mro__[1:]):
+        return dataclasses.dataclass(eq=eq, frozen=frozen, slots=slots, kw_only=kw_only)(cls)
+    cls.__doc__ = cls.__doc__ or cls.__name__  # else a signature is worked out, and __init__ compiled
+    plain = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots, kw_only=kw_only)
+    made: Any = plain(cls)
+    methods: dict[str, Any] = {'__init__': _Init(made, frozen=frozen), '__repr__': _repr}
+    if eq:
+        methods['__eq__'] = _equality(made)
+    if frozen:
+        methods |= {'__setattr__': _refusal(made, 'assign to'), '__delattr__': _refusal(made, 'delete')}
+    if frozen and slots:  # which would be set one by one
+        methods |= {'__getstate__': _get_state, '__setstate__': _set_state}
+    for name, method in methods.items():
+        if name not in own:
+            setattr(made, name, method)
+    if eq and own.get('__hash__') is None:  # a class with an __eq__ of its own has no hash by default
+        made.__hash__ = _hash_of(made) if frozen else None
+    params = made.__dataclass_params__  # by which a class derived from this one is checked
+    params.init, params.repr, params.eq, params.frozen = True, True, eq, frozen
+    return made
+
+
+class _Init:
+    """In the place of `__init__` until somebody asks for it."""
+
+    def __init__(self, cls: Any, *, frozen: bool) -> None:
+        self.cls, self.frozen = cls, frozen
+
+    def __get__(self, value: Any, owner: type | None = None) -> Any:
+        made = _compiled_init(self.cls, frozen=self.frozen)
+        if vars(self.cls).get('__init__') is self:
+            self.cls.__init__ = made
+        return made if value is None else made.__get__(value, owner)
+
+
+class _Factory:
+    """In a signature, for a default that is made anew for each value."""
+
+    def __repr__(self) -> str:
+        return '<factory>'
+
+
+_FACTORY = _Factory()
+
+
+def _compiled_init(cls: Any, *, frozen: bool) -> Callable[..., None]:
+    fields = dataclasses.fields(cls)
+    names: dict[str, Any] = {'_put': object.__setattr__, '_FACTORY': _FACTORY}
+    places: list[str] = []
+    words: list[str] = []
+    body: list[str] = []
+    for f in fields:
+        value, place = f.name, f.name
+        if f.default_factory is not dataclasses.MISSING:
+            names[f'_make_{f.name}'] = f.default_factory
+            made = f'_make_{f.name}()'
+            value, place = (f'{made} if {f.name} is _FACTORY else {f.name}' if f.init else made), f'{f.name}=_FACTORY'
+        elif f.default is not dataclasses.MISSING:
+            names[f'_is_{f.name}'] = f.default
+            value, place = (f.name if f.init else f'_is_{f.name}'), f'{f.name}=_is_{f.name}'
+        elif not f.init:
+            continue  # __post_init__ sets it
+        if f.init:
+            (words if f.kw_only else places).append(place)
+        body.append(f' _put(self, {f.name!r}, {value})' if frozen else f' self.{f.name} = {value}')
+    if hasattr(cls, '__post_init__'):
+        body.append(' self.__post_init__()')
+    arguments = ', '.join(['self', *places, *(['*', *words] if words else [])])
+    exec(f'def __init__({arguments}):\n' + ('\n'.join(body) or ' pass'), names)
+    init: Callable[..., None] = names['__init__']
+    init.__annotations__ = {f.name: f.type for f in fields if f.init} | {'return': None}
+    init.__qualname__, init.__module__ = f'{cls.__qualname__}.__init__', cls.__module__
+    return init
+
+
+def _compared(cls: Any) -> Callable[[Any], tuple[Any, ...]]:
+    """What of a value is compared, as a tuple: identical parts are equal, whatever they say themselves."""
+    names = [f.name for f in dataclasses.fields(cls) if f.compare]
+    if len(names) > 1:
+        return operator.attrgetter(*names)
+    return lambda value: tuple(getattr(value, name) for name in names)
+
+
+def _equality(cls: Any) -> Callable[[Any, object], bool]:
+    parts = _compared(cls)
+
+    def is_equal(self: Any, other: object) -> bool:
+        return parts(self) == parts(other) if other.__class__ is self.__class__ else NotImplemented
+
+    return is_equal
+
+
+def _hash_of(cls: Any) -> Callable[[Any], int]:
+    fields = dataclasses.fields(cls)
+    names = [f.name for f in fields if (f.compare if f.hash is None else f.hash)]
+    if names == [f.name for f in fields if f.compare]:
+        parts = _compared(cls)
+        return lambda self: hash(parts(self))
+    return lambda self: hash(tuple(getattr(self, name) for name in names))
+
+
+def _refusal(cls: Any, deed: str) -> Callable[..., None]:
+    """A frozen value keeps its fields; what a derived class adds is that class's own affair."""
+    method = '__delattr__' if deed == 'delete' else '__setattr__'
+
+    def refuse(self: Any, name: str, *value: object) -> None:
+        if type(self) is cls or name in cls.__dataclass_fields__:
+            raise dataclasses.FrozenInstanceError(f'cannot {deed} field {name!r}')
+        getattr(super(cls, self), method)(name, *value)
+
+    return refuse
+
+
+@reprlib.recursive_repr()
+def _repr(self: Any) -> str:
+    parts = ', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in dataclasses.fields(self) if f.repr)
+    return f'{self.__class__.__qualname__}({parts})'
+
+
+def _get_state(self: Any) -> list[Any]:
+    return [getattr(self, f.name) for f in dataclasses.fields(self)]
+
+
+def _set_state(self: Any, state: list[Any]) -> None:
+    for f, value in zip(dataclasses.fields(self), state, strict=True):
+        object.__setattr__(self, f.name, value)
