@@ -97,6 +97,7 @@ MERGED = {
     'robotrials.policies.openpi': 'roboarena',
     'robotrials.policies.plain': 'function replay',
     'robotrials.testing.policy': 'point_mass',
+    'robotrials.worlds.simulator': 'dm_control',
 }
 _PART_OF = {f'{whole.rpartition(".")[0]}.{part}': whole for whole, parts in MERGED.items() for part in parts.split()}
 

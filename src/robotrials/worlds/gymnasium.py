@@ -118,7 +118,7 @@ class GymMapping:
 
     @property
     def makes_by_task(self) -> bool:
-        return TASK in self.make or any(TASK in v for v in self.arguments.values() if isinstance(v, str))
+        return TASK in self.make or TASK in str(dict(self.arguments))
 
     @property
     def makes_by_seed(self) -> bool:
@@ -179,7 +179,10 @@ def mapping_table(mapping: GymMapping) -> dict[str, Any]:
 
 
 SIMULATORS = ('mujoco', 'pymunk', 'pybullet', 'sapien')
-WATCHED = ('gymnasium', 'numpy', 'metaworld', 'gymnasium-robotics', 'gym-pusht', 'gym-aloha', 'dm-control', *SIMULATORS)
+WATCHED = (
+    'gymnasium', 'numpy', 'metaworld', 'gymnasium-robotics', 'gym-pusht', 'gym-aloha', 'dm-control', 'mani-skill',
+    'robomimic', 'robosuite', *SIMULATORS,
+)  # fmt: skip
 
 
 def gymnasium_host(
@@ -216,7 +219,7 @@ class GymnasiumHost(Host):
         for module in self._map.imports:
             _import(module)
         self._env: Any = None
-        self._spaces: tuple[Any, Any] | None = None
+        self._widths: tuple[int, tuple[int, ...]] | None = None
         self._outcome: Outcome | None = None
         self._best: float | None = None
         self._task = self._map.tasks[0] if self._map.tasks else ''
@@ -277,14 +280,17 @@ class GymnasiumHost(Host):
         found: dict[str, Any] = {
             'reward': self._reward, 'done': self._outcome is not None, 'action_processed_own': self._processed,
         }  # fmt: skip
+        own_state: Any = getattr(self._env.unwrapped, 'simulator_state', None)
         data: Any = getattr(self._env.unwrapped, 'data', None)
-        if hasattr(data, 'qpos') and hasattr(data, 'qvel'):
+        if own_state is not None:
+            found['simulator_state'] = own_state()
+        elif hasattr(data, 'qpos') and hasattr(data, 'qvel'):
             found['simulator_state'] = np.concatenate([np.array(data.qpos), np.array(data.qvel)])
         return found
 
     def protocol(self) -> ProtocolFacts:
         versions = _versions()
-        own = type(self._env.unwrapped)
+        own = getattr(self._env.unwrapped, 'judge', None) or type(self._env.unwrapped)
         return ProtocolFacts(
             benchmark=self._map.benchmark or self._map.make,
             control_rate_hz=self._spec.control_rate_hz,
@@ -328,15 +334,15 @@ class GymnasiumHost(Host):
         self._check_width(task)
 
     def _check_width(self, task: str) -> None:
-        spaces = self._env.observation_space, self._env.action_space
-        if self._spaces is None or self._spaces == spaces:
-            self._spaces = spaces
-            return
-        width, wanted = len(self._read().state), self._spec.state_width
-        if width != wanted or spaces[1].shape != (self._spec.action.width,):
+        """Refuse a task whose state or actions have another width than those of the first."""
+        width, shape = len(self._state()), self._env.action_space.shape
+        if self._widths is None:
+            self._widths = width, shape
+        if (width, shape) != self._widths:
+            wanted = self._widths
             raise InputError(
-                f'task {task} has a state of {width} numbers and actions of shape {spaces[1].shape}, the first task '
-                f'has {wanted} and {(self._spec.action.width,)}; such tasks want a mapping of their own'
+                f'task {task} has a state of {width} numbers and actions of shape {shape}, the first task has '
+                f'{wanted[0]} and {wanted[1]}; such tasks want a mapping of their own'
             )
 
     def _make(self, task: str, seed: int) -> Any:
@@ -376,7 +382,6 @@ class GymnasiumHost(Host):
 
     def _read(self) -> Observation:
         """The observation at hand, mapped; the arrays are copies."""
-        parts = [np.asarray(_at(self._seen, place), dtype=float).ravel() for place in self._map.state]
         images = {}
         for camera, place in self._map.images.items():
             picture = self._env.render() if place == RENDER else _at(self._seen, place)
@@ -386,7 +391,11 @@ class GymnasiumHost(Host):
                 raise InputError(f'camera {camera} at {place!r} is {found}, wanted (height, width, 3) of uint8')
             image = image[::-1] if camera in self._map.flip else image
             images[camera] = np.array(image[::-1, ::-1] if camera in self._map.turn else image)
-        return Observation(0.0, np.concatenate(parts) if parts else np.empty(0), images=images)
+        return Observation(0.0, self._state(), images=images)
+
+    def _state(self) -> FloatArray:
+        parts = [np.asarray(_at(self._seen, place), dtype=float).ravel() for place in self._map.state]
+        return np.concatenate(parts) if parts else np.empty(0)
 
     def _own_action(self, action: FloatArray) -> FloatArray:
         if action.shape != (self._spec.action.width,) or not np.isfinite(action).all():
@@ -427,7 +436,7 @@ class GymnasiumHost(Host):
         self._check_begun()
         if not self._map.holds_state:
             return super().hold()
-        held = self._last if self._last is not None else self._read().state
+        held = self._last if self._last is not None else self._state()
         return np.array(held, dtype=float)
 
     def _check_begun(self) -> None:
@@ -450,6 +459,8 @@ def _at(value: Any, place: str) -> Any:
 def _filled(value: Any, task: str, seed: int) -> Any:
     if value == SEED:
         return seed
+    if isinstance(value, list | tuple):
+        return [_filled(part, task, seed) for part in value]
     return value.replace(TASK, task) if isinstance(value, str) else value
 
 

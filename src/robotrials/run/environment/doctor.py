@@ -178,7 +178,8 @@ def _assets(there: Sequence[Environment]) -> Iterator[Finding]:
         if not environment.is_complete:
             continue
         for asset in assets_of(environment):
-            state = State.OK if asset.is_there else State.PROBLEM
+            missing = State.WARNING if asset.is_optional else State.PROBLEM
+            state = State.OK if asset.is_there else missing
             yield Finding(
                 subject='assets', item=asset.name, state=state, found=asset.found,
                 mend='' if asset.is_there else asset.mend,

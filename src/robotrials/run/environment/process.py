@@ -19,7 +19,8 @@ WORKER = 'robotrials.run.environment.worker'
 END_S = 60.0  # a killed process ends; on a busy machine not at once
 TOLD_BYTES = 4000
 KEPT_VARIABLES = ('PATH', 'HOME', 'LANG', 'CUDA_VISIBLE_DEVICES', 'MUJOCO_GL', 'PYOPENGL_PLATFORM', 'LD_LIBRARY_PATH',
-                  'TMPDIR', 'XDG_CACHE_HOME', 'HF_HOME', 'OMP_NUM_THREADS', 'DISPLAY')  # fmt: skip
+                  'TMPDIR', 'XDG_CACHE_HOME', 'HF_HOME', 'OMP_NUM_THREADS', 'DISPLAY', 'VK_ICD_FILENAMES',
+                  'ROBOTRIALS_SWIFTSHADER')  # fmt: skip
 
 
 class WorkerProcess:

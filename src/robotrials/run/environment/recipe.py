@@ -233,12 +233,16 @@ def link_robotrials(folder: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """One kind of file that an environment needs; `found` is where it lies, or where it was looked for."""
+    """One kind of file that an environment needs; `found` is where it lies, or where it was looked for.
+
+    is_optional: only a part of what it does, such as drawing, needs it.
+    """
 
     name: str
     found: str
     is_there: bool
     mend: str
+    is_optional: bool = False
 
 
 def assets_of(environment: Environment) -> Iterator[Asset]:
@@ -251,7 +255,8 @@ def assets_of(environment: Environment) -> Iterator[Asset]:
         found = next((path for place in places for path in glob.glob(place) if _has_files(Path(path))), None)
         looked = ', '.join(place for place in places if '$' not in place)
         mend = entry['mend'].replace('{environment}', str(environment.folder))
-        yield Asset(entry['name'], found or f'not in {looked}', found is not None, mend)
+        is_optional = bool(entry.get('optional', False))
+        yield Asset(entry['name'], found or f'not in {looked}', found is not None, mend, is_optional)
 
 
 def _filled(place: str, folder: Path) -> str:
