@@ -5,7 +5,10 @@ A catalogue maps a short name to a ``'package.module:attribute'`` string, so tha
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Set
 from dataclasses import field
@@ -14,8 +17,10 @@ from types import ModuleType
 from typing import Any
 
 from robotrials.errors import InputError, SetupError, UnknownName
-from robotrials.old_name import current_module, old_group
+from robotrials.old_name import OLD_NAME, current_module, old_group
 from robotrials.value import dataclass
+
+OUR_GROUP = re.compile(rf'^\s*\[\s*(robotrials|{OLD_NAME})\.'.encode(), re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,7 @@ class Catalog:
             return {}
         groups = (old_group(self.entry_point_group), self.entry_point_group)
         known = _entry_points(tuple(sys.path))
-        return {point.name: point.value for group in groups for point in known.select(group=group)}
+        return {p.name: p.value for group in groups for p in known.select(group=group)} if known is not None else {}
 
     def _targets(self) -> dict[str, str]:
         return {**self.installed(), **self.builtin}
@@ -53,10 +58,32 @@ class Catalog:
 
 @cache
 def _entry_points(path: tuple[str, ...]) -> Any:
-    """The entry points of every package on the import path, which is listed once."""
+    """The entry points of every package on the import path, which is listed once; None where none is for us."""
+    if not any(map(_mentions_us, path)):
+        return None
     from importlib.metadata import entry_points
 
     return entry_points()
+
+
+def _mentions_us(folder: str) -> bool:
+    """May a package in this part of the import path bring something to a group of ours?
+
+    Looking for the header of a group takes a tenth of the time of parsing what every package says of itself, and most
+    installations have none. What is no folder (an archive) may.
+    """
+    try:
+        names = os.listdir(folder or '.')
+    except NotADirectoryError:
+        return True
+    except OSError:
+        return False
+    for name in names:
+        if name.endswith(('.dist-info', '.egg-info')):
+            with contextlib.suppress(OSError), open(os.path.join(folder, name, 'entry_points.txt'), 'rb') as file:
+                if OUR_GROUP.search(file.read()):
+                    return True
+    return False
 
 
 def load_attribute(target: str) -> object:

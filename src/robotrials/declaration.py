@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-import tomllib
 import types
 import typing
 from collections.abc import Mapping
@@ -48,6 +47,8 @@ def read_table(kind: type[T], values: object, *, where: str) -> T:
 
 def read_toml(kind: type[T], path: Path | str) -> T:
     """A `kind` from a whole TOML file."""
+    import tomllib
+
     try:
         values = tomllib.loads(Path(path).read_text(encoding='utf-8'))
     except FileNotFoundError as error:

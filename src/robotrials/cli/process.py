@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import sys
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType, SimpleNamespace
 from typing import Any
+
+# Importing makes a hundred thousand objects that live until the end: looking for cycles among them every 700 objects,
+# and once more while everything is taken down, would cost an eighth of a first answer.
+COLLECT_AFTER = (100_000, 50, 50)
+
+COUNT_ALL = ('scalar_aggregate', 0)  # no column to call it on
 
 _is_own = False
 
@@ -12,6 +22,9 @@ def run_command() -> None:
     """The command `robotrials` as a process: the same as `main`, which notebooks and tests call in theirs."""
     global _is_own  # of the process, as its name says
     _is_own = True
+    gc.set_threshold(*COLLECT_AFTER)
+    atexit.register(gc.freeze)
+    sys.meta_path.insert(0, _LeanCompute)
     from robotrials.cli.app import main
 
     main()
@@ -39,3 +52,55 @@ class _NoPandas:
     def find_spec(name: str, path: Any = None, target: Any = None) -> None:
         if name == 'pandas':
             raise ModuleNotFoundError(f'No module named {name!r}', name=name)
+
+
+class _LeanCompute:
+    """Have `pyarrow.compute` wrap a function when it is asked for, not its 290 with their documentation at once.
+
+    Its own loop over the registry of functions is given an almost empty registry; `__getattr__` does for a name what
+    the loop would have done. A release that is laid out differently is imported as it is.
+    """
+
+    NEEDED = ('utf8_zero_fill',)  # which the module names itself
+
+    @classmethod
+    def find_spec(cls, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if name != 'pyarrow.compute':
+            return None
+        sys.meta_path.remove(cls)
+        spec = PathFinder.find_spec(name, path)
+        if spec is not None and spec.loader is not None:
+            run = spec.loader.exec_module
+            spec.loader.exec_module = lambda module: _run_lean(module, run, cls.NEEDED)  # type: ignore[method-assign]
+        return spec
+
+
+def _run_lean(module: ModuleType, run: Any, needed: tuple[str, ...]) -> None:
+    import pyarrow._compute as compiled
+
+    registry = compiled.function_registry
+    few = SimpleNamespace(list_functions=lambda: list(needed), get_function=lambda name: registry().get_function(name))
+    before = dict(vars(module))
+    compiled.function_registry = lambda: few
+    try:
+        run(module)
+        wrap = vars(module)['_wrap_function']
+    except (AttributeError, KeyError, NameError, TypeError):
+        vars(module).clear()
+        vars(module).update(before)
+        compiled.function_registry = registry
+        run(module)
+        return
+    finally:
+        compiled.function_registry = registry
+
+    def find(name: str) -> Any:
+        known = registry()
+        function = next((known.get_function(n) for n in (name, name.rstrip('_')) if n in known.list_functions()), None)
+        if function is None or function.kind == 'hash_aggregate' or (function.kind, function.arity) == COUNT_ALL:
+            raise AttributeError(f'module {module.__name__!r} has no attribute {name!r}')
+        made = wrap(name, function)
+        setattr(module, name, made)
+        return made
+
+    vars(module).update(function_registry=registry, __getattr__=find)

@@ -8,7 +8,6 @@ import json
 import math
 import re
 import shlex
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING
@@ -114,6 +113,8 @@ class Glossary:
 
 @functools.cache
 def glossary() -> Glossary:
+    import tomllib
+
     text = (resources.files('robotrials.show') / 'data' / 'glossary.toml').read_text(encoding='utf-8')
     values = tomllib.loads(text)
     return Glossary({k: Definition(**v) for k, v in values['definitions'].items()}, values['references'])

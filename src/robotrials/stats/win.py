@@ -236,7 +236,7 @@ def _cells(a: Sequence[WinArm], b: Sequence[WinArm], pairing: Pairing) -> list[_
 def _level_ranks(parts: Sequence[FloatArray]) -> list[FloatArray]:
     """Finite values replaced by their rank, where values within float noise of a neighbour share one."""
     finite = np.concatenate([part[np.isfinite(part)].ravel() for part in parts])
-    order = np.unique(finite)
+    order = np.sort(finite)
     group = np.zeros(len(order))
     if len(order) > 1:
         group[1:] = np.cumsum(np.diff(order) > FLOAT_NOISE * np.maximum(np.abs(order[1:]), 1e-300))

@@ -220,4 +220,4 @@ def _lost_units(cell: Operations, at_s: float) -> int:
     if cell.lost is None:
         return 0
     gone = cell.lost & (cell.durations_s < at_s)
-    return len(np.unique(cell.unit_codes[cell.cluster[gone]]))
+    return len(set(cell.unit_codes[cell.cluster[gone]].tolist()))

@@ -205,7 +205,7 @@ class Side:
 
     def caps_s(self, cell: str) -> frozenset[float]:
         """The time caps of a cell's runs; empty where one does not say."""
-        caps = np.unique(column(self.cells.get(cell, ()), 'time_cap_s'))
+        caps = column(self.cells.get(cell, ()), 'time_cap_s')
         return frozenset() if np.isnan(caps).any() else frozenset(caps.tolist())
 
     def n_untimed(self, cell: str) -> int:

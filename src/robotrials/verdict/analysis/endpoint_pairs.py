@@ -8,8 +8,6 @@ from dataclasses import replace
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from robotrials.errors import InputError, NotEstimable
 from robotrials.record import Episode
 from robotrials.stats import Interval
@@ -27,12 +25,11 @@ if TYPE_CHECKING:
     from robotrials.verdict.analysis.arm import Side
     from robotrials.verdict.analysis.frame import ComparisonFrame
     from robotrials.verdict.analysis.pairs import TimeComparison
-    from robotrials.verdict.analysis.ranking import Times
+    from robotrials.verdict.analysis.ranking import Stream, Times
     from robotrials.verdict.analysis.success import Rates
     from robotrials.verdict.planning.analysis_plan import AnalysisPlan, Correction
 
 
-Stream = Callable[..., np.random.Generator]
 Advance = Callable[[int], None]  # told how many pairs are done
 Contrasts = Mapping[EndpointName, Sequence[Contrast]]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from robotrials.measure.timing.better import Better
     from robotrials.measure.timing.cohort import CommonFollowUp
     from robotrials.measure.timing.contrast import Reversal
+    from robotrials.verdict.analysis.ranking import Stream
 
-Stream = Callable[..., np.random.Generator]
 Cells = Mapping[str, Operations]
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from robotrials.measure.timing import Cohort
     from robotrials.verdict.analysis.analysis import Analysis
     from robotrials.verdict.analysis.frame import ComparisonFrame
-    from robotrials.verdict.analysis.ranking import Times
+    from robotrials.verdict.analysis.ranking import Stream, Times
     from robotrials.verdict.planning import (
         BridgePower,
         Calibration,
@@ -48,7 +48,6 @@ DETECTION_RESAMPLES = 200
 ASSUMED_TAU_S = 120.0  # without a tau: PhAIL's efficiency study
 POWER_SIZES = (5, 10, 15, 20, 25, 30, 40, 50, 60, 80, 100)
 Cells = Mapping[str, Mapping[str, Operations | AssumedCell]]  # policy -> stratum -> a pilot's cell, or an assumption
-Stream = Callable[..., np.random.Generator]
 OnRow = Callable[[int, int], None]
 Kept = TypeVar('Kept')
 

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from robotrials.verdict.analysis.frame import ComparisonFrame
     from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 
+    Stream = Callable[..., np.random.Generator]
 
 ALL_STRATA = ''
 MOST_STEPS = 256
-Stream = Callable[..., np.random.Generator]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,7 +6,6 @@ import dataclasses
 import enum
 import hashlib
 import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
@@ -228,6 +227,8 @@ def declared_analysis(plan_json: str, folder: Path | None) -> DeclaredAnalysis:
     file = None if folder is None else folder / ANALYSIS_FILE
     if file is None or not file.exists():
         return DeclaredAnalysis(AnalysisPlan())
+    import tomllib
+
     try:
         values = tomllib.loads(file.read_text(encoding='utf-8'))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -117,14 +117,17 @@ def pairs_power(difference: float, discordance: float, *, n: int, alpha: float =
     n = check_count('n', n, least=1)
     if not 0 < abs(difference) <= discordance <= 1:
         raise InputError(f'wanted 0 < |difference| <= discordance <= 1, found {difference} and {discordance}')
+    from robotrials.stats.special import bdtr, bdtrc
+
     win = (discordance + difference) / (2 * discordance)
-    total = 0.0
-    for apart, chance in enumerate(binomial_pmf(n, discordance).tolist()):
-        if chance > 1e-12:
-            edge = _edge(apart, alpha, is_mid=not is_exact and apart <= MOST_DISCORDANT * n)
-            wins = binomial_pmf(apart, win)
-            total += chance * float(wins[:edge].sum() + wins[apart - edge + 1 :].sum() if edge else 0.0)
-    return total
+    law = binomial_pmf(n, discordance)
+    discordant = np.flatnonzero(law > 1e-12)
+    edges = np.array(
+        [_edge(k, alpha, is_mid=not is_exact and k <= MOST_DISCORDANT * n) for k in discordant.tolist()], dtype=np.int64
+    )
+    chances, discordant, edges = law[discordant][edges > 0], discordant[edges > 0], edges[edges > 0]
+    rejected = bdtr(edges - 1, discordant, win) + bdtrc(discordant - edges, discordant, win)
+    return float(chances @ rejected)
 
 
 def pairs_size(
