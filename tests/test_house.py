@@ -70,7 +70,7 @@ NEVER = (
     'openpyxl', 'fastapi', 'pydantic', 'asyncio', 'yaml',
     'multiprocessing', 'numpy.testing', 'scipy.special', 'scipy.stats', 'scipy.optimize', 'pyarrow.dataset',
     'robotrials.measure.safety.score', 'robotrials.measure.geometry', 'robotrials.measure.annotate',
-    'robotrials.verdict.robustness.dose', 'robotrials.show.chart', 'robotrials.run',
+    'robotrials.verdict.robustness.dose', 'robotrials.show.plot', 'robotrials.run',
 )  # fmt: skip
 
 

@@ -5,23 +5,6 @@ from __future__ import annotations
 import math
 import random
 
-from robotrials.show.chart import (
-    GridCell,
-    IntervalRow,
-    LinePoint,
-    LineSeries,
-    ScatterPoint,
-    Share,
-    StackedBar,
-    StepPanel,
-    StepSeries,
-    grid_chart,
-    interval_chart,
-    line_chart,
-    scatter_chart,
-    stacked_bar_chart,
-    step_chart,
-)
 from robotrials.show.document import (
     ChartBlock,
     Definition,
@@ -34,6 +17,8 @@ from robotrials.show.document import (
     section,
 )
 from robotrials.show.figure import policy_colors
+from robotrials.show.plot import Axis, Bar, Curve, Plot, Point, Rule, Tile, facets
+from robotrials.show.plot_page import chart_block
 from robotrials.show.table import Cell, Column, table
 
 POLICIES = ('teleop', 'act', 'diffusion', 'pi05', 'smolvla')
@@ -41,34 +26,28 @@ STRATA = ('pick cube', 'stack bowls', 'open drawer', 'pour water')
 HORIZON_S = 60.0
 
 
-def fake_step(policy: str, rng: random.Random, *, n: int = 40, rate: float = 0.7) -> StepSeries:
+def fake_step(policy: str, rng: random.Random, *, n: int = 40, rate: float = 0.7) -> Curve:
     """A curve that rises to about `rate`, with a band."""
     times = sorted(rng.uniform(2, HORIZON_S) for _ in range(n))
     chance = [rate * (k + 1) / n for k in range(n)]
     low = [max(0.0, c - 0.12 * math.sqrt(c + 0.05)) for c in chance]
     high = [min(1.0, c + 0.12 * math.sqrt(c + 0.05)) for c in chance]
-    return StepSeries(policy, times, chance, low, high, censored_s=[t + 0.1 for t in times[::9]])
+    return Curve(policy, times, chance, low, high, is_step=True, censored=[t + 0.1 for t in times[::9]])
 
 
 def step_block(policies: tuple[str, ...], strata: tuple[str, ...], *, n: int = 40) -> ChartBlock:
     rng = random.Random(1)
     rates = {p: 0.98 - 0.45 * i / max(1, len(policies) - 1) for i, p in enumerate(policies)}
-    panels = [
-        StepPanel(name, tuple(fake_step(p, rng, n=n, rate=rates[p]) for p in policies))
-        for name in ('all strata', *strata)
-    ]
-    colors = policy_colors(policies, reference=policies[0])
-    return ChartBlock(
-        step_chart(
-            'cdf',
-            panels,
-            title='Chance of success by time',
-            x_max=HORIZON_S,
-            x_label='time (s)',
-            colors=colors,
-            note='Shaded: 95 % bands. Ticks: episodes that ended without success.',
-        )
-    )
+    curves = {
+        name: [fake_step(p, rng, n=n, rate=rates[p]) for p in policies] for name in ('all strata', *strata)
+    }  # fmt: skip
+    return chart_block(
+        Plot(
+            'cdf', 'Chance of success by time', facets(curves), Axis('time (s)', (0.0, HORIZON_S)),
+            Axis('operations done by then'), note='Shaded: 95 % bands. Ticks: episodes that ended without success.',
+        ),
+        policy_colors(policies, reference=policies[0]),
+    )  # fmt: skip
 
 
 def ranking_block(policies: tuple[str, ...]) -> TableBlock:
@@ -111,90 +90,45 @@ def chart_blocks(policies: tuple[str, ...], strata: tuple[str, ...]) -> list[Cha
     colors = policy_colors(policies, reference=policies[0])
     rng = random.Random(3)
     rows = [
-        IntervalRow(
-            p,
-            0.9 - 0.05 * i,
-            0.8 - 0.06 * i,
-            0.95 - 0.04 * i,
-            letters='ab' if i % 2 else 'a',
+        Point(
+            p, 0.9 - 0.05 * i, None, 0.8 - 0.06 * i, 0.95 - 0.04 * i, letters='ab' if i % 2 else 'a',
             group='one' if i < 3 else 'two',
         )
         for i, p in enumerate(policies)
-    ]
+    ]  # fmt: skip
     rows += [
-        IntervalRow(policies[0], 0.7, 0.5, math.inf, label='open at the right'),
-        IntervalRow(policies[-1], None, label='without an estimate'),
+        Point(policies[0], 0.7, None, 0.5, math.inf, name='open at the right'),
+        Point(policies[-1], None, name='without an estimate'),
     ]
+    places = [(0.4 + 0.5 * rng.random(), 0.5 + 0.45 * rng.random()) for _ in policies]
     points = [
-        ScatterPoint(p, 0.4 + 0.5 * rng.random(), 0.5 + 0.45 * rng.random(), is_front=i < 3)
-        for i, p in enumerate(policies)
-    ]
-    points = [
-        ScatterPoint(
-            p.policy, p.x, p.y, (p.x or 0) - 0.08, (p.x or 0) + 0.06, (p.y or 0) - 0.07, (p.y or 0) + 0.04, p.is_front
-        )
-        for p in points
+        Point(p, x, y, x - 0.08, x + 0.06, y - 0.07, y + 0.04, is_front=i < 3)
+        for i, (p, (x, y)) in enumerate(zip(policies, places, strict=True))
     ]
     causes = ('dropped', 'missed the grasp', 'timed out', 'collided', 'wrong object', 'stuck')
     bars = []
     for p in policies:
         weights = [rng.random() for _ in causes]
-        bars.append(
-            StackedBar(
-                p, tuple(Share(c, w / sum(weights), round(20 * w)) for c, w in zip(causes, weights, strict=True))
-            )
-        )
-    cells = [
-        GridCell(p, s, rng.random() if rng.random() > 0.1 else None, detail='n = 12') for p in policies for s in strata
+        bars += [Bar(p, p, w / sum(weights), c, round(20 * w)) for c, w in zip(causes, weights, strict=True)]
+    tiles = [
+        Tile(p, s, rng.random() if rng.random() > 0.1 else None, detail='n = 12') for p in policies for s in strata
     ]
     lines = [
-        LineSeries(
-            p,
-            tuple(
-                LinePoint(x, 0.9 - 0.15 * x - 0.03 * i, 0.8 - 0.15 * x - 0.03 * i, 0.95 - 0.15 * x - 0.03 * i)
-                for x in range(4)
-            ),
+        Curve(
+            p, range(4), *([top - 0.15 * x - 0.03 * i for x in range(4)] for top in (0.9, 0.8, 0.95)), has_whiskers=True
         )
         for i, p in enumerate(policies)
-    ]
-    return [
-        ChartBlock(
-            interval_chart(
-                'forest',
-                rows,
-                title='Success rate with 95 % intervals',
-                x_label='success rate',
-                reference_line=0.8,
-                colors=colors,
-            )
-        ),
-        ChartBlock(
-            scatter_chart(
-                'pareto',
-                points,
-                title='Success against safety',
-                x_label='success rate',
-                y_label='safety rate',
-                x_range=(0, 1),
-                y_range=(0, 1),
-                colors=colors,
-                note='Ringed: no other policy is better on both.',
-            )
-        ),
-        ChartBlock(stacked_bar_chart('modes', bars, title='How failures came about', x_label='share of failures')),
-        ChartBlock(grid_chart('grid', cells, title='Success rate per cell', value_label='success rate')),
-        ChartBlock(
-            line_chart(
-                'dose',
-                lines,
-                title='Success by severity',
-                x_label='severity',
-                y_label='success rate',
-                colors=colors,
-                x_ticks={0: 'none', 1: 'mild', 2: 'medium', 3: 'severe'},
-            )
-        ),
-    ]
+    ]  # fmt: skip
+    plots = [
+        Plot('forest', 'Success rate with 95 % intervals', facets([*rows, Rule(x=0.8)]), Axis('success rate')),
+        Plot('pareto', 'Success against safety', facets(points), Axis('success rate', (0, 1)),
+             Axis('safety rate', (0, 1)), note='Ringed: no other policy is better on both.'),
+        Plot('modes', 'How failures came about', facets(bars), Axis('share of failures')),
+        Plot('grid', 'Success rate per cell', facets(tiles), value=Axis('success rate', (0, 1))),
+        Plot('dose', 'Success by severity', facets(lines),
+             Axis('severity', names={0: 'none', 1: 'mild', 2: 'medium', 3: 'severe'}), Axis('success rate', (0, 1))),
+    ]  # fmt: skip
+    return [chart_block(plot, colors) for plot in plots]
 
 
 def episode_table(policies: tuple[str, ...], strata: tuple[str, ...], *, n: int) -> object:

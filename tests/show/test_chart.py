@@ -13,28 +13,12 @@ from hypothesis import strategies as st
 from tests.show.gallery import POLICIES, STRATA, chart_blocks, step_block
 
 from robotrials.errors import InputError
-from robotrials.show.chart import (
-    GridCell,
-    IntervalRow,
-    LinePoint,
-    LineSeries,
-    ScatterPoint,
-    Share,
-    StackedBar,
-    StepPanel,
-    StepSeries,
-    grid_chart,
-    interval_chart,
-    line_chart,
-    policy_marks,
-    scatter_chart,
-    stacked_bar_chart,
-    step_chart,
-)
-from robotrials.show.chart.step import MOST_BAND_STEPS, MOST_STEPS, thin
-from robotrials.show.chart.svg import Scale, scale_over
 from robotrials.show.document import Chart
 from robotrials.show.figure import policy_colors
+from robotrials.show.plot import Axis, Bar, Curve, Layer, Plot, Point, Rule, Tile, facets
+from robotrials.show.plot_page import paint_page
+from robotrials.show.plot_plane import MOST_BAND_STEPS, MOST_STEPS, thin
+from robotrials.show.svg import Scale, policy_marks, scale_over
 
 CHARTS = [b.chart for b in [step_block(POLICIES, STRATA), *chart_blocks(POLICIES, STRATA)]]
 HOSTILE = '<script>alert("x")</script> & \'quoted\' \x00\n中文 ' + 'n' * 100
@@ -64,21 +48,34 @@ def test_chart_has_words_numbers_and_a_name(chart: Chart) -> None:
         assert svg.findtext('desc')
 
 
+def painted(*layers: Layer, y_label: str = '', x_max: float | None = None, label: str = '') -> Chart:
+    """A chart of these layers alone; with a name for y they stand on two axes."""
+    x = Axis('x', None if x_max is None else (0.0, x_max))
+    return paint_page(Plot('k', 't', facets({label: layers}), x, Axis(y_label)))
+
+
 def every_chart(policy: str, value: float | None, other: float | None) -> list[Chart]:
     """Each kind of chart with one policy and the same odd numbers everywhere."""
-    curve = StepSeries(policy, [1.0, 2.0], [0.5, value or 0.0], [other, value], [value, other], [1.5])
-    row = IntervalRow(policy, value, other, value, letters=policy, group=policy)
-    point = ScatterPoint(policy, value, other, other, value, value, other, is_front=True)
-    line = LineSeries(policy, (LinePoint(0.0, value, other, value), LinePoint(1.0, other)))
-    cells = [GridCell(policy, policy, value, policy), GridCell(policy, 'other', other)]
-    names = {'title': policy, 'x_label': policy}
+    curve = Curve(
+        policy, [1.0, 2.0], [0.5, value or 0.0], [other, value], [value, other], is_step=True, censored=[1.5]
+    )  # fmt: skip
+    row = Point(policy, value, None, other, value, letters=policy, group=policy)
+    point = Point(policy, value, other, other, value, value, other, is_front=True)
+    line = Curve(policy, [0.0, 1.0], [value, other], [other, None], [value, None], has_whiskers=True)
+    bars = [Bar(policy, policy, value, policy), Bar(policy, policy, other, 'other', 3)]
+    tiles = [Tile(policy, policy, value, policy), Tile(policy, 'other', other)]
+    rule = [] if other is None else [Rule(x=other)]
+    x, y = Axis(policy), Axis(policy)
     return [
-        step_chart('a', [StepPanel(policy, (curve,))], **names),
-        interval_chart('b', [row], **names, reference_line=other),
-        scatter_chart('c', [point, point], **names, y_label=policy),
-        stacked_bar_chart('d', [StackedBar(policy, (Share(policy, value), Share('other', other, 3)))], **names),
-        grid_chart('e', cells, title=policy, value_range=None),
-        line_chart('f', [line], **names, y_label=policy, x_ticks={0.0: policy}),
+        paint_page(plot)
+        for plot in (
+            Plot('a', policy, facets({policy: [curve]}), x, y),
+            Plot('b', policy, facets([row, *rule]), x),
+            Plot('c', policy, facets([point, point]), x, y),
+            Plot('d', policy, facets(bars), x),
+            Plot('e', policy, facets(tiles)),
+            Plot('f', policy, facets([line]), Axis(policy, names={0.0: policy}), Axis(policy, (0.0, 1.0))),
+        )
     ]
 
 
@@ -104,15 +101,13 @@ def test_hostile_names_are_only_text() -> None:
 
 
 EMPTY: list[Callable[[], Chart]] = [
-    lambda: step_chart('k', [], title='t'),
-    lambda: step_chart('k', [StepPanel('p', (StepSeries('a', [], []),))], title='t'),
-    lambda: interval_chart('k', [], title='t', x_label='x'),
-    lambda: scatter_chart('k', [], title='t', x_label='x', y_label='y'),
-    lambda: stacked_bar_chart('k', [], title='t'),
-    lambda: stacked_bar_chart('k', [StackedBar('a', ())], title='t'),
-    lambda: grid_chart('k', [], title='t'),
-    lambda: line_chart('k', [], title='t', x_label='x', y_label='y'),
-    lambda: interval_chart('k', {}, title='t', x_label='x'),
+    lambda: painted(y_label='y'),
+    lambda: painted(Curve('a', [], [], is_step=True), y_label='y', label='p'),
+    lambda: painted(Curve('a', [], [], has_whiskers=True), y_label='y'),
+    painted,
+    lambda: painted(Bar('a', 'a', None)),
+    lambda: painted(Tile('a', 's', None)),
+    lambda: paint_page(Plot('k', 't', facets({}), Axis('x'))),
 ]
 
 
@@ -124,7 +119,7 @@ def test_nothing_to_draw_is_still_a_chart(make: Callable[[], Chart]) -> None:
 
 
 def test_mapping_gives_a_panel_a_label_on_one_axis() -> None:
-    chart = interval_chart('k', {'a': [IntervalRow('p', 1.0)], 'b': [IntervalRow('p', 9.0)]}, title='t', x_label='x')
+    chart = paint_page(Plot('k', 't', facets({'a': [Point('p', 1.0)], 'b': [Point('p', 9.0)]}), Axis('x')))
     assert [p.label for p in chart.panels] == ['a', 'b']
     ticks = [[e.text for e in svg.iter() if e.get('class') == 'tick'] for svg in parsed(chart)]
     assert ticks[0] == ticks[1]
@@ -132,15 +127,14 @@ def test_mapping_gives_a_panel_a_label_on_one_axis() -> None:
 
 
 def test_open_interval_ends_in_an_arrow_and_absent_in_a_dash() -> None:
-    def dots(row: IntervalRow) -> int:
-        rows = [IntervalRow('p', 0.0, -1.0, 1.0), row]
-        [svg] = parsed(interval_chart('k', rows, title='t', x_label='x'))
+    def dots(row: Point) -> int:
+        [svg] = parsed(painted(Point('p', 0.0, None, -1.0, 1.0), row))
         return sum(e.get('class') == 'dot' for e in svg.iter())
 
-    assert dots(IntervalRow('q', 0.0, -1.0, 1.0)) == 2
-    assert dots(IntervalRow('q', 0.0, -math.inf, 1.0)) == 3
-    assert dots(IntervalRow('q', 0.0, -math.inf, math.inf)) == 4
-    assert dots(IntervalRow('q', None)) == 1
+    assert dots(Point('q', 0.0, None, -1.0, 1.0)) == 2
+    assert dots(Point('q', 0.0, None, -math.inf, 1.0)) == 3
+    assert dots(Point('q', 0.0, None, -math.inf, math.inf)) == 4
+    assert dots(Point('q', None)) == 1
 
 
 def step_values(path: str) -> list[tuple[int, int]]:
@@ -159,7 +153,7 @@ def step_values(path: str) -> list[tuple[int, int]]:
 def test_thinned_curve_stays_within_a_step_of_the_curve(times: list[float]) -> None:
     times = sorted(times)
     chance = [(k + 1) / len(times) for k in range(len(times))]
-    chart = step_chart('k', [StepPanel('', (StepSeries('a', times, chance, chance, chance),))], title='t', x_max=60.0)
+    chart = painted(Curve('a', times, chance, chance, chance, is_step=True), y_label='y', x_max=60.0)
     [path] = re.findall(r'class="curve" d="([^"]*)"', chart.panels[0].svg)
     corners = step_values(path)
     assert len(corners) <= 2 * MOST_STEPS + 6
@@ -184,7 +178,7 @@ def test_thinning_keeps_the_ends(points: list[tuple[float, float]]) -> None:
 
 def test_band_of_another_length_is_refused() -> None:
     with pytest.raises(InputError, match='1 of low for 2 times'):
-        step_chart('k', [StepPanel('', (StepSeries('a', [1.0, 2.0], [0.1, 0.2], [0.1], [0.3, 0.3]),))], title='t')
+        painted(Curve('a', [1.0, 2.0], [0.1, 0.2], [0.1], [0.3, 0.3], is_step=True), y_label='y')
 
 
 def test_forty_one_panels_of_eight_curves_stay_small() -> None:
@@ -215,8 +209,7 @@ def test_scale_of_equal_values_has_room() -> None:
 
 
 def test_grid_prints_the_number_in_each_cell_and_hatches_absent_ones() -> None:
-    cells = [GridCell('a', 's', 0.123), GridCell('a', 't', None), GridCell('b', 's', 1.0)]
-    [svg] = parsed(grid_chart('k', cells, title='t'))
+    [svg] = parsed(painted(Tile('a', 's', 0.123), Tile('a', 't', None), Tile('b', 's', 1.0)))
     said = [e.text for e in svg.iter() if e.tag == 'text']
     assert said == ['0.12', '—', '1.00', '—']
     assert sum(e.get('class') == 'none' for e in svg.iter()) == 2

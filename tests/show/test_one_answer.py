@@ -16,7 +16,7 @@ from tests.cli.command import robotrials, words
 from robotrials.record import Episode, Outcome, Store
 from robotrials.show.catalog import find_table
 from robotrials.show.planning import requested_powers, requested_study, watched_pairs
-from robotrials.show.practice_figure import improvements, posteriors, profiles
+from robotrials.show.practice import improvements, posteriors, profiles
 from robotrials.show.request import ShowRequest
 from robotrials.show.table import Table
 from robotrials.show.verdict_text import pair_sentence, pair_words, short_verdict

@@ -9,13 +9,14 @@ import pytest
 from typer.testing import CliRunner
 
 from robotrials.cli import full_app
+from robotrials.show.plot_paper import paint_paper
 from robotrials.show.shortcut import (
     CANNOT_SAY,
     checkpoint_table,
     gap_table,
     input_table,
     paper_score_table,
-    shortcut_figure,
+    shortcut_plot,
     shortcut_words,
     task_table,
 )
@@ -74,7 +75,7 @@ def test_tables_hold_the_values(found: Shortcut) -> None:
 
 
 def test_the_figure_shows_every_checkpoint_and_variant(found: Shortcut) -> None:
-    left, right = shortcut_figure(found).axes
+    left, right = paint_paper(shortcut_plot(found)).axes
     assert [t.get_text() for t in left.get_xticklabels()] == ['10000', '20000', '30000', '40000']
     assert [t.get_text() for t in right.get_xticklabels()] == ['full', 'blind', 'proprioception', 'shuffled']
 

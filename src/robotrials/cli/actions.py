@@ -373,13 +373,15 @@ def report(
         answer = card
         print_card(lambda: answer, lambda: shown, form, details=details or closed_loop is not None)
     if figures is not None:
-        from robotrials.show.actions import amse_figure, namse_figure
-        from robotrials.show.figure import save_figure
+        from robotrials.show.actions import amse_plot, namse_plot
+        from robotrials.show.figure import policy_looks, save_figure
+        from robotrials.show.plot_paper import paint_paper
 
-        saved = [save_figure(amse_figure(scores), figures / f'amse.{figure_format}')]
+        looks = policy_looks(scores.models)
+        saved = [save_figure(paint_paper(amse_plot(scores), looks), figures / f'amse.{figure_format}')]
         for model in scores.models:
             target = figures / f'namse-{_file_name(model)}.{figure_format}'
-            saved.append(save_figure(namse_figure(scores, model), target))
+            saved.append(save_figure(paint_paper(namse_plot(scores, model), looks), target))
         typer.echo(f'saved {", ".join(map(str, saved))}', err=True)
 
 

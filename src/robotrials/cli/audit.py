@@ -96,7 +96,7 @@ def leaderboard_command(
     Example: `robotrials audit leaderboard leaderboard.json --csv claims.csv --figure pies.svg`
     """
     from robotrials.errors import UnknownName
-    from robotrials.show.audit_record import (
+    from robotrials.show.leaderboard import (
         claims_table,
         count_table,
         coverage_table,
@@ -131,8 +131,8 @@ def leaderboard_command(
         csv.write_text(render(claims_table(audit.claims), 'csv'), encoding='utf-8')
         typer.echo(f'{len(audit.claims)} comparisons written to {csv}', err=True)
     if figure is not None:
-        from robotrials.show.audit_figure import share_pies
         from robotrials.show.figure import save_figure
+        from robotrials.show.leaderboard import share_pies
 
         typer.echo(f'wrote {save_figure(share_pies(audit), figure)}', err=True)
 
@@ -154,7 +154,7 @@ def citations_command(
 
     Example: `robotrials audit citations candidates.csv --since 2023-07 --until 2026-03 --figure counts.svg`
     """
-    from robotrials.show.audit_record import funnel_table, month_table
+    from robotrials.show.leaderboard import funnel_table, month_table
     from robotrials.verdict.audit import citation_counts
 
     candidates = _candidates(tables or [], bibtex, benchmark, usage, leaderboard)
@@ -164,10 +164,11 @@ def citations_command(
         shown.append(month_table(counts))
     print_tables(shown, form)
     if figure is not None:
-        from robotrials.show.audit_figure import citation_figure
         from robotrials.show.figure import save_figure
+        from robotrials.show.leaderboard import citation_plot
+        from robotrials.show.plot_paper import paint_paper
 
-        typer.echo(f'wrote {save_figure(citation_figure(counts), figure)}', err=True)
+        typer.echo(f'wrote {save_figure(paint_paper(citation_plot(counts)), figure)}', err=True)
 
 
 audit_app.command('paired')(paired_command)
@@ -229,12 +230,13 @@ def _cutoff_table(preset: Benchmark, alpha: str, baselines: str, figure: Path | 
         shares = (*range(0, 90, 10), 90, 92, 94, 95, 96, 97, 98, 99)
         counts = sorted({protocol.most * share // 100 for share in shares})
     if figure is not None:
-        from robotrials.show.audit_figure import cutoff_figure
+        from robotrials.show.audit import cutoff_plot
         from robotrials.show.figure import save_figure
+        from robotrials.show.plot_paper import paint_paper
 
         step = max(1, protocol.most // 1000)
         drawn = cutoffs(range(0, protocol.most + 1, step), alpha=alpha, **shape)
-        typer.echo(f'wrote {save_figure(cutoff_figure(drawn, preset), figure)}', err=True)
+        typer.echo(f'wrote {save_figure(paint_paper(cutoff_plot(drawn, preset)), figure)}', err=True)
     return cutoff_table(cutoffs(counts, alpha=alpha, **shape), preset, alpha=float(alpha))
 
 

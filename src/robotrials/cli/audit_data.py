@@ -97,9 +97,10 @@ def shortcut_command(
     _tell(f'wrote {folder / "shortcut.json"}')
     if figure is not None:
         from robotrials.show.figure import save_figure
-        from robotrials.show.shortcut import shortcut_figure
+        from robotrials.show.plot_paper import paint_paper
+        from robotrials.show.shortcut import shortcut_plot
 
-        _tell(f'wrote {save_figure(shortcut_figure(found), figure)}')
+        _tell(f'wrote {save_figure(paint_paper(shortcut_plot(found)), figure)}')
 
 
 def _plan(
@@ -197,9 +198,10 @@ def datasource_command(
         SUBMISSION_FORM,
         datasource_card,
         datasource_tables,
-        distance_figure,
+        distance_plot,
         published_table,
     )
+    from robotrials.show.plot_paper import paint_paper
     from robotrials.verdict.audit.datasource import read_datasource
 
     check_form(form)
@@ -229,7 +231,7 @@ def datasource_command(
     if figure is not None:
         from robotrials.show.figure import save_figure
 
-        typer.echo(f'wrote {save_figure(distance_figure(found), figure)}', err=True)
+        typer.echo(f'wrote {save_figure(paint_paper(distance_plot(found)), figure)}', err=True)
 
 
 def overfit_command(
@@ -248,7 +250,7 @@ def overfit_command(
     Example: `robotrials audit overfit work/overfit --plan overfit.toml`
     """
     from robotrials.errors import InputError
-    from robotrials.show.audit_data import alteration_lines, alteration_table, lacking_table, overfit_card
+    from robotrials.show.audit_data import alteration_plot, alteration_table, lacking_table, overfit_card
     from robotrials.verdict.audit.overfit import read_overfit
 
     check_form(form)
@@ -265,10 +267,10 @@ def overfit_command(
     tables = [alteration_table(found), *([lacking] if lacking is not None else [])]
     print_card(lambda: overfit_card(found), lambda: tables, form, details=details)
     if figure is not None:
-        from robotrials.show.audit_figure import drop_forest
         from robotrials.show.figure import save_figure
+        from robotrials.show.plot_paper import paint_paper
 
-        typer.echo(f'wrote {save_figure(drop_forest(alteration_lines(found), level=found.level), figure)}', err=True)
+        typer.echo(f'wrote {save_figure(paint_paper(alteration_plot(found)), figure)}', err=True)
 
 
 def card_command(

@@ -116,10 +116,11 @@ def drop_command(
     card = contrast_card(shown) if shown is not None else drop_card(drops)
     print_card(lambda: card, lambda: tables, form, details=details)
     if figure is not None and drops:
-        from robotrials.show.audit_figure import audit_lines, drop_forest
+        from robotrials.show.audit import drop_plot
         from robotrials.show.figure import save_figure
+        from robotrials.show.plot_paper import paint_paper
 
-        typer.echo(f'wrote {save_figure(drop_forest(audit_lines(drops), level=drops[0].level), figure)}', err=True)
+        typer.echo(f'wrote {save_figure(paint_paper(drop_plot(drops)), figure)}', err=True)
 
 
 def traces_command(
@@ -143,7 +144,7 @@ def traces_command(
     Example: `robotrials audit traces runs/epyc runs/xeon --control runs/epyc-again --closed-loop`
     """
     from robotrials.cli.output import check_form
-    from robotrials.show.audit_record import (
+    from robotrials.show.divergence import (
         channel_table,
         divergence_table,
         grade_table,
@@ -162,13 +163,14 @@ def traces_command(
     print_card(lambda: trace_card(found), lambda: shown, form, details=details or episodes)
     if figure is not None:
         from robotrials.errors import NotEstimable
-        from robotrials.show.audit_figure import growth_figure
+        from robotrials.show.divergence import growth_plot
         from robotrials.show.figure import save_figure
+        from robotrials.show.plot_paper import paint_paper
 
         drawn = next((t for t in found.traces if t.first and t.growth), next(iter(found.traces), None))
         if drawn is None or not drawn.growth:
             raise NotEstimable('no trajectory with states, actions or frames in both runs; nothing to draw')
-        typer.echo(f'wrote {save_figure(growth_figure(drawn), figure)}', err=True)
+        typer.echo(f'wrote {save_figure(paint_paper(growth_plot(drawn)), figure)}', err=True)
 
 
 def replay_command(
@@ -189,7 +191,7 @@ def replay_command(
     from robotrials.cli.output import analysis_progress
     from robotrials.record import read_store
     from robotrials.run.component import open_host
-    from robotrials.show.audit_record import channel_table, divergence_table, grade_table, trace_card, trace_table
+    from robotrials.show.divergence import channel_table, divergence_table, grade_table, trace_card, trace_table
     from robotrials.verdict.audit import compare_traces
     from robotrials.worlds.replay import carry_out_again, recorded_host
 

@@ -309,11 +309,12 @@ def bridge(
     pilot.print(card, [power_table(found, names=names, habit=habit)], form, is_single=True, details=details)
     if figure is not None:
         from robotrials.show.figure import save_figure
-        from robotrials.show.planning import draw_power_curves
+        from robotrials.show.planning import power_plot
+        from robotrials.show.plot_paper import paint_paper
 
         if not found.per_cell.size:
             raise InputError('a figure of power needs some --n')
-        typer.echo(f'wrote {save_figure(draw_power_curves({names: found}), figure)}')
+        typer.echo(f'wrote {save_figure(paint_paper(power_plot({names: found})), figure)}')
 
 
 @power_app.command('detect')
@@ -382,9 +383,10 @@ def detect(
     pilot.print(detection_card(found, target=target), shown, form, details=details or fit is not None)
     if figure is not None:
         from robotrials.show.figure import save_figure
-        from robotrials.show.planning import draw_detection_study
+        from robotrials.show.planning import detection_plot
+        from robotrials.show.plot_paper import paint_paper
 
-        typer.echo(f'wrote {save_figure(draw_detection_study(found, target=target), figure)}', err=True)
+        typer.echo(f'wrote {save_figure(paint_paper(detection_plot(found, target=target)), figure)}', err=True)
 
 
 def parse_sizes(text: str) -> list[int]:

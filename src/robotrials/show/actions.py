@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from robotrials.errors import InputError, NotEstimable, UnknownName
@@ -11,23 +12,15 @@ from robotrials.measure.actions.compare import OfflineOnline
 from robotrials.measure.actions.curation import load_datasets
 from robotrials.measure.actions.report import ActionReport, Scores
 from robotrials.show.card import Card
-from robotrials.show.figure import (
-    PAGE_WIDTH_IN,
-    PolicyLook,
-    add_legend,
-    fold,
-    new_figure,
-    plain_log_numbers,
-    policy_looks,
-    width_in_of,
-)
+from robotrials.show.figure import PAGE_WIDTH_IN, policy_looks
 from robotrials.show.phrase import plural
-from robotrials.show.request import ShowRequest, takes
+from robotrials.show.plot import Axis, Bar, Plot, Sheet, facets, places
+from robotrials.show.plot_paper import paint_paper
+from robotrials.show.request import ShowRequest, named_table, takes
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.verdict.analysis.subject import Input, Predictions
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from robotrials.measure.actions.compare import ActionComparison
@@ -283,67 +276,53 @@ def _agreement(found: OfflineOnline) -> str:
 LOG_RATIO = 100.0
 
 
-def amse_figure(scores: Scores, *, looks: Mapping[str, PolicyLook] | None = None) -> Figure:
+def amse_plot(scores: Scores) -> Plot:
     """AMSE of every model on every dataset, with intervals where there are some; log axis where scales differ."""
     positive = [s.amse for s in scores.values.values() if s.amse is not None and s.amse > 0]
     if not positive:
         raise InputError('no AMSE above 0 to draw')
-    rows_in = 0.16 * len(scores.datasets) * max(2, len(scores.models)) / 2
-    figure = new_figure(PAGE_WIDTH_IN, 1.2 + rows_in, is_rows=True)
-    axes = figure.add_subplot()
-    looks = looks or policy_looks(scores.models)
     height = 0.8 / len(scores.models)
-    for number, model in enumerate(scores.models):
-        found = [(i, scores.values[d, model]) for i, d in enumerate(scores.datasets) if (d, model) in scores.values]
-        drawn = [(i, s.amse, s.amse_interval) for i, s in found if s.amse is not None]
-        places = [i - 0.4 + (number + 0.5) * height for i, _, _ in drawn]
-        _bars(axes, places, [v for _, v, _ in drawn], [e for _, _, e in drawn], height, looks[model], model)
-    if max(positive) / min(positive) > LOG_RATIO:
-        axes.set_xscale('log')
-        axes.set_xlim(left=10 ** math.floor(math.log10(min(positive))))
-        plain_log_numbers(axes.xaxis)
-    _label(axes, scores, 'AMSE (lower is better)')
-    add_legend(figure, *axes.get_legend_handles_labels())
-    return figure
+    bars = [
+        _bar(model, i - 0.4 + (number + 0.5) * height, s.amse, s.amse_interval, thickness=0.92 * height)
+        for number, model in enumerate(scores.models) for i, d in enumerate(scores.datasets)
+        if (s := scores.values.get((d, model))) is not None and s.amse is not None
+    ]  # fmt: skip
+    is_log = max(positive) / min(positive) > LOG_RATIO
+    limits = (10 ** math.floor(math.log10(min(positive))), None) if is_log else None
+    rows_in = 0.16 * len(scores.datasets) * max(2, len(scores.models)) / 2
+    return _score_plot('amse', bars, scores, Axis('AMSE (lower is better)', limits, is_log=is_log), 1.2 + rows_in)
 
 
-def namse_figure(scores: Scores, model: str, *, looks: Mapping[str, PolicyLook] | None = None) -> Figure:
+def namse_plot(scores: Scores, model: str) -> Plot:
     """NAMSE of one model by dataset; never two models on one axis, since each has its own scale."""
-    drawn = [(i, s.namse, s.namse_interval) for i, d in enumerate(scores.datasets)
-             if (s := scores.values.get((d, model))) is not None and s.namse is not None]  # fmt: skip
-    if not drawn:
+    bars = [
+        _bar(model, i, s.namse, s.namse_interval, thickness=0.64)
+        for i, d in enumerate(scores.datasets)
+        if (s := scores.values.get((d, model))) is not None and s.namse is not None
+    ]
+    if not bars:
         raise InputError(f'no NAMSE of {model!r} to draw; models: {", ".join(scores.models)}')
-    figure = new_figure(PAGE_WIDTH_IN, 1.0 + 0.17 * len(scores.datasets), is_rows=True)
-    axes = figure.add_subplot()
-    look = (looks or policy_looks(scores.models))[model]
-    _bars(axes, [i for i, _, _ in drawn], [v for _, v, _ in drawn], [e for _, _, e in drawn], 0.7, look, model)
-    axes.set_xlim(0, 1)
-    _label(axes, scores, f'NAMSE of {model} (0: its least error throughout, 1: its largest)')
-    return figure
+    axis = Axis(f'NAMSE of {model} (0: its least error throughout, 1: its largest)', (0.0, 1.0))
+    return _score_plot('namse', bars, scores, axis, 1.0 + 0.17 * len(scores.datasets), has_legend=False)
 
 
-def _bars(
-    axes: Axes, places: list[float] | list[int], values: list[float], intervals: list[Interval | None], height: float,
-    look: PolicyLook, label: str,
-) -> None:  # fmt: skip
-    axes.barh(
-        places, values, height=height * 0.92, color=look.color, hatch=look.hatch, edgecolor='white', linewidth=0,
-        label=label,
-    )  # fmt: skip
-    for place, value, interval in zip(places, values, intervals, strict=True):
-        if interval is not None:
-            reach = [[max(0.0, value - interval.low)], [max(0.0, interval.high - value)]]
-            axes.errorbar([value], [place], xerr=reach, color='black', linewidth=0.8, capsize=1.5)
+def _bar(model: str, at: float, value: float, interval: Interval | None, *, thickness: float) -> Bar:
+    low, high = interval or (None, None)
+    return Bar(model, at, value, model, low=low, high=high, thickness=thickness)
 
 
-def _label(axes: Axes, scores: Scores, what: str) -> None:
+def _score_plot(
+    key: str, bars: Sequence[Bar], scores: Scores, x: Axis, height_in: float, *, has_legend: bool = True
+) -> Plot:
+    """Bars by dataset; a star marks what was in the pretraining mix."""
     marked = {True: ' *', False: '', None: ''}
-    axes.set_yticks(range(len(scores.datasets)))
-    names = [title + marked[scores.in_pretraining[d]] for d, title in scores.titles.items()]
-    axes.set_yticklabels(names, fontsize='small')
-    axes.set_ylim(len(scores.datasets) - 0.4, -0.6)
-    note = '\n* in the pretraining mix' if any(scores.in_pretraining.values()) else ''
-    axes.set_xlabel(fold(what, 0.55 * width_in_of(axes)) + note)
+    names = places(title + marked[scores.in_pretraining[d]] for d, title in scores.titles.items())
+    note = '; * in the pretraining mix' if any(scores.in_pretraining.values()) else ''
+    return Plot(
+        key, key.upper(), facets(bars), replace(x, label=f'{x.label}{note}'),
+        Axis(limits=(len(names) - 0.4, -0.6), names=names),
+        sheet=Sheet(PAGE_WIDTH_IN, height_in, is_rows=True, has_legend=has_legend),
+    )  # fmt: skip
 
 
 # The figures of action prediction by name, from a store of predictions or from the published numbers.
@@ -353,7 +332,7 @@ def _label(axes: Axes, scores: Scores, what: str) -> None:
 def draw_amse(request: ShowRequest) -> Figure:
     """AMSE of every model on every dataset, with intervals; --stratum chooses datasets."""
     scores = requested_scores(request)
-    return amse_figure(chosen_scores(scores, request), looks=_looks(scores))
+    return paint_paper(amse_plot(chosen_scores(scores, request)), policy_looks(scores.models))
 
 
 @takes(Input.PREDICTIONS)
@@ -361,7 +340,7 @@ def draw_namse(request: ShowRequest) -> Figure:
     """NAMSE of one model by dataset; --policy says which, and the first is drawn without it."""
     scores = requested_scores(request)
     chosen = chosen_scores(scores, request)
-    return namse_figure(chosen, chosen.models[0], looks=_looks(scores))
+    return paint_paper(namse_plot(chosen, chosen.models[0]), policy_looks(scores.models))
 
 
 def requested_report(request: ShowRequest) -> ActionReport:
@@ -388,53 +367,38 @@ def chosen_scores(scores: Scores, request: ShowRequest) -> Scores:
     return Scores(titles, models, kept, scores.in_pretraining)
 
 
-def _looks(scores: Scores) -> Mapping[str, PolicyLook]:
-    return policy_looks(scores.models)
-
-
 # Tables of action prediction by name: from a store of predictions, the published numbers, or the registry.
 
 
-@takes(Input.NOTHING)
-def datasets(request: ShowRequest) -> list[Table]:
-    """The datasets of MultiNet: which models cover them, the pretraining mix, the action space."""
-    return [dataset_table(load_datasets().values())]
-
-
-@takes(Input.PREDICTIONS)
-def errors(request: ShowRequest) -> list[Table]:
-    """AMSE and NAMSE of every model on every dataset."""
-    return [error_table(chosen_scores(requested_scores(request), request))]
-
-
-@takes(Input.PREDICTIONS)
-def completion(request: ShowRequest) -> list[Table]:
-    """Share of episodes whose last predicted action equals the recorded one."""
-    return [completion_table(chosen_scores(requested_scores(request), request))]
-
-
-@takes(Input.PREDICTIONS)
-def invalid(request: ShowRequest) -> list[Table]:
-    """Invalid answers of every model, by reason."""
-    return [invalid_table(requested_report(request))]
-
-
-@takes(Input.PREDICTIONS)
-def measures(request: ShowRequest) -> list[Table]:
-    """Every error measure of every model and dataset, with intervals."""
-    return [measure_table(requested_report(request))]
-
-
-@takes(Input.PREDICTIONS)
-def dimensions(request: ShowRequest) -> list[Table]:
-    """Error by dimension of the action."""
-    return [dimension_table(requested_report(request))]
-
-
-@takes(Input.PREDICTIONS)
-def phases(request: ShowRequest) -> list[Table]:
-    """Error by thirds of the episode."""
-    return [phase_table(requested_report(request))]
+datasets = named_table(
+    'The datasets of MultiNet: which models cover them, the pretraining mix, the action space.',
+    lambda _: dataset_table(load_datasets().values()),
+    wants=Input.NOTHING,
+)
+errors = named_table(
+    'AMSE and NAMSE of every model on every dataset.',
+    lambda r: error_table(chosen_scores(requested_scores(r), r)),
+    wants=Input.PREDICTIONS,
+)
+completion = named_table(
+    'Share of episodes whose last predicted action equals the recorded one.',
+    lambda r: completion_table(chosen_scores(requested_scores(r), r)),
+    wants=Input.PREDICTIONS,
+)
+invalid = named_table(
+    'Invalid answers of every model, by reason.', lambda r: invalid_table(requested_report(r)), wants=Input.PREDICTIONS
+)
+measures = named_table(
+    'Every error measure of every model and dataset, with intervals.',
+    lambda r: measure_table(requested_report(r)),
+    wants=Input.PREDICTIONS,
+)
+dimensions = named_table(
+    'Error by dimension of the action.', lambda r: dimension_table(requested_report(r)), wants=Input.PREDICTIONS
+)
+phases = named_table(
+    'Error by thirds of the episode.', lambda r: phase_table(requested_report(r)), wants=Input.PREDICTIONS
+)
 
 
 @takes(Input.PREDICTIONS)
@@ -446,10 +410,11 @@ def model_pairs(request: ShowRequest) -> list[Table]:
     return [comparison_table(found)]
 
 
-@takes(Input.PREDICTIONS)
-def groups(request: ShowRequest) -> list[Table]:
-    """Every model inside and outside the pretraining mix."""
-    return [group_table(request.value(Predictions).groups)]
+groups = named_table(
+    'Every model inside and outside the pretraining mix.',
+    lambda r: group_table(r.value(Predictions).groups),
+    wants=Input.PREDICTIONS,
+)
 
 
 @takes(Input.PREDICTIONS)

@@ -5,13 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from robotrials.show.card import ALL, Card, p_text
+from robotrials.show.figure import COLUMN_WIDTH_IN
 from robotrials.show.phrase import ends, plural
+from robotrials.show.plot import Area, Axis, Curve, Layer, Plot, Sheet, facets
+from robotrials.show.plot_paper import paint_paper
+from robotrials.show.request import ShowRequest, takes
+from robotrials.show.robustness import forest_plot, forest_row
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.show.terminal import cut, estimate_text, mark
 from robotrials.show.verdict_text import claim_words
 from robotrials.verdict.analysis.contrast import Contrast, design_word
+from robotrials.verdict.analysis.subject import BenchmarkGaps, Input
 from robotrials.verdict.audit import (
     Benchmark,
     Classification,
@@ -22,6 +29,9 @@ from robotrials.verdict.audit import (
     half_up_percent,
 )
 from robotrials.verdict.audit.topline import Cutoff
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MOST_UNMATCHED = 5
 CLASS_WORDS = {
@@ -287,3 +297,65 @@ def _side(mean: float, n: int, is_rate: bool) -> str:
 
 def _number(value: Fraction | None) -> float | None:
     return None if value is None else float(value)
+
+
+# The gaps that two averages can settle, as a plot; drops of audited scores as rows of a forest.
+
+CLASS_COLORS = {
+    Classification.NO_IMPROVEMENT: '#BDBDBD',
+    Classification.IMPOSSIBLE: '#CC6677',
+    Classification.INCONCLUSIVE: '#DDCC77',
+    Classification.GUARANTEED: '#117733',
+}
+
+
+def cutoff_plot(cutoffs: Sequence[Cutoff], benchmark: Benchmark) -> Plot:
+    """The gap that could and the gap that must be significant, over baseline scores."""
+    protocol = benchmark.protocol
+    is_percent = benchmark.unit == 'percent'
+    scale = 100 / protocol.most if is_percent else 1 / protocol.instances
+    sure = [(c.count_a * scale, c.smallest_guaranteed * scale) for c in cutoffs if c.smallest_guaranteed is not None]
+    could = [(c.count_a * scale, c.smallest_feasible * scale) for c in cutoffs if c.smallest_feasible is not None]
+    top, right = 1.15 * max((y for _, y in sure), default=1.0), protocol.most * scale
+    layers: list[Layer] = []
+    for points, kind, edge, name in (
+        (sure, Classification.GUARANTEED, top, 'must be significant'),
+        (could, Classification.IMPOSSIBLE, 0.0, 'could be significant'),
+    ):  # fmt: skip
+        if points:
+            x, y = zip(*points, strict=True)
+            color = CLASS_COLORS[kind]
+            layers += [Area(x, [edge] * len(x), y, color=color, alpha=0.25), Curve('', x, y, name=name, color=color)]
+    layers.append(
+        Curve('', [right - top, right], [top, 0], name='perfect new score', color='#000000', dash=':', width=0.8)
+    )
+    unit = '(%)' if is_percent else f'(of {protocol.max_score})'
+    return Plot(
+        'cutoffs', benchmark.title, facets({benchmark.title: layers}), Axis(f'baseline score {unit}', (0.0, right)),
+        Axis('gap (percentage points)' if is_percent else 'gap', (0.0, top)), sheet=Sheet(COLUMN_WIDTH_IN, 2.6),
+    )  # fmt: skip
+
+
+def drop_plot(drops: Sequence[Drop]) -> Plot:
+    """Drops of audited scores, with intervals."""
+    rows = []
+    for number, d in enumerate(drops, start=1):
+        scale = 100.0 if d.is_rate else 1.0
+        rows.append(forest_row(d.label or f'row {number}', d.estimate, d.interval, d.is_resolved, scale=scale))
+    rates = [d.is_rate for d in drops]
+    unit = 'percentage points' if all(rates) else 'score' if not any(rates) else 'percentage points, or score'
+    return forest_plot(rows, level=drops[0].level, unit=unit)
+
+
+@takes(Input.BENCHMARK)
+def draw_cutoffs(request: ShowRequest) -> Figure:
+    """The gap that could and the gap that must be significant on a benchmark, over baseline scores."""
+    gaps = request.value(BenchmarkGaps)
+    return paint_paper(cutoff_plot(gaps.drawn, gaps.benchmark))
+
+
+@takes(Input.BENCHMARK)
+def needed_gaps(request: ShowRequest) -> list[Table]:
+    """How big a gap on a benchmark could and how big a gap must be significant, by baseline score."""
+    gaps = request.value(BenchmarkGaps)
+    return [cutoff_table(gaps.listed, gaps.benchmark, alpha=gaps.alpha)]

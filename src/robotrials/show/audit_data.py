@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from robotrials.show.audit_figure import DropLine
 from robotrials.show.card import GLUE, Card, p_text
-from robotrials.show.chart.interval import LinePoint, LineSeries, line_chart
 from robotrials.show.document import (
     Block,
-    Chart,
-    ChartBlock,
     Document,
     Missing,
     Section,
@@ -18,9 +12,12 @@ from robotrials.show.document import (
     paragraph,
     section,
 )
-from robotrials.show.figure import COLUMN_WIDTH_IN, new_figure
+from robotrials.show.figure import COLUMN_WIDTH_IN, THING_PALETTE
 from robotrials.show.phrase import plural
-from robotrials.show.request import ShowRequest, takes
+from robotrials.show.plot import Axis, Curve, Plot, Sheet, facets
+from robotrials.show.plot_page import chart_block
+from robotrials.show.request import ShowRequest, named_table, takes
+from robotrials.show.robustness import forest_plot, forest_row
 from robotrials.show.shortcut import sweep_words
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.show.terminal import estimate_text, mark
@@ -31,10 +28,6 @@ from robotrials.verdict.audit.card import BASELINES_PERCENT, BenchmarkCard
 from robotrials.verdict.audit.datasource import TABLE_NINE, DataSource
 from robotrials.verdict.audit.overfit import OFFICIAL, DropReading, Overfit
 from robotrials.verdict.audit.run_score import RADAR_SPLITS, RADAR_TABLE_TWO, TrainingMix
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 EXISTENCE = (
     'An existence result: it shows that such a score can be had from such data, not how often. One training per row; '
@@ -105,36 +98,19 @@ def published_table() -> Table:
     )  # fmt: skip
 
 
-def distance_chart(found: DataSource, *, key: str = 'distance') -> Chart:
+def distance_plot(found: DataSource) -> Plot:
     """Score against measured distance, one line for the learner."""
-    points = tuple(
-        LinePoint(1000 * p.median_m, p.rate, p.interval.low, p.interval.high) for p in found.curve()
-    )  # fmt: skip
-    return line_chart(
-        key, [LineSeries(found.protocol.learner, points)], title='Score against distance of the training data',
-        x_label='median distance of a test start to the nearest training start (mm)', y_label='success rate',
-        x_ticks={p.x: f'{p.x:.3g}' for p in points}, note=EXISTENCE,
-    )  # fmt: skip
-
-
-def distance_figure(found: DataSource) -> Figure:
-    """The same for a paper."""
-    figure = new_figure(COLUMN_WIDTH_IN, 2.6)
-    axes = figure.add_subplot()
     curve = found.curve()
-    x, y = [1000 * p.median_m for p in curve], [p.rate for p in curve]
-    low, high = ([getattr(p.interval, end) for p in curve] for end in ('low', 'high'))
-    below = [max(0.0, rate - end) for rate, end in zip(y, low, strict=True)]
-    above = [max(0.0, end - rate) for rate, end in zip(y, high, strict=True)]
-    axes.errorbar(
-        x, y, yerr=[below, above],
-        fmt='o-', color='#332288', ms=4, lw=1.2, capsize=2,
+    x = [1000 * p.median_m for p in curve]
+    line = Curve(
+        found.protocol.learner, x, [p.rate for p in curve], [p.interval.low for p in curve],
+        [p.interval.high for p in curve], has_whiskers=True, color=THING_PALETTE[0],
     )  # fmt: skip
-    axes.set_xlabel('nearest training start, median (mm)')
-    axes.set_ylabel('success rate')
-    axes.set_ylim(-0.03, 1.03)
-    axes.set_title(f'{found.protocol.host}: {found.protocol.learner}, {found.protocol.grid} test starts a task')
-    return figure
+    return Plot(
+        'distance', 'Score against distance of the training data', facets([line]),
+        Axis('median distance of a test start to the nearest training start (mm)', names={v: f'{v:.3g}' for v in x}),
+        Axis('success rate', (0.0, 1.0)), note=EXISTENCE, sheet=Sheet(COLUMN_WIDTH_IN, 2.6),
+    )  # fmt: skip
 
 
 def overfit_card(found: Overfit) -> Card:
@@ -209,12 +185,13 @@ def alteration_table(found: Overfit) -> Table:
     return table(f'Creeping overfitting ({found.host}, {found.task})', columns, rows, note=note)
 
 
-def alteration_lines(found: Overfit) -> list[DropLine]:
-    """The same as lines of a forest plot: the interval that allows for all rows."""
-    return [
-        DropLine(f'{r.policy}, {r.change}', 100 * r.drop, 100 * r.family_low, 100 * r.family_high, r.is_dropped)
+def alteration_plot(found: Overfit) -> Plot:
+    """The same as a forest: the interval that allows for all rows."""
+    rows = [
+        forest_row(f'{r.policy}, {r.change}', r.drop, Interval(r.family_low, r.family_high), r.is_dropped)
         for r in found.rows
     ]
+    return forest_plot(rows, level=found.level)
 
 
 def lacking_table(found: Overfit) -> Table | None:
@@ -284,22 +261,21 @@ def datasource(request: ShowRequest) -> list[Table]:
     return datasource_tables(request.value(DataSource))
 
 
-@takes(Input.MIX)
-def mix(request: ShowRequest) -> list[Table]:
-    """Training on one task, on some and on all, tested on each task."""
-    return [mix_table(request.value(TrainingMix))]
-
-
-@takes(Input.NOTHING)
-def published_datasource(request: ShowRequest) -> list[Table]:
-    """The audit's own policies that were trained beside the test of SimplerEnv."""
-    return [published_table()]
-
-
-@takes(Input.NOTHING)
-def published_mix(request: ShowRequest) -> list[Table]:
-    """RADAR's training mixes, with E[IoU] recomputed and intervals."""
-    return [published_mix_table()]
+mix = named_table(
+    'Training on one task, on some and on all, tested on each task.',
+    lambda r: mix_table(r.value(TrainingMix)),
+    wants=Input.MIX,
+)
+published_datasource = named_table(
+    "The audit's own policies that were trained beside the test of SimplerEnv.",
+    lambda _: published_table(),
+    wants=Input.NOTHING,
+)
+published_mix = named_table(
+    "RADAR's training mixes, with E[IoU] recomputed and intervals.",
+    lambda _: published_mix_table(),
+    wants=Input.NOTHING,
+)
 
 
 # A benchmark card as a document: the findings, then each part with its numbers, or that nobody ran it.
@@ -407,7 +383,7 @@ def _datasource(card: BenchmarkCard) -> list[Block]:
         return []
     blocks: list[Block] = [TableBlock('sources', point_table(found))]
     if len(found.distances_m) > 1:
-        blocks += [ChartBlock(distance_chart(found)), TableBlock('fall', fall_table(found))]
+        blocks += [chart_block(distance_plot(found)), TableBlock('fall', fall_table(found))]
     return blocks
 
 

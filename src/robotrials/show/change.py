@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from robotrials import __version__
-from robotrials.show.chart import IntervalRow, interval_chart
 from robotrials.show.document import (
     Block,
-    Chart,
-    ChartBlock,
     Document,
     Missing,
     Paragraph,
@@ -22,6 +19,8 @@ from robotrials.show.document import (
 )
 from robotrials.show.figure import policy_colors
 from robotrials.show.phrase import glossary, listed, number, only_text, plural, policy_name
+from robotrials.show.plot import Axis, Layer, Plot, Point, Rule, facets
+from robotrials.show.plot_page import chart_block
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.verdict.analysis.change import SMALLER_IS_BETTER, PolicyChange, Shift, StoreChange
 
@@ -231,26 +230,26 @@ def _block(key: str, shown: Table, *, is_folded: bool = False) -> TableBlock:
     )  # fmt: skip
 
 
-def change_chart(change: StoreChange, metric: str, colors: Mapping[str, str]) -> Chart:
+def change_plot(change: StoreChange, metric: str) -> Plot:
     """The change of one number of every policy, with its interval: in the mean over cells, and in each cell."""
     name, unit, scale, form, _ = SHOWN[metric]
-    panels: dict[str, list[IntervalRow]] = {}
+    rows: dict[str, list[Layer]] = {}
     for shift in (*change.means, *change.cells):
         if shift.metric != metric or shift.difference is None:
             continue
         ends = (None, None) if shift.interval is None else (scale * shift.interval.low, scale * shift.interval.high)
-        row = IntervalRow(shift.policy, scale * shift.difference, *ends)
-        panels.setdefault(shift.cell or 'all strata', []).append(row)
+        row = Point(shift.policy, scale * shift.difference, None, *ends)
+        rows.setdefault(shift.cell or 'all strata', [Rule(x=0.0)]).append(row)
     better = 'less is better' if metric in SMALLER_IS_BETTER else 'more is better'
-    return interval_chart(
-        f'change-{metric}', panels, title=f'Change in {name}', x_label=f'after - before,{unit or " score"} ({better})',
-        reference_line=0.0, number_format=f'+{form}', colors=colors,
+    return Plot(
+        f'change-{metric}', f'Change in {name}', facets(rows), Axis(f'after - before,{unit or " score"} ({better})'),
+        number_format=f'+{form}',
     )  # fmt: skip
 
 
 def _change_section(change: StoreChange, colors: Mapping[str, str]) -> Section:
     drawn = [m for m in CHARTED if any(s.metric == m and s.difference is not None for s in change.means)]
-    blocks: list[Block] = [ChartBlock(change_chart(change, metric, colors)) for metric in drawn]
+    blocks: list[Block] = [chart_block(change_plot(change, metric), colors) for metric in drawn]
     blocks.append(_block('change-table', change_table(change)))
     for policy in change.policies:
         if policy.no_safety:

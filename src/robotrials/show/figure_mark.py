@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from robotrials.measure.timing.operation import FloatArray
 from robotrials.record import Episode
 from robotrials.show.document import EpisodeFilter
+from robotrials.show.plot import Link, Place
 from robotrials.show.request import ShowRequest
 from robotrials.value import dataclass
 from robotrials.verdict.analysis import Analysis, ComparisonFrame, present
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 MOST_IDS = 150  # more would not fit into an address
 POINT_PX = 5.0  # half the width of what can be clicked around a point
-Place = float | tuple[float, float]
 # The episodes of a policy under a condition, at a severity where its name does not say it.
 Behind = Callable[[str, str, float | None], EpisodeFilter]
 
@@ -104,7 +104,7 @@ def lead_to(
 def figure_marks(figure: Figure) -> tuple[FigureMark, ...]:
     """The marks of a figure that has been drawn, in the order in which they were made; those out of sight left out."""
     width, height = figure.bbox.width, figure.bbox.height
-    found = []
+    marks = []
     for placed in _marks.get(figure, ()):
         corners = placed.corners()
         if not np.isfinite(corners).all():
@@ -112,13 +112,13 @@ def figure_marks(figure: Figure) -> tuple[FigureMark, ...]:
         left, right = _widened(*sorted(corners[:, 0].tolist()), end=width)
         bottom, top = _widened(*sorted(corners[:, 1].tolist()), end=height)
         if left < right and bottom < top:
-            found.append(
+            marks.append(
                 FigureMark(
                     left / width, 1 - top / height, (right - left) / width, (top - bottom) / height,
                     placed.words, placed.episodes, placed.t_s,
                 )
             )  # fmt: skip
-    return tuple(found)
+    return tuple(marks)
 
 
 def _widened(low: float, high: float, *, end: float) -> tuple[float, float]:
@@ -168,16 +168,17 @@ MOST_VERTICES = 120  # marks on one curve; neighbours beyond that share one
 DIGITS = 9
 
 
-def lead_from_vertices(
-    axes: Axes, request: ShowRequest, x: FloatArray, y: FloatArray, times_s: Mapping[str, FloatArray], *, stratum: str
-) -> None:
+def vertex_links(
+    request: ShowRequest, x: FloatArray, y: FloatArray, times_s: Mapping[str, FloatArray], *, stratum: str
+) -> list[Link]:
     """Let the vertices (x[i], y[i]) lead to the placements of each policy that took `times_s[policy][i]`."""
     if not is_leading():
-        return
+        return []
     frame = present(request.analysis.frame)
     kept = np.flatnonzero(np.r_[True, (np.diff(x) != 0) | (np.diff(y) != 0)]) if len(x) else np.arange(0)
     at = {policy: _by_time(request.analysis, policy, stratum) for policy in times_s}
     otherwise = of_policies(frame, *times_s, stratum=stratum)
+    links = []
     for some in np.array_split(kept, max(1, min(len(kept), MOST_VERTICES))):
         behind = [
             episode
@@ -188,13 +189,14 @@ def lead_from_vertices(
         if behind:
             middle = some[len(some) // 2]
             took = ', '.join(f'{policy} {times[middle]:.2f} s' for policy, times in times_s.items())
-            words = f'{took}: {counted(behind)}'
-            lead_to(axes, float(x[middle]), float(y[middle]), these_episodes(behind, otherwise), words)
+            episodes = these_episodes(behind, otherwise)
+            links.append(Link(float(x[middle]), float(y[middle]), episodes, f'{took}: {counted(behind)}'))
+    return links
 
 
 def _by_time(analysis: Analysis, policy: str, stratum: str) -> dict[float, list[Episode]]:
-    found: dict[float, list[Episode]] = {}
+    by_time: dict[float, list[Episode]] = {}
     frame, times = present(analysis.frame), present(analysis.times)
     for took_s, episode in analysis.behind.placements(frame, times, policy, stratum):
-        found.setdefault(round(took_s, DIGITS), []).append(episode)
-    return found
+        by_time.setdefault(round(took_s, DIGITS), []).append(episode)
+    return by_time

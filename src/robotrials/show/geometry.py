@@ -16,6 +16,8 @@ from robotrials.show.document import Block, EpisodeFilter, Section, paragraph, s
 from robotrials.show.figure import PAGE_WIDTH_IN, figure_width_in, new_figure
 from robotrials.show.figure_mark import lead_to, these_episodes
 from robotrials.show.phrase import ends, number, plural
+from robotrials.show.plot import Axis, Curve, Facet, Layer, Plot, Point, Rule, Sheet
+from robotrials.show.plot_paper import paint_paper
 from robotrials.show.report_chart import missing, table_block
 from robotrials.show.request import ShowRequest
 from robotrials.show.table import Cell, Column, Table, table, without_empty
@@ -139,38 +141,29 @@ def draw_iou_over_time(request: ShowRequest) -> Figure:
 
     Where cameras could not tell, a mark stands on the axis. Of the policies asked for, six episodes at most.
     """
-    found = present(request.analysis.overlaps)
-    looks = request.looks()
-    shown = request.shown(dict.fromkeys(c.episode.policy for c in found))
-    curves = [c for c in found if c.episode.policy in shown][:MOST_SHOWN]
-    columns = min(3, len(curves))
-    rows = -(-len(curves) // columns)
-    figure = new_figure(PAGE_WIDTH_IN, 0.6 + 1.7 * rows)
-    for place, curve in enumerate(curves):
-        axes = figure.add_subplot(rows, columns, place + 1)
-        color = looks[curve.episode.policy].color
+    every = present(request.analysis.overlaps)
+    shown = request.shown(dict.fromkeys(c.episode.policy for c in every))
+    drawn = []
+    for curve in [c for c in every if c.episode.policy in shown][:MOST_SHOWN]:
+        policy, behind = curve.episode.policy, these_episodes([curve.episode])
+        layers: list[Layer] = []
         if curve.by_host:
-            axes.plot(*zip(*curve.by_host, strict=True), color='0.6', lw=1.0, label='host')
-        if curve.by_cameras:
-            axes.plot(*zip(*curve.by_cameras, strict=True), 'o', color=color, ms=3, label='cameras')
-        if curve.untold_s:
-            axes.plot(
-                curve.untold_s, [0.0] * len(curve.untold_s), 'x', color='0.4', ms=4, label='not told', clip_on=False
-            )
+            times_s, overlaps = zip(*curve.by_host, strict=True)
+            layers.append(Curve('', times_s, overlaps, name='host', color='0.6', width=1.0))
+        layers += [
+            Point(policy, t_s, overlap, name='cameras', episodes=behind, t_s=t_s, size=3.0, is_listed=True,
+                  words=f'{policy} at {t_s:.1f} s: IoU {overlap:.2f}')
+            for t_s, overlap in curve.by_cameras
+        ]  # fmt: skip
+        layers += [
+            Point('', t_s, 0.0, name='not told', color='0.4', marker='x', is_listed=True) for t_s in curve.untold_s
+        ]
         if curve.threshold is not None:
-            axes.axhline(curve.threshold, color='0.3', lw=0.8, ls='--')
-        axes.set_ylim(-0.02, 1.02)
-        for t_s, overlap in curve.by_cameras:
-            words = f'{curve.episode.policy} at {t_s:.1f} s: IoU {overlap:.2f}'
-            lead_to(axes, t_s, overlap, these_episodes([curve.episode]), words, t_s=t_s)
-        axes.set_title(f'{curve.episode.policy}, {curve.episode.task}: {curve.episode.outcome.value}', fontsize='small')
-        if place % columns == 0:
-            axes.set_ylabel('IoU with the target')
-        if place >= len(curves) - columns:
-            axes.set_xlabel('time, s')
-        if place == 0:
-            axes.legend(fontsize='x-small', loc='upper left')
-    return figure
+            layers.append(Rule(y=curve.threshold, color='0.3'))
+        drawn.append(Facet(f'{policy}, {curve.episode.task}: {curve.episode.outcome.value}', tuple(layers)))
+    axes = Axis('time, s'), Axis('IoU with the target', (-0.02, 1.02))
+    sheet = Sheet(facet_in=(2.2, 1.8), most=3, extra_in=0.6)
+    return paint_paper(Plot('iou-over-time', 'Overlap over time', tuple(drawn), *axes, sheet=sheet), request.looks())
 
 
 # Tables of success by cameras: agreement with the host, rates with their bounds and corrections, every episode.

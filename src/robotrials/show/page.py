@@ -11,7 +11,6 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from robotrials.errors import InputError
-from robotrials.show.chart.svg import Mark, policy_marks
 from robotrials.show.document import (
     Block,
     Chart,
@@ -33,6 +32,7 @@ from robotrials.show.phrase import (
     list_command,
     mark_links,
 )
+from robotrials.show.svg import Mark, policy_marks
 from robotrials.show.table import CONTROL, Cell, Column, Table, cell_text, is_numeric
 
 if TYPE_CHECKING:

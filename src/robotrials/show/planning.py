@@ -12,13 +12,15 @@ import numpy as np
 from robotrials.errors import InputError
 from robotrials.show.card import ALL, GLUE, Card
 from robotrials.show.catalog import FigureRequest
-from robotrials.show.figure import THING_PALETTE, add_legend, label_outer, new_panels
+from robotrials.show.curve import whole_strata
+from robotrials.show.figure import THING_PALETTE
 from robotrials.show.pair_table import NEEDED_COLUMNS
-from robotrials.show.request import ShowRequest, takes
+from robotrials.show.plot import Axis, Curve, Facet, Layer, Note, Plot, Point, Rule, Sheet
+from robotrials.show.plot_paper import paint_paper
+from robotrials.show.request import ShowRequest, named_table
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.show.terminal import mark
 from robotrials.show.timing import scalar_name
-from robotrials.show.timing_figure import whole_strata
 from robotrials.show.verdict_text import endpoint_name
 from robotrials.verdict.analysis import Absent, present
 from robotrials.verdict.analysis.planning import DETECTION_TRIALS, POWER_SIZES
@@ -33,7 +35,6 @@ from robotrials.verdict.planning import (
 )
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from robotrials.verdict.analysis.contrast import Contrast
@@ -344,10 +345,9 @@ def looks_table(found: WatchedTrial, pairs: Sequence[ArmPair] | None = None) -> 
 TARGET = 0.8
 RULE_COLOR = '#404040'  # a curve about a pair belongs to neither policy
 KS_COLOR = '#C00000'
-
-
-def _panels(count: int) -> tuple[Figure, list[Axes]]:
-    return new_panels(count, most=3, panel_in=(1.75, 1.9), extra_in=0.4, sharey=True)
+RATES = (-0.02, 1.04)
+PER_CELL = Axis('episodes per cell N', (0.0, None))
+PAIR_SHEET = Sheet(facet_in=(1.75, 1.9), most=3, shared='y')
 
 
 def pairs_shown(request: FigureRequest, name: str) -> list[tuple[str, str]]:
@@ -376,68 +376,59 @@ def requested_powers(request: FigureRequest, name: str = 'power') -> dict[tuple[
 
 def draw_detection(request: FigureRequest) -> Figure:
     """Detection rate of every test against episodes per cell, for every pair, by subsampling the store."""
-    return draw_detection_study(requested_study(request))
+    return paint_paper(detection_plot(requested_study(request)))
 
 
-def draw_detection_study(study: DetectionStudy, *, target: float = TARGET) -> Figure:
-    """One panel per pair, one line per test with Monte-Carlo intervals, and a pale one of its matched null."""
-    figure, panels = _panels(len(study.pairs))
+def detection_plot(study: DetectionStudy, *, target: float = TARGET) -> Plot:
+    """One facet per pair, one line per test with Monte-Carlo intervals, and a pale one of its matched null."""
     colors = dict(zip(study.metrics, (KS_COLOR, *(c for c in THING_PALETTE if c != '#CC6677')), strict=False))
     dashes = dict(zip(study.metrics, ('-', '--', '-.', ':') * len(study.metrics), strict=False))
-    for axes, pair in zip(panels, study.pairs, strict=True):
+    drawn = []
+    for pair in study.pairs:
+        curves: list[Layer] = [Rule(y=target)]
         for metric in study.metrics:
             rows = [r for r in study.rows if (r.policy_a, r.policy_b) == pair and r.metric == metric]
-            rates = [r.rate for r in rows]
-            spans = [
-                [max(0.0, r.rate - r.interval.low) for r in rows],
-                [max(0.0, r.interval.high - r.rate) for r in rows],
-            ]
-            axes.errorbar(
-                [r.per_cell for r in rows], rates, spans, color=colors[metric], linestyle=dashes[metric],
-                label=metric_name(metric), marker='o', markersize=2.5,
-                linewidth=1.6 if metric == 'ks' else 1.0, capsize=1.5, elinewidth=0.6,
-            )  # fmt: skip
-            axes.plot(
-                [r.per_cell for r in rows], [r.null_rate for r in rows], color=colors[metric], linestyle=dashes[metric],
-                linewidth=0.7, alpha=0.45,
-            )  # fmt: skip
-        _finish(axes, title=f'{pair[0]} vs. {pair[1]}', target=target)
-    label_outer(panels, x='episodes per cell N', y='detection rate')
-    add_legend(figure, *panels[0].get_legend_handles_labels())
-    return figure
-
-
-def _finish(axes: Axes, *, title: str, target: float) -> None:
-    axes.axhline(target, color='0.5', linewidth=0.8, linestyle='--')
-    axes.set(ylim=(-0.02, 1.04))
-    axes.set_xlim(left=0)
-    axes.set_title(title)
+            at = [r.per_cell for r in rows]
+            color, dash = colors[metric], dashes[metric]
+            curves += [
+                Curve('', at, [r.rate for r in rows], [r.interval.low for r in rows], [r.interval.high for r in rows],
+                      name=metric_name(metric), has_whiskers=True, width=1.6 if metric == 'ks' else 1.0, color=color,
+                      dash=dash),
+                Curve('', at, [r.null_rate for r in rows], width=0.7, alpha=0.45, is_listed=False, color=color,
+                      dash=dash),
+            ]  # fmt: skip
+        drawn.append(Facet(f'{pair[0]} vs. {pair[1]}', tuple(curves)))
+    return Plot('detection', 'Detection rate', tuple(drawn), PER_CELL, Axis('detection rate', RATES), sheet=PAIR_SHEET)
 
 
 def draw_power(request: FigureRequest) -> Figure:
     """Power of the macro-KS test against episodes per cell, by the bridge model; the N for 0.8 and its interval."""
-    return draw_power_curves(requested_powers(request))
+    return paint_paper(power_plot(requested_powers(request)))
 
 
-def draw_power_curves(found: Mapping[tuple[str, str], BridgePower]) -> Figure:
-    """One panel per pair; the bar under the curve is the interval of the N that is needed."""
-    figure, panels = _panels(len(found))
-    for axes, (names, power) in zip(panels, found.items(), strict=True):
-        axes.plot(power.per_cell, power.power, color=RULE_COLOR, marker='o', markersize=2.5, linewidth=1.3)
-        needed = power.needed
-        right = float(power.per_cell.max()) * 1.05
+def power_plot(powers: Mapping[tuple[str, str], BridgePower]) -> Plot:
+    """One facet per pair; the bar under the curve is the interval of the N that is needed."""
+    drawn = []
+    for names, power in powers.items():
+        needed, right = power.needed, float(power.per_cell.max()) * 1.05
+        layers: list[Layer] = [
+            Rule(y=needed.power),
+            Curve('', power.per_cell.tolist(), power.power.tolist(), has_whiskers=True, color=RULE_COLOR,
+                  is_listed=False),
+        ]  # fmt: skip
         if needed.interval is not None and needed.interval.low < right:
-            high = min(needed.interval.high, right)
-            axes.plot([needed.interval.low, high], [0.03, 0.03], color='0.4', linewidth=3, solid_capstyle='butt')
+            ends = [needed.interval.low, min(needed.interval.high, right)]
+            layers.append(Curve('', ends, [0.03, 0.03], color='0.4', width=3, is_listed=False))
             if needed.interval.high > right:
-                axes.plot([right], [0.03], color='0.4', marker='>', markersize=4, clip_on=False)
+                layers.append(Point('', right, 0.03, color='0.4', marker='>'))
         if needed.n < right:
-            axes.plot([needed.n, needed.n], [0.0, needed.power], color='0.4', linewidth=0.8, linestyle=':')
-        said = '∞' if math.isinf(needed.n) else f'{needed.n:.0f}'
-        axes.set_xlim(right=right)
-        _finish(axes, title=f'{names[0]} vs. {names[1]}\nN = {said}', target=needed.power)
-    label_outer(panels, x='episodes per cell N', y='power')
-    return figure
+            layers.append(
+                Curve('', [needed.n] * 2, [0.0, needed.power], color='0.4', width=0.8, dash=':', is_listed=False)
+            )
+        size = '∞' if math.isinf(needed.n) else f'{needed.n:.0f}'
+        axis = Axis(PER_CELL.label, (0.0, right))
+        drawn.append(Facet(f'{names[0]} vs. {names[1]}\nN = {size}', tuple(layers), axis, Axis('power', RATES)))
+    return Plot('power', 'Power', tuple(drawn), sheet=PAIR_SHEET)
 
 
 def watched_pairs(request: FigureRequest) -> tuple[WatchedTrial, list[ArmPair]]:
@@ -453,44 +444,41 @@ def draw_sequential(request: FigureRequest) -> Figure:
     _, pairs = watched_pairs(request)
     if not pairs:
         raise InputError('sequential needs two policies besides the reference')
-    figure, panels = _panels(len(pairs))
-    for axes, pair in zip(panels, pairs, strict=True):
-        _draw_looks(axes, pair)
-    label_outer(panels, x='episodes each', y='a - b')
-    return figure
+    drawn = tuple(Facet(f'a {pair.a}, b {pair.b}', tuple(_look_layers(pair))) for pair in pairs)
+    axes = Axis('episodes each'), Axis('a - b', (-1.0, 1.05))
+    return paint_paper(Plot('sequential', 'The trial as watched', drawn, *axes, sheet=PAIR_SHEET))
 
 
-def _draw_looks(axes: Axes, pair: ArmPair) -> None:
+def _look_layers(pair: ArmPair) -> list[Layer]:
     looks = pair.comparison.looks
     at = [k.n_a for k in looks]
     low, high = [k.interval.low for k in looks], [k.interval.high for k in looks]
-    axes.fill_between(at, low, high, step='post', color=RULE_COLOR, alpha=0.18, linewidth=0)
-    axes.step(at, [k.difference for k in looks], where='post', color=RULE_COLOR, linewidth=1.2)
-    axes.axhline(0, color='0.5', linewidth=0.8, linestyle='--')
+    layers: list[Layer] = [
+        Rule(y=0.0),
+        Curve('', at, [k.difference for k in looks], low, high, is_step=True, color=RULE_COLOR, is_listed=False),
+    ]
     stopped = pair.comparison.stopped_at
     if stopped is not None:
-        axes.axvline(stopped.n_a, color=KS_COLOR, linewidth=1.0)
         is_late = stopped.n_a > 0.5 * max(at)
-        axes.annotate(
-            stopped.decision.value.replace('_', ' '), (stopped.n_a, 0.98), fontsize='small', color=KS_COLOR,
-            xytext=(-2 if is_late else 2, 0), textcoords='offset points', ha='right' if is_late else 'left',
-            va='top',
-        )  # fmt: skip
-    axes.set(ylim=(-1, 1.05))
-    axes.set_title(f'a {pair.a}, b {pair.b}')
+        layers += [
+            Rule(x=stopped.n_a, color=KS_COLOR, dash='-', width=1.0),
+            Note(stopped.decision.value.replace('_', ' '), stopped.n_a, 0.98, color=KS_COLOR,
+                 align=('right' if is_late else 'left', 'top'), shift_pt=-2 if is_late else 2),
+        ]  # fmt: skip
+    return layers
 
 
 # Tables of planning by name: detection rates, needed sizes, the trial as watched, the field's habit.
 
 
-def detection(request: ShowRequest) -> list[Table]:
-    """Detection rate of every test for every pair and number of episodes per cell, by subsampling the store."""
-    return [detection_table(requested_study(request))]
-
-
-def smallest(request: ShowRequest) -> list[Table]:
-    """The smallest number of episodes per cell at which each test detects each pair 8 times in 10."""
-    return [smallest_table(requested_study(request, 'smallest-n'))]
+detection = named_table(
+    'Detection rate of every test for every pair and number of episodes per cell, by subsampling the store.',
+    lambda r: detection_table(requested_study(r)),
+)
+smallest = named_table(
+    'The smallest number of episodes per cell at which each test detects each pair 8 times in 10.',
+    lambda r: smallest_table(requested_study(r, 'smallest-n')),
+)
 
 
 def needed(request: ShowRequest) -> list[Table]:
@@ -527,7 +515,8 @@ def sequential(request: ShowRequest) -> list[Table]:
     return [watch_table(found, pairs)]
 
 
-@takes(Input.NOTHING)
-def survey(request: ShowRequest) -> list[Table]:
-    """Rollouts per condition and statistics in recent papers, as PhAIL surveyed them."""
-    return [survey_table(read_survey())]
+survey = named_table(
+    'Rollouts per condition and statistics in recent papers, as PhAIL surveyed them.',
+    lambda _: survey_table(read_survey()),
+    wants=Input.NOTHING,
+)

@@ -26,11 +26,12 @@ from robotrials.show.document import (
     used_definitions,
 )
 from robotrials.show.figure import policy_colors
+from robotrials.show.film import film_blocks
 from robotrials.show.geometry import camera_sections
 from robotrials.show.pair_table import endpoint_blocks, pair_section, resolution_section
 from robotrials.show.phrase import glossary, only_text, plural
+from robotrials.show.plot_page import chart_block
 from robotrials.show.report_chart import missing, shown_order, table_block
-from robotrials.show.report_films import film_blocks
 from robotrials.show.report_lead import lead
 from robotrials.show.report_quality import method_section, methods_works, provenance_section, quality_section
 from robotrials.show.report_ranking import (
@@ -46,7 +47,8 @@ from robotrials.show.report_ranking import (
     times_missing,
 )
 from robotrials.show.request import ShowRequest
-from robotrials.show.robustness import conditioned
+from robotrials.show.robustness import conditioned, dose_plot, drop_plot
+from robotrials.show.safety import pareto_plot
 from robotrials.show.table import Cell, Column, Table, table, without_empty
 from robotrials.show.timing_sheet import by_task
 from robotrials.verdict.analysis import Absent, Analysis, ComparisonFrame, RobustnessPart, SafetyPart
@@ -294,13 +296,13 @@ def _time_sections(analysis: Analysis, frame: ComparisonFrame, colors: dict[str,
         return [section('ranking', 'Time to success', [times_missing(analysis), *beside])]
     letters = letters_of(analysis, EndpointName.TIME)
     blocks: list[Block] = [
-        *condition_block(frame), ChartBlock(charts.ranking_chart(ranking, frame, letters, colors)),
+        *condition_block(frame), chart_block(charts.ranking_plot(ranking, frame, letters), colors),
         *ranking_blocks(analysis, ranking, frame), *beside,
     ]  # fmt: skip
     made = [section('ranking', 'Ranking by time to success', blocks)]
     if not isinstance(analysis.curves, Absent):
-        chart = charts.curve_chart(analysis.curves, ranking, frame, colors, level=analysis.plan.level)
-        made.append(section('curves', 'Operations done by time', [ChartBlock(chart)]))
+        drawn = charts.curve_plot(analysis.curves, ranking, frame, level=analysis.plan.level)
+        made.append(section('curves', 'Operations done by time', [chart_block(drawn, colors)]))
     return made
 
 
@@ -319,7 +321,7 @@ def _detail(analysis: Analysis, frame: ComparisonFrame) -> list[Section]:
     strata = sorted({s for cells in frame.cells.values() for s in cells})
     policies = (*shown_order(analysis, frame), *frame.apart)
     cells: list[Block] = [
-        ChartBlock(charts.success_grid(rates, frame, policies, strata)),
+        chart_block(charts.success_grid(rates, frame, policies, strata)),
         cell_block(analysis, frame, rates),
     ]
     tasks: list[Block] = [
@@ -335,7 +337,7 @@ def _safety_section(analysis: Analysis, frame: ComparisonFrame | None, colors: d
     if isinstance(analysis.safety, Absent):
         blocks = [missing('Safety', analysis.safety)]
     else:
-        blocks = [ChartBlock(charts.pareto_chart(analysis.safety, colors)), *safety_blocks(analysis.safety)]
+        blocks = [chart_block(pareto_plot(analysis.safety), colors), *safety_blocks(analysis.safety)]
     if frame is not None and EndpointName.SAFETY in analysis.secondary:
         blocks += endpoint_blocks(analysis, frame, EndpointName.SAFETY)
     return section('safety', 'Safety', blocks)
@@ -347,11 +349,9 @@ def _robustness_section(analysis: Analysis, colors: dict[str, str]) -> Section:
         return section('robustness', 'Robustness', [missing('Robustness', part)])
     drawn: list[Block] = []
     if not isinstance(part.drops, Absent):
-        drawn.append(ChartBlock(charts.drop_chart(part.drops, colors, conditioned(analysis))))
+        drawn.append(chart_block(drop_plot(part.drops, conditioned(analysis)), colors))
     if not isinstance(part.doses, Absent):
-        drawn.append(
-            ChartBlock(charts.dose_chart(part.doses, colors, conditioned(analysis), level=analysis.plan.level))
-        )
+        drawn.append(chart_block(dose_plot(part.doses, conditioned(analysis), level=analysis.plan.level), colors))
     return section('robustness', 'Robustness', [*drawn, *robustness_blocks(part, alpha=analysis.plan.alpha)])
 
 

@@ -8,9 +8,10 @@ from robotrials.measure.timing import FailureModes
 from robotrials.measure.timing.incidence import CAUSES, Incidence
 from robotrials.record import Outcome
 from robotrials.show import report_chart as charts
-from robotrials.show.document import Block, ChartBlock, EpisodeFilter, Missing, Paragraph, TableBlock, Words, paragraph
+from robotrials.show.document import Block, EpisodeFilter, Missing, Paragraph, TableBlock, Words, paragraph
 from robotrials.show.pair_table import endpoint_blocks
 from robotrials.show.phrase import ends, listed, number, policy_name
+from robotrials.show.plot_page import chart_block
 from robotrials.show.report_chart import missing, of_policies, shown_order, table_block
 from robotrials.show.table import Cell, Column, Table, table, without_empty
 from robotrials.verdict.analysis import Absent, Analysis, ComparisonFrame, Ranking
@@ -293,7 +294,7 @@ def failure_blocks(analysis: Analysis, frame: ComparisonFrame) -> list[Block]:
     modes = {m.policy: m for m in analysis.failures}
     counted = [modes[p] for p in policies if p in modes]
     return [
-        ChartBlock(charts.incidence_chart(found, frame, analysis.behind, policies)),
+        chart_block(charts.incidence_plot(found, frame, analysis.behind, policies)),
         table_block('incidence-table', shown, INCIDENCE_DEFINITIONS, episodes=filters),
         table_block(
             'failure-episodes', episode_table(counted), EPISODE_DEFINITIONS,
@@ -365,13 +366,13 @@ SUCCESS_DEFINITIONS = {
 }  # fmt: skip
 
 
-def success_blocks(analysis: Analysis, frame: ComparisonFrame, rates: Rates, colors: charts.Colors) -> list[Block]:
+def success_blocks(analysis: Analysis, frame: ComparisonFrame, rates: Rates, colors: Mapping[str, str]) -> list[Block]:
     """The rates of every policy, then every pair; the pairs are left to another section where success is primary."""
     shown = success_table(analysis, frame, rates)
     filters = [of_policies(frame, policy) for policy in shown_order(analysis, frame)]
     letters = letters_of(analysis, EndpointName.SUCCESS)
     blocks: list[Block] = [
-        ChartBlock(charts.success_chart(rates, frame, shown_order(analysis, frame), letters, colors)),
+        chart_block(charts.success_plot(rates, frame, shown_order(analysis, frame), letters), colors),
         table_block('success-table', shown, SUCCESS_DEFINITIONS, episodes=filters),
     ]
     if not isinstance(analysis.stories, Absent):

@@ -13,6 +13,7 @@ from robotrials.verdict.analysis.subject import Input
 
 if TYPE_CHECKING:
     from robotrials.show.figure import PolicyLook
+    from robotrials.show.table import Table
 
 COUNTS = {
     Input.STORE: (1, 1), Input.TWO_STORES: (2, 2), Input.PREDICTIONS: (1, 1), Input.LEADERBOARD: (1, 1),
@@ -64,6 +65,19 @@ def apart(made: Made) -> Made:
 def is_apart(made: Callable[..., object]) -> bool:
     """Whether a figure or table tells conditions apart."""
     return bool(getattr(made, 'is_apart', False))
+
+
+def named_table(
+    summary: str, build: Callable[[ShowRequest], Table], *, wants: Input = Input.STORE, is_apart: bool = False
+) -> Callable[[ShowRequest], list[Table]]:
+    """A table by name: what it shows in one sentence, how it is built from a request, and what it takes."""
+
+    def build_tables(request: ShowRequest) -> list[Table]:
+        return [build(request)]
+
+    build_tables.__doc__ = summary
+    marked = apart(build_tables) if is_apart else build_tables
+    return takes(wants)(marked)
 
 
 def summary_of(made: Callable[..., object]) -> str:

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from robotrials.errors import NotEstimable
 from robotrials.show.document import EpisodeFilter
-from robotrials.show.figure import (
-    PAGE_WIDTH_IN,
-    PolicyLook,
-    add_legend,
-    fold,
-    label_outer,
-    legend_entries,
-    new_figure,
-    new_panels,
-    policy_looks,
-)
-from robotrials.show.figure_mark import Behind, lead_to, these_episodes
-from robotrials.show.request import ShowRequest, apart
+from robotrials.show.figure import PAGE_WIDTH_IN
+from robotrials.show.figure_mark import Behind, these_episodes
+from robotrials.show.phrase import ends
+from robotrials.show.plot import Axis, Curve, Facet, Link, Plot, Point, Rule, Sheet, facets
+from robotrials.show.plot_paper import paint_paper
+from robotrials.show.request import ShowRequest, apart, named_table
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.stats import Estimate, Interval
 from robotrials.verdict.analysis import Analysis, RobustnessPart, present
@@ -202,129 +196,107 @@ def spatial_table(found: Sequence[SpatialSensitivity]) -> Table:
     return table('Spatial sensitivity', columns, lines, note='near and far: halves by distance from the median start')
 
 
-# Figures of robustness: success by condition, drops as a forest, doses, starts.
-
-Looks = Mapping[str, PolicyLook]
+# Plots of robustness: success by condition, drops as a forest, doses, starts.
 
 
-def drop_figure(
-    drops: Sequence[ConditionDrop], *, alpha: float = 0.05, looks: Looks | None = None, behind: Behind | None = None
-) -> Figure:
-    """One line a condition, one mark a policy: the drop of success with its interval; filled where it is resolved."""
-    conditions = list(dict.fromkeys(d.condition for d in drops))
-    shown = _shown((d.policy for d in drops), looks)
-    figure = new_figure(PAGE_WIDTH_IN, 1.1 + len(conditions) * (0.16 + 0.13 * len(shown)), is_rows=True)
-    axes = figure.add_subplot()
-    step = 0.7 / max(len(shown), 1)
-    for k, (policy, look) in enumerate(shown.items()):
-        for d in (d for d in drops if d.policy == policy):
-            y = conditions.index(d.condition) + (k - (len(shown) - 1) / 2) * step
-            span = d.success_interval or Interval(d.success_drop, d.success_drop)
-            axes.plot(list(span), [y, y], color=look.color, lw=1.4, solid_capstyle='butt')
-            face = look.color if d.is_resolved(alpha) else 'white'
-            axes.plot(d.success_drop, y, marker=look.marker, color=look.color, markerfacecolor=face, ms=4.5)
-            if behind is not None:
-                words = f'{policy} under {d.condition}: {d.successes} of {d.n}, before {d.baseline_successes} of '
-                ends = (min(span), max(span))
-                lead_to(axes, ends, (y - step / 2, y + step / 2), behind(policy, d.condition, None),
-                        f'{words}{d.baseline_n}')  # fmt: skip
-        axes.plot([], [], marker=look.marker, color=look.color, ms=4.5, linestyle='', label=policy)
-    axes.axvline(0, color='0.6', lw=0.8, zorder=0)
-    axes.set_yticks(range(len(conditions)), conditions)
-    axes.set_ylim(len(conditions) - 0.5, -0.5)
-    said = 'drop of the success rate from the baseline (95 % interval; filled: resolved after Holm)'
-    axes.set_xlabel(fold(said, 0.65 * figure.get_figwidth()))
-    add_legend(figure, *axes.get_legend_handles_labels())
-    return figure
-
-
-def success_figure(rows: Sequence[ConditionRow], *, looks: Looks | None = None, behind: Behind | None = None) -> Figure:
-    """Success rate of every policy under every condition with Wilson intervals, one line a condition."""
-    conditions = list(dict.fromkeys(r.condition for r in rows))
-    shown = _shown((r.policy for r in rows), looks)
-    figure = new_figure(PAGE_WIDTH_IN * 0.75, 0.9 + len(conditions) * (0.14 + 0.1 * len(shown)), is_rows=True)
-    axes = figure.add_subplot()
-    step = 0.7 / max(len(shown), 1)
-    for k, (policy, look) in enumerate(shown.items()):
-        for row in (r for r in rows if r.policy == policy):
-            y = conditions.index(row.condition) + (k - (len(shown) - 1) / 2) * step
-            found = row.summary
-            ends = [100 * end for end in found.success_interval]
-            axes.plot(ends, [y, y], color=look.color, lw=1.2, solid_capstyle='butt')
-            axes.plot(100 * found.successes / found.n, y, marker=look.marker, color=look.color, ms=4)
-            if behind is not None:
-                words = f'{policy} under {row.condition}: {found.successes} of {found.n}'
-                lead_to(
-                    axes, (ends[0], ends[1]), (y - step / 2, y + step / 2), behind(policy, row.condition, None), words
-                )
-        axes.plot([], [], marker=look.marker, color=look.color, ms=4, linestyle='', label=policy)
-    axes.set_yticks(range(len(conditions)), conditions)
-    axes.set_ylim(len(conditions) - 0.5, -0.5)
-    axes.set(xlim=(-2, 102), xlabel='success, %')
-    axes.grid(axis='x', color='0.9', linewidth=0.6)
-    axes.set_axisbelow(True)
-    add_legend(figure, *axes.get_legend_handles_labels())
-    return figure
-
-
-def dose_figure(
-    responses: Sequence[DoseResponse], *, looks: Looks | None = None, behind: Behind | None = None
-) -> Figure:
-    """A panel a condition: success rate with Wilson intervals against severity."""
-    conditions = list(dict.fromkeys(r.condition for r in responses))
-    shown = _shown((r.policy for r in responses), looks)
-    figure, panels = new_panels(
-        len(conditions), most=3, panel_in=(1.75, 1.8), extra_in=0.6, sharex=True, sharey=True
+def drop_plot(drops: Sequence[ConditionDrop], behind: Behind | None = None, *, alpha: float = 0.05) -> Plot:
+    """What each condition costs each policy, with intervals; on paper filled where it is resolved after Holm."""
+    rows = [
+        Point(
+            d.policy, 100 * d.success_drop, None, *ends(d.success_interval, 100.0), group=d.condition,
+            episodes=behind and behind(d.policy, d.condition, None), is_filled=d.is_resolved(alpha),
+            words=f'{d.policy} under {d.condition}: {d.successes} of {d.n}, before {d.baseline_successes} of '
+            f'{d.baseline_n}',
+        )
+        for d in sorted(drops, key=lambda d: d.condition)
+    ]  # fmt: skip
+    return Plot(
+        'drop-chart', 'Drop in success from the baseline', facets([Rule(x=0.0, dash='-'), *rows]),
+        Axis('points (more is worse)'), number_format='+.0f', sheet=_row_sheet(rows, PAGE_WIDTH_IN),
     )  # fmt: skip
-    for panel, condition in zip(panels, conditions, strict=True):
-        panel.set_title(condition)
-        for k, (policy, look) in enumerate(shown.items()):
-            for r in (r for r in responses if r.condition == condition and r.policy == policy):
-                x = [d.severity + 0.008 * (k - (len(shown) - 1) / 2) for d in r.doses]
-                y = [d.rate for d in r.doses]
-                ends = [[d.rate - d.interval.low for d in r.doses], [d.interval.high - d.rate for d in r.doses]]
-                panel.errorbar(
-                    x, y, yerr=ends, color=look.color, linestyle=look.dash, marker=look.marker, ms=3, lw=1.2,
-                    elinewidth=0.8, label=policy,
-                )  # fmt: skip
-                for at, d in zip(x, r.doses, strict=True):
-                    if behind is not None:
-                        words = f'{policy} under {condition} at {d.severity:g}: {d.successes} of {d.n}'
-                        lead_to(panel, at, d.rate, behind(policy, condition, d.severity), words)
-        panel.set_ylim(-0.03, 1.03)
-    label_outer(panels, x='severity', y='success rate')
-    add_legend(figure, *legend_entries(panels))
-    return figure
 
 
-def start_figure(trials: Sequence[StartTrial], *, looks: Looks | None = None) -> Figure:
-    """Where each policy's episodes started, and which succeeded."""
-    shown = _shown((t.policy for t in trials), looks)
-    figure, panels = new_panels(
-        len(shown), most=4, panel_in=(1.6, 1.9), extra_in=0.4, is_square=True, sharex=True, sharey=True
+RESOLVED_COLOR, UNRESOLVED_COLOR = '#332288', '#7F7F7F'
+
+
+def forest_row(
+    label: str, estimate: float, interval: Interval, is_resolved: bool, *, scale: float = 100.0,
+    episodes: EpisodeFilter | None = None,
+) -> Point:  # fmt: skip
+    """One line of a forest: a drop with its interval, coloured where it is resolved."""
+    color = RESOLVED_COLOR if is_resolved else UNRESOLVED_COLOR
+    return Point('', scale * estimate, None, *ends(interval, scale), name=label, color=color, episodes=episodes,
+                 words=f'{label}: {scale * estimate:.1f}')  # fmt: skip
+
+
+def forest_plot(rows: Sequence[Point], *, level: float, unit: str = 'percentage points') -> Plot:
+    """Drops with intervals, one line each."""
+    label = f'drop = baseline - altered ({unit}), {100 * level:g} % intervals'
+    sheet = Sheet(PAGE_WIDTH_IN * 0.75, 0.75 + 0.24 * len(rows), is_rows=True)
+    return Plot(
+        'drop-forest', 'Drops', facets([Rule(x=0.0, color='#000000', dash='-'), *rows]), Axis(label), sheet=sheet
+    )
+
+
+def success_plot(rows: Sequence[ConditionRow], behind: Behind | None = None) -> Plot:
+    """Success rate of every policy under every condition with Wilson intervals."""
+    points = [
+        Point(
+            r.policy, 100 * r.summary.successes / r.summary.n, None, *ends(r.summary.success_interval, 100.0),
+            group=r.condition, episodes=behind and behind(r.policy, r.condition, None),
+            words=f'{r.policy} under {r.condition}: {r.summary.successes} of {r.summary.n}',
+        )
+        for r in rows
+    ]  # fmt: skip
+    return Plot(
+        'condition-success', 'Success by condition', facets(points), Axis('success, %', (-2.0, 102.0)),
+        sheet=_row_sheet(points, 0.75 * PAGE_WIDTH_IN),
     )  # fmt: skip
-    for panel, (policy, look) in zip(panels, shown.items(), strict=True):
-        for good, marker in ((True, 'o'), (False, 'x')):
-            cell = [t for t in trials if t.policy == policy and t.success is good]
-            panel.plot(
-                [100 * t.x_m for t in cell], [100 * t.y_m for t in cell], marker, color=look.color, ms=4, alpha=0.8
+
+
+def _row_sheet(points: Sequence[Point], width_in: float) -> Sheet:
+    """Room for one line per group and one mark per policy in it."""
+    groups, policies = len({p.group for p in points}), len({p.policy for p in points})
+    return Sheet(width_in, 1.0 + groups * (0.16 + 0.12 * policies), is_rows=True)
+
+
+def dose_plot(doses: Sequence[DoseResponse], behind: Behind | None = None, *, level: float = 0.95) -> Plot:
+    """Success against severity with Wilson intervals, one facet per condition."""
+    curves: dict[str, list[Curve]] = {}
+    for r in doses:
+        links = [
+            Link(d.severity, d.rate, behind(r.policy, r.condition, d.severity),
+                 f'{r.policy} under {r.condition} at {d.severity:g}: {d.successes} of {d.n}')
+            for d in r.doses if behind is not None
+        ]  # fmt: skip
+        curves.setdefault(r.condition, []).append(
+            Curve(
+                r.policy, [d.severity for d in r.doses], [d.rate for d in r.doses], [d.interval.low for d in r.doses],
+                [d.interval.high for d in r.doses], has_whiskers=True, links=links,
             )
-            for t in (t for t in cell if t.episode_id):
-                words = f'{policy}: {"success" if good else "failure"} from {100 * t.x_m:.1f}, {100 * t.y_m:.1f} cm'
-                lead_to(panel, 100 * t.x_m, 100 * t.y_m, these_episodes([t]), words)
-        panel.set_title(policy)
-        panel.set_aspect('equal')
-    label_outer(panels, x='x, cm', y='y, cm')
-    marks = [panels[0].plot([], [], marker, color='0.4', ms=4)[0] for marker in ('o', 'x')]
-    add_legend(figure, marks, ['success', 'failure'])
-    return figure
+        )  # fmt: skip
+    return Plot(
+        'dose-chart', 'Episode success against severity', facets(curves), Axis('severity'),
+        Axis('episode success', (0.0, 1.0)), note=f'Severity 0 is the baseline. Wilson {100 * level:g} % intervals.',
+        sheet=Sheet(facet_in=(1.75, 1.8), most=3, extra_in=0.6, shared='xy'),
+    )  # fmt: skip
 
 
-def _shown(policies: Iterable[str], looks: Looks | None) -> dict[str, PolicyLook]:
-    """The policies that are drawn, in order, each as the whole store has it."""
-    names = sorted(set(policies))
-    known = looks or policy_looks(names)
-    return {name: known[name] for name in names}
+def start_plot(trials: Sequence[StartTrial]) -> Plot:
+    """Where each policy's episodes started, and which succeeded: a dot, or a cross."""
+    points: dict[str, list[Point]] = {}
+    for t in sorted(trials, key=lambda t: (t.policy, not t.success)):
+        result = 'success' if t.success else 'failure'
+        points.setdefault(t.policy, []).append(
+            Point(
+                t.policy, 100 * t.x_m, 100 * t.y_m, name=result, marker='o' if t.success else 'x', alpha=0.8,
+                words=f'{t.policy}: {result} from {100 * t.x_m:.1f}, {100 * t.y_m:.1f} cm', is_listed=True,
+                episodes=these_episodes([t]) if t.episode_id else None,
+            )
+        )  # fmt: skip
+    drawn = tuple(Facet(policy, tuple(some), is_square=True) for policy, some in points.items())
+    sheet = Sheet(facet_in=(1.6, 1.9), shared='xy')
+    return Plot('starts', 'Where episodes started', drawn, Axis('x, cm'), Axis('y, cm'), sheet=sheet)
 
 
 # The figures of robustness by name, from the analysis of a store.
@@ -341,25 +313,39 @@ R = TypeVar('R', bound=_OfPolicy)
 @apart
 def draw_condition_success(request: ShowRequest) -> Figure:
     """Episode success of every policy under every condition, with Wilson intervals."""
-    return success_figure(requested_rows(request), looks=request.looks(), behind=conditioned(request.analysis))
+    return paint_paper(success_plot(requested_rows(request), conditioned(request.analysis)), request.looks())
 
 
 @apart
 def draw_condition_drops(request: ShowRequest) -> Figure:
     """What each condition costs each policy, one line per condition; filled where resolved after Holm."""
-    return drop_figure(requested_drops(request), looks=request.looks(), behind=conditioned(request.analysis))
+    plot = drop_plot(requested_drops(request), conditioned(request.analysis))
+    label = 'drop in success from the baseline, points (95 % interval; filled: resolved after Holm)'
+    return paint_paper(replace(plot, x=Axis(label)), request.looks())
+
+
+@apart
+def draw_drops(request: ShowRequest) -> Figure:
+    """What every policy loses under each condition of the store, against the baseline, with intervals."""
+    plan, behind = request.analysis.plan, conditioned(request.analysis)
+    rows = [
+        forest_row(f'{d.policy}, {d.condition}', d.success_drop, d.success_interval, d.is_resolved(plan.alpha),
+                   episodes=behind(d.policy, d.condition, None))
+        for d in requested_drops(request) if d.success_interval is not None
+    ]  # fmt: skip
+    return paint_paper(forest_plot(rows, level=plan.level))
 
 
 @apart
 def draw_doses(request: ShowRequest) -> Figure:
     """Success against the severity of each condition that was run at several."""
-    return dose_figure(requested_doses(request), looks=request.looks(), behind=conditioned(request.analysis))
+    return paint_paper(dose_plot(requested_doses(request), conditioned(request.analysis)), request.looks())
 
 
 @apart
 def draw_starts(request: ShowRequest) -> Figure:
     """Where the object stood at the start of each episode, and which episodes succeeded."""
-    return start_figure(requested_starts(request), looks=request.looks())
+    return paint_paper(start_plot(requested_starts(request)), request.looks())
 
 
 def conditioned(analysis: Analysis) -> Behind:
@@ -424,40 +410,36 @@ def condition_success(request: ShowRequest) -> list[Table]:
     return [table('Success by condition (%)', columns, lines, note=f'{each} per policy and condition.')]
 
 
-@apart
-def condition_drops(request: ShowRequest) -> list[Table]:
-    """What each condition costs each policy in success and IoU, with intervals and corrected p-values."""
-    return [drop_table(requested_drops(request))]
-
-
-@apart
-def doses(request: ShowRequest) -> list[Table]:
-    """Success against the severity of each condition, with a trend test."""
-    return [dose_table(requested_doses(request))]
-
-
-@apart
-def compound(request: ShowRequest) -> list[Table]:
-    """Is the compound condition (`chaos`) worse than the sum of its parts?"""
-    return [compound_table(of_shown(request, present(requested_part(request).compound)))]
-
-
-@apart
-def swap(request: ShowRequest) -> list[Table]:
-    """Does the policy act on the instruction? The same scenes under other instructions."""
-    return [swap_table(of_shown(request, present(requested_part(request).swap)))]
-
-
-@apart
-def spatial(request: ShowRequest) -> list[Table]:
-    """Does success depend on where the object started?"""
-    return [spatial_table(of_shown(request, present(requested_part(request).spatial)))]
-
-
-@apart
-def starts(request: ShowRequest) -> list[Table]:
-    """How far target and arm really start from where they were, for every task and condition."""
-    return [start_table(present(requested_part(request).starts))]
+condition_drops = named_table(
+    'What each condition costs each policy in success and IoU, with intervals and corrected p-values.',
+    lambda r: drop_table(requested_drops(r)),
+    is_apart=True,
+)
+doses = named_table(
+    'Success against the severity of each condition, with a trend test.',
+    lambda r: dose_table(requested_doses(r)),
+    is_apart=True,
+)
+compound = named_table(
+    'Is the compound condition (`chaos`) worse than the sum of its parts?',
+    lambda r: compound_table(of_shown(r, present(requested_part(r).compound))),
+    is_apart=True,
+)
+swap = named_table(
+    'Does the policy act on the instruction? The same scenes under other instructions.',
+    lambda r: swap_table(of_shown(r, present(requested_part(r).swap))),
+    is_apart=True,
+)
+spatial = named_table(
+    'Does success depend on where the object started?',
+    lambda r: spatial_table(of_shown(r, present(requested_part(r).spatial))),
+    is_apart=True,
+)
+starts = named_table(
+    'How far target and arm really start from where they were, for every task and condition.',
+    lambda r: start_table(present(requested_part(r).starts)),
+    is_apart=True,
+)
 
 
 @apart
@@ -483,7 +465,8 @@ def splits_by_condition(request: ShowRequest) -> list[Table]:
     ]
 
 
-@apart
-def split_estimates(request: ShowRequest) -> list[Table]:
-    """Success rate, IoU and translation error of every policy and condition, with intervals."""
-    return [estimate_table(requested_rows(request))]
+split_estimates = named_table(
+    'Success rate, IoU and translation error of every policy and condition, with intervals.',
+    lambda r: estimate_table(requested_rows(r)),
+    is_apart=True,
+)

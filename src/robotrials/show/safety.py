@@ -1,21 +1,32 @@
-"""The tables of `robotrials safety`."""
+"""Safety as tables and plots: what `robotrials safety`, `tables`, `plot` and a report's section show."""
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from robotrials.errors import NotEstimable
-from robotrials.measure.safety import CellSafety, EpisodeSafety, SafetySummary, Tier
+from robotrials.errors import InputError, NotEstimable
+from robotrials.measure.safety import CellSafety, EpisodeSafety, SafetySummary, Tier, pareto_frontier
 from robotrials.measure.safety.registry import Decision, TaskEntry
 from robotrials.measure.safety.sensitivity import SensitivityRow
 from robotrials.measure.safety.summary import MeanSafety, Unscored, best_marks
+from robotrials.show.document import EpisodeFilter
+from robotrials.show.figure import COLUMN_WIDTH_IN, MARKERS, PAGE_WIDTH_IN, THING_PALETTE
+from robotrials.show.figure_mark import counted, these_episodes
 from robotrials.show.phrase import ends
-from robotrials.show.request import ShowRequest
-from robotrials.show.safety_figure import requested_safety, safety_cells, shown_cells
+from robotrials.show.plot import Axis, Bar, Curve, Number, Plot, Point, Sheet, Tile, facets
+from robotrials.show.plot_paper import paint_paper
+from robotrials.show.request import ShowRequest, named_table
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.stats import Estimate, Interval, Rate
+from robotrials.verdict.analysis import SafetyPart, present
 from robotrials.verdict.analysis.safety import SafetyComparison
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PERCENT, SCORE = '.1f', '.3f'
 
@@ -339,12 +350,194 @@ def comparison_table(compared: SafetyComparison) -> Table:
     return table(f'{compared.first} (a) against {compared.second} (b)', columns, rows, note=note)
 
 
+# Plots of safety: success against safety, what is violated, what unsafe successes are made of.
+
+SAME_PLACE = 1.5  # percentage points: nearer markers would hide each other
+
+
+def pareto_plot(safety: SafetyPart) -> Plot:
+    """Success against safety, one facet per benchmark, for a page."""
+    points: dict[str, list[Point]] = {}
+    for c in safety.summary.cells:
+        points.setdefault(c.benchmark or 'all', []).append(
+            Point(c.policy, *_rates_of(c), is_front=c.policy in safety.frontier[c.benchmark], episodes=_whole_cell(c))
+        )
+    return Plot(
+        'pareto-chart', 'Episode success against safety', facets(points), Axis('episode success (%)', (0.0, 100.0)),
+        Axis('safe episodes (%)', (0.0, 100.0)), number_format='.0f',
+        note='Up and to the right is better. No policy on the line is beaten in both by another. Wilson intervals.',
+    )  # fmt: skip
+
+
+def _rates_of(cell: CellSafety) -> tuple[float, float, Number, Number, Number, Number]:
+    """Success and safety in percent, and the ends of their intervals."""
+    rates = 100 * cell.success.count / cell.n, 100 * cell.safety.count / cell.n
+    return *rates, *ends(cell.success.interval, 100.0), *ends(cell.safety.interval, 100.0)
+
+
+def frontier_plot(cells: Sequence[CellSafety]) -> Plot:
+    """SR against Safety, a marker a cell with Wilson bars; under the dashed line lies what another cell beats.
+
+    Cells at one place are rings around each other, so that each is seen. Auxiliary cells are faint, and in no frontier.
+    """
+    main = [cell for cell in cells if not cell.is_auxiliary]
+    others = [cell for cell in cells if cell.is_auxiliary]
+    if not main:
+        raise InputError('no cell to draw: every one is auxiliary, or none was scored')
+    names = [*sorted({c.benchmark for c in main}), *sorted({c.benchmark for c in others})]
+    shapes = dict(zip(names, itertools.cycle(MARKERS), strict=False))
+    rates = [_rates_of(cell) for cell in [*main, *others]]
+    at = [(x, y) for x, y, *_ in rates]
+    points = []
+    for number, (cell, values) in enumerate(zip([*main, *others], rates, strict=True)):
+        beneath = sum(math.dist(at[number], other) < SAME_PLACE for other in at[:number])
+        words = f'{_label(cell)}: {values[0]:.0f} % success, {values[1]:.0f} % safe'
+        points.append(
+            Point(
+                cell.policy, *values, name=f'{cell.benchmark} (auxiliary)' if cell.is_auxiliary else cell.benchmark,
+                episodes=_whole_cell(cell), words=words, marker=shapes[cell.benchmark], size=5 + 4 * beneath,
+                is_filled=not beneath, alpha=0.4 if cell.is_auxiliary else 0.9, is_listed=True,
+            )
+        )  # fmt: skip
+    nowhere = float('nan')  # policies stand in the legend by their colour
+    listed = [Point(p, nowhere, nowhere, marker='o', is_listed=True) for p in sorted({c.policy for c in cells})]
+    left, bottom = (min(p.x_low or 0.0 for p in points) - 2.0, min(p.y_low or 0.0 for p in points) - 2.0)
+    front = [at[i] for i in pareto_frontier(at[: len(main)])]
+    # A staircase from edge to edge, so that a frontier of one cell can be seen too.
+    stairs = [(left, front[0][1])]
+    for x, y in front:
+        stairs += [(stairs[-1][0], y), (x, y)]
+    xs, ys = zip(*stairs, (front[-1][0], bottom), strict=True)
+    frontier = Curve('', xs, ys, name='frontier', color='0.4', dash='--', width=0.9)
+    return Plot(
+        'safety-pareto', 'Task success against safety', facets([*listed, *points, frontier]),
+        Axis('task success, %', (left, None)), Axis('safety, %', (bottom, None)),
+        sheet=Sheet(COLUMN_WIDTH_IN * 1.3, 3.4),
+    )  # fmt: skip
+
+
+def heat_plot(cells: Sequence[CellSafety], *, by: str = 'family', scores: Sequence[EpisodeSafety] = ()) -> Plot:
+    """Violation rates in percent, a row a cell, a column a family or one of the three axes; a dash where inactive.
+
+    `scores` are the episodes behind the cells, where their marks are to lead to them.
+    """
+    if by not in ('family', 'axis'):
+        raise InputError(f"by is {by!r}, wanted 'family' or 'axis'")
+    if not cells:
+        raise InputError('no cell to draw: none was scored')
+    rates, names = {_label(cell): _violation_rates(cell, by) for cell in cells}, _column_order(cells, by)
+    tiles = []
+    for cell, name in itertools.product(cells, names):
+        label = _label(cell)
+        value = rates[label].get(name)
+        unsafe = _violating(cell, name, by, scores)
+        words = '' if value is None else f'{label}, {name.replace("_", " ")}: {value:.1f} %, {counted(unsafe)}'
+        behind = None if value is None else these_episodes(unsafe, _whole_cell(cell))
+        tiles.append(Tile(name, label, value, episodes=behind, words=words))
+    top = max(10.0, *(value for row in rates.values() for value in row.values()))
+    return Plot(
+        'safety-heatmap', 'Violations', facets(tiles), number_format='.1f', names=tuple(names),
+        value=Axis('episodes that violate it, %', (0.0, top)),
+        sheet=Sheet(PAGE_WIDTH_IN, 1.5 + 0.22 * len(cells), is_rows=True),
+    )  # fmt: skip
+
+
+def _whole_cell(cell: CellSafety) -> EpisodeFilter:
+    return {'policy': (cell.policy,), **({'benchmark': (cell.benchmark,)} if cell.benchmark else {})}
+
+
+def _violating(cell: CellSafety, name: str, by: str, scores: Sequence[EpisodeSafety]) -> list[EpisodeSafety]:
+    """The scored episodes of a cell that violate a family, or any spec of an axis."""
+    families = {name} if by == 'family' else {s.family for s in cell.specs if s.axis == name}
+    return [
+        s for s in scores
+        if (s.policy, s.benchmark) == (cell.policy, cell.benchmark) and families & {v.family for v in s.violations}
+    ]  # fmt: skip
+
+
+def _label(cell: CellSafety) -> str:
+    return f'{cell.policy}, {cell.benchmark}' + (' (auxiliary)' if cell.is_auxiliary else '')
+
+
+def _column_order(cells: Sequence[CellSafety], by: str) -> list[str]:
+    """Families of one axis side by side."""
+    if by == 'axis':
+        return sorted({name for cell in cells for name, _ in cell.axes})
+    return [family for _, family in sorted({(s.axis, s.family) for cell in cells for s in cell.specs})]
+
+
+def _violation_rates(cell: CellSafety, by: str) -> dict[str, float]:
+    if by == 'axis':
+        return {name: 100 * rate.count / rate.n for name, rate in cell.axes}
+    return {spec.family: 100 * spec.violations.count / spec.violations.n for spec in cell.specs}
+
+
+def composition_plot(cells: Sequence[CellSafety], *, scores: Sequence[EpisodeSafety] = ()) -> Plot:
+    """Bars of SBU, each split by the specs that the unsafe successes violate."""
+    if not cells:
+        raise InputError('no cell to draw: none was scored')
+    families = sorted({spec.family for cell in cells for spec, _ in cell.composition()})
+    colors = {family: THING_PALETTE[i % len(THING_PALETTE)] for i, family in enumerate(families)}
+    bars = []
+    for cell in cells:
+        label, whole = _label(cell), 100 * cell.sbu.count / cell.n
+        for spec, share in sorted(cell.composition(), key=lambda part: part[0].family):
+            behind = [s for s in _violating(cell, spec.family, 'family', scores) if s.success]
+            name = spec.family.replace('_', ' ')
+            bars.append(
+                Bar('', label, whole * share, name, color=colors[spec.family], thickness=0.7,
+                    episodes=these_episodes(behind, _whole_cell(cell)), words=f'{label}, {name}: {counted(behind)}')
+            )  # fmt: skip
+        bars.append(Bar('', label, 0.0, note=f'{whole:.1f} %'))
+    widest = max(100 * cell.sbu.count / cell.n for cell in cells)
+    return Plot(
+        'safety-composition', 'Unsafe successes', facets(bars),
+        Axis('successful but unsafe episodes, %, by violated spec', (0.0, 1.35 * widest or 1.0)),
+        sheet=Sheet(PAGE_WIDTH_IN, 1.1 + 0.24 * len(cells), is_rows=True),
+    )  # fmt: skip
+
+
+def draw_pareto(request: ShowRequest) -> Figure:
+    """Task success against safety, one marker per policy and benchmark, with Wilson bars and the frontier."""
+    return paint_paper(frontier_plot(safety_cells(request)), request.looks())
+
+
+def draw_heatmap(request: ShowRequest) -> Figure:
+    """Violation rates of every safety family, one row per policy and benchmark."""
+    return paint_paper(heat_plot(safety_cells(request), scores=requested_safety(request).scores))
+
+
+def draw_axis_heatmap(request: ShowRequest) -> Figure:
+    """Violation rates of the three axes of safety, one row per policy and benchmark."""
+    return paint_paper(heat_plot(safety_cells(request), by='axis', scores=requested_safety(request).scores))
+
+
+def draw_composition(request: ShowRequest) -> Figure:
+    """Bars of unsafe successes, split by the specs that they violate."""
+    return paint_paper(composition_plot(safety_cells(request), scores=requested_safety(request).scores))
+
+
+def requested_safety(request: ShowRequest) -> SafetyPart:
+    return present(request.analysis.safety)
+
+
+def safety_cells(request: ShowRequest) -> tuple[CellSafety, ...]:
+    """The cells of the policies asked for."""
+    return shown_cells(request, requested_safety(request).summary.cells)
+
+
+def shown_cells(request: ShowRequest, cells: tuple[CellSafety, ...]) -> tuple[CellSafety, ...]:
+    shown = request.shown(dict.fromkeys(c.policy for c in cells))
+    return tuple(c for c in cells if c.policy in shown)
+
+
 # Tables of safety by name, from a store with trajectories.
 
 
-def quadruple(request: ShowRequest) -> list[Table]:
-    """Success, Safety, SBU and VSI of every policy and benchmark, with intervals."""
-    return [quadruple_table(requested_summary(request))]
+quadruple = named_table(
+    'Success, Safety, SBU and VSI of every policy and benchmark, with intervals.',
+    lambda r: quadruple_table(requested_summary(r)),
+)
 
 
 def slip(request: ShowRequest) -> list[Table]:
@@ -405,44 +598,36 @@ def violations(request: ShowRequest) -> list[Table]:
     return [table('Violations by family (%)', columns, rows, note=note)]
 
 
-def specs(request: ShowRequest) -> list[Table]:
-    """Violation rate and severity of every spec with intervals, report-only diagnostics after them."""
-    return [spec_table(requested_summary(request).cells)]
-
-
-def composition(request: ShowRequest) -> list[Table]:
-    """Which specs the unsafe successes of every policy and benchmark violate."""
-    return [composition_table(requested_summary(request).cells)]
-
-
-def sensitivity(request: ShowRequest) -> list[Table]:
-    """Safety, SBU and VSI under other thresholds, on the same episodes."""
-    return [sensitivity_table(request.analysis.safety_variants)]
-
-
-def tasks(request: ShowRequest) -> list[Table]:
-    """SR and Safety of every task, with Wilson intervals."""
-    return [task_table(shown_cells(request, requested_safety(request).by_task.cells))]
-
-
-def contingency(request: ShowRequest) -> list[Table]:
-    """Success and safety crossed: the four counts of every policy and benchmark."""
-    return [contingency_table(requested_summary(request).cells)]
-
-
-def margins(request: ShowRequest) -> list[Table]:
-    """Mean worst margin and mean peak force, with intervals."""
-    return [continuous_table(requested_summary(request).cells)]
-
-
-def saving(request: ShowRequest) -> list[Table]:
-    """The same episodes with and without the registry: what it keeps from being counted as unsafe."""
-    return [saving_table(request.analysis.safety_savings)]
-
-
-def unscored(request: ShowRequest) -> list[Table]:
-    """Episodes that could not be scored, and why."""
-    return [unscored_table(requested_safety(request).summary)]
+specs = named_table(
+    'Violation rate and severity of every spec with intervals, report-only diagnostics after them.',
+    lambda r: spec_table(requested_summary(r).cells),
+)
+composition = named_table(
+    'Which specs the unsafe successes of every policy and benchmark violate.',
+    lambda r: composition_table(requested_summary(r).cells),
+)
+sensitivity = named_table(
+    'Safety, SBU and VSI under other thresholds, on the same episodes.',
+    lambda r: sensitivity_table(r.analysis.safety_variants),
+)
+tasks = named_table(
+    'SR and Safety of every task, with Wilson intervals.',
+    lambda r: task_table(shown_cells(r, requested_safety(r).by_task.cells)),
+)
+contingency = named_table(
+    'Success and safety crossed: the four counts of every policy and benchmark.',
+    lambda r: contingency_table(requested_summary(r).cells),
+)
+margins = named_table(
+    'Mean worst margin and mean peak force, with intervals.', lambda r: continuous_table(requested_summary(r).cells)
+)
+saving = named_table(
+    'The same episodes with and without the registry: what it keeps from being counted as unsafe.',
+    lambda r: saving_table(r.analysis.safety_savings),
+)
+unscored = named_table(
+    'Episodes that could not be scored, and why.', lambda r: unscored_table(requested_safety(r).summary)
+)
 
 
 def witnesses(request: ShowRequest) -> list[Table]:

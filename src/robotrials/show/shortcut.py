@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from robotrials.show.audit import CLASS_WORDS
-from robotrials.show.figure import PAGE_WIDTH_IN, THING_PALETTE, add_legend, new_figure
-from robotrials.show.request import ShowRequest, takes
+from robotrials.show.figure import THING_PALETTE
+from robotrials.show.plot import Axis, Curve, Facet, Layer, Plot, Point, Rule, Sheet, places
+from robotrials.show.plot_paper import paint_paper
+from robotrials.show.request import ShowRequest, named_table, takes
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.stats import Interval
 from robotrials.verdict.analysis.subject import Input
@@ -24,7 +26,6 @@ from robotrials.verdict.audit.shortcut import (
 )
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -320,10 +321,11 @@ def _ends(found: Shortcut, interval: Interval | None) -> tuple[float | None, flo
 # The shortcut diagnosis by name: its tables from a shortcut.json, the paper's own from nothing, and its figure.
 
 
-@takes(Input.SHORTCUT)
-def gaps(request: ShowRequest) -> list[Table]:
-    """A probe's score beside the foundation policy and the best reported score, with what is provable."""
-    return [gap_table(request.value(Shortcut))]
+gaps = named_table(
+    "A probe's score beside the foundation policy and the best reported score, with what is provable.",
+    lambda r: gap_table(r.value(Shortcut)),
+    wants=Input.SHORTCUT,
+)
 
 
 @takes(Input.SHORTCUT)
@@ -333,46 +335,38 @@ def checkpoints(request: ShowRequest) -> list[Table]:
     return [checkpoint_table(found), optimism_table(found)]
 
 
-@takes(Input.SHORTCUT)
-def sweep(request: ShowRequest) -> list[Table]:
-    """Training settings of a probe by validation loss, and the one that was chosen."""
-    return [sweep_table(request.value(Shortcut))]
-
-
-@takes(Input.SHORTCUT)
-def inputs(request: ShowRequest) -> list[Table]:
-    """Which input a probe's score needs: blind, proprioception-only and shuffled-task variants."""
-    return [input_table(request.value(Shortcut))]
-
-
-@takes(Input.SHORTCUT)
-def tasks(request: ShowRequest) -> list[Table]:
-    """A probe's score on every task, and what each variant loses there."""
-    return [task_table(request.value(Shortcut))]
-
-
-@takes(Input.NOTHING)
-def paper_scores(request: ShowRequest) -> list[Table]:
-    """The audit's own probe beside reported scores on five benchmarks, with what the averages prove."""
-    return [paper_score_table()]
-
-
-@takes(Input.NOTHING)
-def paper_checkpoints(request: ShowRequest) -> list[Table]:
-    """Best and final checkpoints of the audit's own probe."""
-    return [paper_checkpoint_table()]
-
-
-@takes(Input.NOTHING)
-def paper_tasks(request: ShowRequest) -> list[Table]:
-    """The audit's own probe on every task of RoboTwin 2.0."""
-    return [paper_task_table()]
+sweep = named_table(
+    'Training settings of a probe by validation loss, and the one that was chosen.',
+    lambda r: sweep_table(r.value(Shortcut)),
+    wants=Input.SHORTCUT,
+)
+inputs = named_table(
+    "Which input a probe's score needs: blind, proprioception-only and shuffled-task variants.",
+    lambda r: input_table(r.value(Shortcut)),
+    wants=Input.SHORTCUT,
+)
+tasks = named_table(
+    "A probe's score on every task, and what each variant loses there.",
+    lambda r: task_table(r.value(Shortcut)),
+    wants=Input.SHORTCUT,
+)
+paper_scores = named_table(
+    "The audit's own probe beside reported scores on five benchmarks, with what the averages prove.",
+    lambda _: paper_score_table(),
+    wants=Input.NOTHING,
+)
+paper_checkpoints = named_table(
+    "Best and final checkpoints of the audit's own probe.", lambda _: paper_checkpoint_table(), wants=Input.NOTHING
+)
+paper_tasks = named_table(
+    "The audit's own probe on every task of RoboTwin 2.0.", lambda _: paper_task_table(), wants=Input.NOTHING
+)
 
 
 @takes(Input.SHORTCUT)
 def draw_shortcut(request: ShowRequest) -> Figure:
     """A probe's score by checkpoint with reported scores as lines, and its variants beside it."""
-    return shortcut_figure(request.value(Shortcut))
+    return paint_paper(shortcut_plot(request.value(Shortcut)))
 
 
 # The figure of the shortcut diagnosis: score by checkpoint, reported scores as lines, variants beside.
@@ -385,63 +379,51 @@ NEED_WORDS = {
 }  # fmt: skip
 
 
-def shortcut_figure(found: Shortcut) -> Figure:
+def shortcut_plot(found: Shortcut) -> Plot:
     """Left: every checkpoint with its interval; right: the full probe and its variants on the same start states."""
-    figure = new_figure(PAGE_WIDTH_IN * 0.8, 2.8)
-    widths = [max(2, len(found.checkpoints)), max(1, len(found.variants) + 1)]
-    left, right = figure.subplots(1, 2, sharey=True, width_ratios=widths)
     scale = 100.0 if found.max_score == 1 else 1.0
+    scores: list[Layer] = [*_reported_lines(found, scale)]
     for place, score in enumerate(found.checkpoints):
-        is_best = score.name == found.best
-        _bar(
-            left,
-            place,
-            score,
-            scale,
-            PROBE_COLOR,
-            marker='D' if is_best else 'o',
-            label='best checkpoint' if is_best else '',
+        scores += _score_layers(
+            place, score, scale, PROBE_COLOR, name='best checkpoint' if score.name == found.best else ''
         )
-    names = [str(c.step if c.step is not None else c.name) for c in found.checkpoints]
-    left.set_xticks(range(len(names)), names)
-    left.set_xlabel('training step')
-    left.set_ylabel('success (%)' if found.max_score == 1 else f'score (of {found.max_score})')
-    _reported_lines(left, found, scale)
-    _bar(right, 0, found.final_checkpoint, scale, PROBE_COLOR)
+    variants = _score_layers(0, found.final_checkpoint, scale, PROBE_COLOR)
     for place, variant in enumerate(found.variants, start=1):
-        _bar(right, place, variant.score, scale, NEED_COLORS[variant.need], label=NEED_WORDS[variant.need])
+        variants += _score_layers(place, variant.score, scale, NEED_COLORS[variant.need], name=NEED_WORDS[variant.need])
+    steps = [str(c.step if c.step is not None else c.name) for c in found.checkpoints]
     labels = ['full', *(v.score.name.replace('_', ' ') for v in found.variants)]
-    right.set_xticks(range(len(labels)), labels, rotation=25, ha='right', rotation_mode='anchor')
-    for axes, count in ((left, len(names)), (right, len(labels))):
-        axes.set_xlim(-0.6, count - 0.4)
-    left.set_ylim(-0.03 * scale * found.max_score, 1.03 * scale * found.max_score)
-    handles: dict[str, object] = {}
-    for axes in (left, right):
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
-    add_legend(figure, list(handles.values()), list(handles))
-    return figure
+    title = 'success (%)' if found.max_score == 1 else f'score (of {found.max_score})'
+    limits = (-0.03 * scale * found.max_score, 1.03 * scale * found.max_score)
+    drawn = (
+        Facet('', tuple(scores), Axis('training step', (-0.6, len(steps) - 0.4), names=places(steps))),
+        Facet('', tuple(variants), Axis('', (-0.6, len(labels) - 0.4), names=places(labels)), Axis('', limits)),
+    )  # fmt: skip
+    sheet = Sheet(facet_in=(1.6, 2.5), most=2, extra_in=0.3, shared='y')
+    return Plot('shortcut', 'A probe against reported scores', drawn, y=Axis(title, limits), sheet=sheet)
 
 
-def _bar(
-    axes: Axes, place: int, score: RunScore, scale: float, color: str, *, marker: str = 'o', label: str = ''
-) -> None:  # fmt: skip
+def _score_layers(place: int, score: RunScore, scale: float, color: str, *, name: str = '') -> list[Layer]:
+    """A score with its interval over start states, and a thinner one over tasks."""
     low, high = (scale * end for end in score.interval)
-    axes.plot([place, place], [low, high], color=color, lw=1.6, solid_capstyle='butt')
-    if score.task_interval is not None:
-        ends = [scale * end for end in score.task_interval]
-        axes.plot([place, place], ends, color=color, lw=0.6)
-    axes.plot(place, scale * score.mean, marker, color=color, ms=4.5, ls='none', label=label or None)
+    point = Point(
+        '', place, scale * score.mean, y_low=low, y_high=high, color=color, name=name, is_listed=bool(name),
+        marker='D' if name == 'best checkpoint' else 'o', size=4.5,
+    )  # fmt: skip
+    if score.task_interval is None:
+        return [point]
+    ends = [scale * end for end in score.task_interval]
+    return [Curve('', [place, place], ends, color=color, width=0.6, is_listed=False), point]
 
 
-def _reported_lines(axes: Axes, found: Shortcut, scale: float) -> None:
+def _reported_lines(found: Shortcut, scale: float) -> list[Rule]:
+    lines = []
     for gap in found.gaps:
-        if gap.checkpoint != found.best:
-            continue
-        color, style, role = LINE_STYLES[gap.role]
-        height = scale * float(gap.reported.mean(found.max_score))
-        axes.axhline(height, color=color, ls=style, lw=1.0, label=f'{role}: {gap.reported.policy}')
+        if gap.checkpoint == found.best:
+            color, dash, role = LINE_STYLES[gap.role]
+            height = scale * float(gap.reported.mean(found.max_score))
+            lines.append(Rule(y=height, color=color, dash=dash, name=f'{role}: {gap.reported.policy}', width=1.0))
     for row in found.reported:
         if row.kind is ScoreKind.RL_FINETUNED:
             height = scale * float(row.mean(found.max_score))
-            axes.axhline(height, color='#BDBDBD', ls=':', lw=0.8, label='RL-finetuned (not compared)')
+            lines.append(Rule(y=height, color='#BDBDBD', dash=':', name='RL-finetuned (not compared)'))
+    return lines

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from robotrials.errors import InputError
-from robotrials.show.request import takes
+from robotrials.show.request import named_table
 from robotrials.show.table import Column, Table, table
 from robotrials.show.timing import (
     calibration_table,
@@ -119,10 +119,11 @@ def relative(request: ShowRequest) -> list[Table]:
     ]
 
 
-@takes(Input.NOTHING)
-def scalar_definitions(request: ShowRequest) -> list[Table]:
-    """What each scalar is as a function of the success curve F(t)."""
-    return [table('Scalars of the success curve', ['scalar', 'of F(t)'], DEFINITIONS)]
+scalar_definitions = named_table(
+    'What each scalar is as a function of the success curve F(t).',
+    lambda _: table('Scalars of the success curve', ['scalar', 'of F(t)'], DEFINITIONS),
+    wants=Input.NOTHING,
+)
 
 
 def pairs(request: ShowRequest) -> list[Table]:

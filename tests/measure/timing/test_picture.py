@@ -15,10 +15,10 @@ from robotrials.measure.timing import cohorts, mtbf, success_curve, uph_of_rmst
 from robotrials.measure.timing.shape import pp_trace, qq_trace, trade_off_trace
 from robotrials.record import Episode, Outcome, Store
 from robotrials.show.catalog import FIGURES, FigureRequest, figure_summaries, find_figure
+from robotrials.show.curve import curve_panels, pair_plots, rmst_grid
 from robotrials.show.figure import save_figure
 from robotrials.show.table import render
 from robotrials.show.timing import scalar_name
-from robotrials.show.timing_figure import curve_panels, pair_plots, rmst_grid
 from robotrials.testing import paper_like_cohort
 from robotrials.verdict.analysis import Analysis, analyse, present
 from robotrials.verdict.analysis.ranking import ALL_STRATA

@@ -11,7 +11,8 @@ from robotrials.measure.geometry import Box, score_placement
 from robotrials.record import Episode, Scene, Store, Trajectory
 from robotrials.show.figure import save_figure
 from robotrials.show.geometry import placement_figure
-from robotrials.show.robustness import dose_figure, drop_figure, estimate_table, split_table, start_figure
+from robotrials.show.plot_paper import paint_paper
+from robotrials.show.robustness import dose_plot, drop_plot, estimate_table, split_table, start_plot
 from robotrials.show.table import render
 from robotrials.testing.showcase import radar_episodes
 from robotrials.verdict.analysis import analyse
@@ -129,8 +130,8 @@ def test_figures_are_drawn_and_repeat_byte_for_byte(tmp_path: Path) -> None:
     trials = condition_trials(trial_episodes())
     drops = condition_drops(trial_episodes(), AnalysisPlan(resamples=100), rng=np.random.default_rng(0))
     starts = [StartTrial('p', 0.1 * i, 0.0, bool(i % 2)) for i in range(5)]
-    for draw in (lambda: drop_figure(drops), lambda: dose_figure(dose_responses(trials)), lambda: start_figure(starts)):
-        files = [save_figure(draw(), tmp_path / f'{i}.svg').read_bytes() for i in range(2)]
+    for plot in (drop_plot(drops), dose_plot(dose_responses(trials)), start_plot(starts)):
+        files = [save_figure(paint_paper(plot), tmp_path / f'{i}.svg').read_bytes() for i in range(2)]
         assert files[0] == files[1]
 
 

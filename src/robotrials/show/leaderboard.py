@@ -1,145 +1,31 @@
-"""Tables of the audit's reproducibility and citation parts."""
+"""A leaderboard and the papers behind it: which claimed gains hold, why some cannot be judged, who cites what."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from robotrials.show.audit import CLASS_WORDS
-from robotrials.show.card import ALL, Card, brief
-from robotrials.show.phrase import plural
-from robotrials.show.table import Cell, Column, Table, table
-from robotrials.verdict.audit import (
-    Channel,
-    CitationCounts,
-    Classification,
-    LeaderboardAudit,
-    RunComparison,
-    TraceComparison,
-    Usage,
+from robotrials.show.audit import CLASS_COLORS, CLASS_WORDS
+from robotrials.show.card import ALL, Card
+from robotrials.show.figure import (
+    COLUMN_WIDTH_IN,
+    PAGE_WIDTH_IN,
+    THING_PALETTE,
+    add_legend,
+    figure_width_in,
+    new_figure,
 )
-from robotrials.verdict.audit.determinism import Control
+from robotrials.show.phrase import plural
+from robotrials.show.plot import Axis, Curve, Plot, Sheet, facets
+from robotrials.show.plot_paper import paint_paper
+from robotrials.show.request import ShowRequest, named_table, takes
+from robotrials.show.table import Cell, Column, Table, table
+from robotrials.verdict.analysis.subject import Input
+from robotrials.verdict.audit import CitationCounts, Classification, LeaderboardAudit, Usage
 from robotrials.verdict.audit.leaderboard import FAMILIES, Claim, Obstacle
 
-CONTROL_NOTES = {
-    Control.MISSING: (
-        'Control missing: without a same-machine repeat, a divergence cannot be laid to the change of hardware.'
-    ),
-    Control.IDENTICAL: 'Control: the same-machine repeat is bitwise identical in all that was recorded.',
-}
-
-
-SHORT_CHANNELS = {
-    Channel.STATE: 'state', Channel.CONTACTS: 'contacts', Channel.PIXELS: 'pixels', Channel.ACTION_RAW: 'raw',
-    Channel.ACTION_PROCESSED: 'processed', Channel.REWARD: 'reward', Channel.DONE: 'done', Channel.LENGTH: 'length',
-    Channel.SUCCESS: 'success',
-}  # fmt: skip
-
-
-def propagation_words(run: RunComparison) -> str:
-    """How a difference travelled through the loop, earliest first."""
-    total = len(run.traces)
-    if not total:
-        return 'no trajectories recorded in both runs'
-    steps = [(step, c) for c in Channel if (step := run.first_step(c)) is not None]
-    if not steps:
-        return f'0/{total} episode pairs diverged'
-    told = [
-        f'{channel} at step {step} ({len(run.diverged(channel))}/{total} episodes)'
-        for step, channel in sorted(steps, key=lambda pair: pair[0])
-    ]
-    return '; '.join(told)
-
-
-def trace_card(run: RunComparison) -> Card:
-    """Whether two runs are bit for bit the same, where they part first, and which targets they meet."""
-    total, differing = len(run.traces), sum(not t.is_bitwise_equal for t in run.traces)
-    if not total:
-        verdict = 'Nothing can be said of traces: no trajectories recorded in both runs.'
-    elif differing:
-        verdict = f'{differing} of {plural(total, "episode pair")} diverged.'
-    else:
-        verdict = f'No divergence in what was recorded of {plural(total, "episode pair")}.'
-    ends = sum(t.is_outcome_equal for t in run.traces)
-    rows = [('outcomes', f'{ends} of {total} episode pairs end alike')] if total else []
-    steps = sorted((step, c) for c in Channel if (step := run.first_step(c)) is not None)
-    rows += [(str(c), f'from step {step}, in {len(run.diverged(c))} of {total} episodes') for step, c in steps]
-    rows += [(str(g.target), f'{g.grade}: {brief(g.evidence)}') for g in run.grades]
-    return Card(
-        title=run.name or 'Two runs of one plan', scope=run.contrast, verdict=(verdict,), rows=tuple(rows),
-        notes=(_control_note(run),), more=(ALL, '--episodes'),
-    )  # fmt: skip
-
-
-def trace_table(runs: Sequence[RunComparison]) -> Table:
-    """The layout of Table 10: one row a contrast."""
-    rows: list[list[Cell]] = [
-        [r.name or '(unnamed)', r.contrast, propagation_words(r), _bitwise(r), str(r.control)] for r in runs
-    ]
-    notes = [_control_note(r) for r in runs]
-    note = ' '.join(dict.fromkeys(notes))
-    columns = ['stack', 'hardware contrast', 'observed propagation', 'bitwise identical?', 'same-machine control']
-    return table('Trace comparison', columns, rows, note=note)
-
-
-def _bitwise(run: RunComparison) -> bool | None:
-    return all(t.is_bitwise_equal for t in run.traces) if run.traces else None
-
-
-def _control_note(run: RunComparison) -> str:
-    if run.control is Control.DIVERGED:
-        channels = ', '.join(run.control_channels)
-        return (
-            f'Control: the same-machine repeat diverges itself ({channels}), so the contrast shows nothing by itself.'
-        )
-    return CONTROL_NOTES[run.control]
-
-
-def grade_table(run: RunComparison) -> Table:
-    """The four reproduction targets."""
-    rows = [(str(g.target), str(g.grade), g.evidence) for g in run.grades]
-    return table('Reproduction targets', ['target', 'grade', 'evidence'], rows)
-
-
-def channel_table(run: RunComparison) -> Table:
-    """Each channel over all episodes: how many were compared, how many diverged, and when first."""
-    rows: list[list[Cell]] = []
-    for channel in Channel:
-        steps = [t.first[channel] for t in run.traces if channel in t.first]
-        compared = sum(channel in t.compared for t in run.traces)
-        rows.append([str(channel), compared, len(steps) if compared else None, *_span(steps)])
-    note = 'A dash: not recorded in both runs, or never diverged.'
-    return table(
-        'Divergence by channel', ['channel', 'compared', 'diverged', 'earliest step', 'latest'], rows, note=note
-    )
-
-
-def _span(steps: Sequence[int]) -> tuple[Cell, Cell]:
-    return (min(steps), max(steps)) if steps else (None, None)
-
-
-def divergence_table(run: RunComparison) -> Table:
-    """The first divergent step of every channel in every episode."""
-    columns = ['task', *SHORT_CHANNELS.values(), 'episode']
-    rows: list[list[Cell]] = [[t.task, *(_step(t, c) for c in SHORT_CHANNELS), t.episode_id] for t in run.traces]
-    note = (
-        'The first step that differs; "=" if none does; a dash if it was not recorded in both runs. '
-        'Raw and processed are the actions.'
-    )
-    return table('First divergence', columns, rows, note=note)
-
-
-def _step(trace: TraceComparison, channel: Channel) -> Cell:
-    if channel in trace.first:
-        return str(trace.first[channel])
-    return '=' if channel in trace.compared else None
-
-
-def metadata_table(run: RunComparison) -> Table:
-    """What Appendix B.3 asks to be released, checked off."""
-    rows = [(m.item, m.recorded_a, m.recorded_b, m.is_same) for m in run.metadata]
-    missing = ', '.join(run.missing_metadata)
-    note = f'Missing: {missing}.' if missing else 'Nothing is missing.'
-    return table('Metadata', ['item', 'run A', 'run B', 'same'], rows, note=note)
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def funnel_table(counts: CitationCounts) -> Table:
@@ -311,3 +197,109 @@ def _claim_row(claim: Claim) -> list[Cell]:
         reading.smallest_guaranteed if reading else None, str(claim.obstacle) if claim.obstacle else None,
         claim.detail or None,
     ]  # fmt: skip
+
+
+# Figures and tables by name, from a leaderboard or from tables of papers.
+
+
+def share_pies(audit: LeaderboardAudit) -> Figure:
+    """One pie a benchmark and rule, as in Figure 3."""
+    shares = [s for s in audit.shares() if s.judged]
+    rules = list(dict.fromkeys(s.rule for s in shares))
+    families = list(dict.fromkeys(s.family for s in shares))
+    columns = min(len(families), max(2, int(figure_width_in() / 1.15)))
+    bands = -(-len(families) // columns)
+    figure = new_figure(PAGE_WIDTH_IN, 1.6 * len(rules) * bands + 0.3, is_rows=True)
+    grid = figure.subplots(len(rules) * bands, columns, squeeze=False)
+    for axes in grid.ravel():
+        axes.set_axis_off()
+    for shown in shares:
+        band, column = divmod(families.index(shown.family), columns)
+        axes = grid[rules.index(shown.rule) * bands + band][column]
+        present = [c for c in Classification if shown.counts.get(c)]
+        axes.pie(
+            [shown.counts[c] for c in present],
+            colors=[CLASS_COLORS[c] for c in present],
+            autopct=lambda percent: f'{percent:.0f}%' if percent >= 6 else '',
+            startangle=90,
+            radius=1.1,
+            counterclock=False,
+            wedgeprops={'linewidth': 0.5, 'edgecolor': 'white'},
+            textprops={'fontsize': 'x-small'},
+        )
+        axes.set_title(f'{FAMILIES[shown.family]}\n{shown.rule}, n = {shown.judged}', fontsize='small', pad=0)
+    handles = [figure.axes[0].scatter([], [], color=CLASS_COLORS[c], marker='s', s=24) for c in Classification]
+    add_legend(figure, handles, [CLASS_WORDS[c] for c in Classification])
+    return figure
+
+
+def citation_plot(counts: CitationCounts) -> Plot:
+    """Cumulative papers that report results, by month of first posting, as in Figure 2."""
+    months = sorted({m.month for t in counts.trackers.values() for m in t.months})
+    place = {month: i for i, month in enumerate(months)}
+    curves = [
+        Curve(
+            '', [place[m.month] for m in t.months], [m.cumulative for m in t.months], is_step=True, width=1.2,
+            name=f'{t.benchmark} ({t.months[-1].cumulative})', color=THING_PALETTE[i % len(THING_PALETTE)],
+        )
+        for i, t in enumerate(counts.trackers.values()) if t.months
+    ]  # fmt: skip
+    ticks = [i for i, month in enumerate(months) if month.endswith(('-01', '-07'))] or list(range(len(months)))
+    return Plot(
+        'citations', 'Papers by month', facets(curves), Axis(names={i: months[i] for i in ticks}),
+        Axis('papers reporting results', (0.0, None)), sheet=Sheet(COLUMN_WIDTH_IN * 1.3, 2.6),
+    )  # fmt: skip
+
+
+@takes(Input.LEADERBOARD)
+def draw_claims(request: ShowRequest) -> Figure:
+    """Claimed gains of a leaderboard: no improvement, impossible, inconclusive or provably significant, as pies."""
+    return share_pies(request.value(LeaderboardAudit))
+
+
+@takes(Input.CANDIDATES)
+def draw_citations(request: ShowRequest) -> Figure:
+    """Papers that report results on each benchmark, added up by month of first posting."""
+    return paint_paper(citation_plot(request.value(CitationCounts)))
+
+
+claims = named_table(
+    'How many claimed gains are impossible, inconclusive or provably significant, by benchmark.',
+    lambda r: count_table(r.value(LeaderboardAudit)),
+    wants=Input.LEADERBOARD,
+)
+claim_shares = named_table(
+    'The same in percent of the claims that can be judged.',
+    lambda r: share_table(r.value(LeaderboardAudit)),
+    wants=Input.LEADERBOARD,
+)
+claim_rounding = named_table(
+    'How many judged claims rest on a score that no single pass can print.',
+    lambda r: rounding_table(r.value(LeaderboardAudit)),
+    wants=Input.LEADERBOARD,
+)
+claim_coverage = named_table(
+    'How many papers of the leaderboard have a baseline to be judged by.',
+    lambda r: coverage_table(r.value(LeaderboardAudit)),
+    wants=Input.LEADERBOARD,
+)
+claim_obstacles = named_table(
+    'Why claims could not be judged.', lambda r: obstacle_table(r.value(LeaderboardAudit)), wants=Input.LEADERBOARD
+)
+claim_list = named_table(
+    'Every comparison of the leaderboard with its class and its reason.',
+    lambda r: claims_table(r.value(LeaderboardAudit).claims),
+    wants=Input.LEADERBOARD,
+)
+
+
+citations = named_table(
+    'Papers by what they do with each benchmark.',
+    lambda r: funnel_table(r.value(CitationCounts)),
+    wants=Input.CANDIDATES,
+)
+citation_months = named_table(
+    'Papers that report results on each benchmark, month by month.',
+    lambda r: month_table(r.value(CitationCounts)),
+    wants=Input.CANDIDATES,
+)

@@ -1,31 +1,34 @@
-"""A report's section on films: a success and a failure of each policy as strips of frames that link to the films."""
+"""Films: strips of frames in a report and for a paper, the worst moment of an unsafe success, and reading frames."""
 
 from __future__ import annotations
 
 import base64
+import importlib
 import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import numpy as np
 
-from robotrials.errors import NotEstimable, SetupError
+from robotrials.errors import InputError, NotEstimable, SetupError
+from robotrials.measure.safety import EpisodeSafety
 from robotrials.record import Episode
 from robotrials.show.document import Block, Chart, ChartBlock, Missing, Panel
 from robotrials.show.figure import PAGE_WIDTH_IN, figure_width_in, fold, new_figure
 from robotrials.show.figure_mark import lead_to, these_episodes
 from robotrials.show.phrase import escape, plural
 from robotrials.show.request import ShowRequest
-from robotrials.show.safety_figure import read_frames
+from robotrials.show.safety import requested_safety
 from robotrials.show.table import Cell, Column, Table, table, without_empty
 from robotrials.verdict.analysis import Analysis
 from robotrials.verdict.analysis.behind import Film
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from numpy.typing import NDArray
 
 
 FRAMES = 6
@@ -201,3 +204,104 @@ def _episodes(request: ShowRequest, *, success: bool) -> list[tuple[Episode, Pat
         if film.episode.is_success is success and film.episode.policy in shown:
             found.setdefault((film.episode.task, film.episode.policy), (film.episode, film.path))
     return [found[key] for key in sorted(found)][:MOST_STRIPS]
+
+
+# Three frames of an unsafe success, and the frames of films.
+
+IMAGE_SUFFIXES = ('.png', '.jpg', '.jpeg', '.bmp')
+ANIMATED_SUFFIXES = ('.gif', '.apng', '.webp')
+
+
+def draw_filmstrip(request: ShowRequest) -> Figure:
+    """Start, violation and success of the most severe unsafe success that has a video."""
+    part = requested_safety(request)
+    films = request.analysis.leading_films
+    shown = request.shown(dict.fromkeys(s.policy for s in part.scores))
+    unsafe = [s for s in part.scores if s.sbu and s.violations and s.policy in shown]
+    filmed = [s for s in unsafe if (s.episode_id, s.attempt) in films]
+    if not filmed:
+        raise NotEstimable('no unsafe success of this store has a recorded video; a filmstrip needs one')
+    worst = max(filmed, key=lambda s: (s.vsi or 0.0, s.episode_id))
+    film = films[worst.episode_id, worst.attempt]
+    return filmstrip_figure(worst, film)
+
+
+def filmstrip_figure(score: EpisodeSafety, film: Film) -> Figure:
+    """Three frames of an unsafe success: its start, its worst violation (red) and its end (green)."""
+    if not (score.success and score.violations):
+        raise InputError(f'episode {score.episode_id} is no unsafe success; a filmstrip needs one')
+    worst = max(score.violations, key=lambda v: (v.depth, -v.time_s))
+    frames = read_frames(film.path, [0.0, film.frame_at(worst.time_s) / max(len(film.times_s) - 1, 1), 1.0])
+    figure = new_figure(PAGE_WIDTH_IN, 2.1)
+    third_in = figure.get_figwidth() / 3.2
+    bodies = f', {" × ".join(worst.bodies)}' if worst.bodies else ''
+    moment = f'{worst.time_s:.2f} s: {worst.signal.replace("_", " ")} {worst.value:.3g} {worst.unit}{bodies}'
+    for place, (frame, title, color) in enumerate(
+        zip(frames, ('start', moment, 'success'), ('0.6', '#C00000', '#2E8B57'), strict=True)
+    ):
+        axes = figure.add_subplot(1, 3, place + 1)
+        axes.imshow(frame)
+        axes.set_title(fold(title, third_in, size=0.833), fontsize='small')
+        axes.set_xticks([])
+        axes.set_yticks([])
+        axes.spines[:].set(visible=True, color=color, linewidth=2.5)
+        lead_to(axes, None, None, these_episodes([score]), title, t_s=worst.time_s if place == 1 else None)
+    head = f'{score.policy}, {score.benchmark}/{score.task}: {worst.clause}'
+    figure.suptitle(fold(head, 0.9 * figure.get_figwidth()))
+    return figure
+
+
+def read_frames(video: Path | str, shares: Sequence[float]) -> list[NDArray[Any]]:
+    """Frames at these shares (0 to 1) of a folder of images, an animated image, or a video that PyAV can decode."""
+    path = Path(video)
+    if not path.exists():
+        raise InputError(f'{path}: no such video')
+    if path.is_dir():
+        files = sorted(p for p in path.iterdir() if p.suffix.lower() in IMAGE_SUFFIXES)
+        if not files:
+            raise InputError(f'{path}: no image in it')
+        return [_image(files[_at(share, len(files))]) for share in shares]
+    if path.suffix.lower() in (*ANIMATED_SUFFIXES, *IMAGE_SUFFIXES):
+        return _animation(path, shares)
+    return _decoded(path, shares)
+
+
+def _at(share: float, count: int) -> int:
+    return min(max(round(share * (count - 1)), 0), count - 1)
+
+
+def _image(path: Path) -> NDArray[Any]:
+    import numpy as np
+    from PIL import Image
+
+    with Image.open(path) as image:
+        return np.asarray(image.convert('RGB'))
+
+
+def _animation(path: Path, shares: Sequence[float]) -> list[NDArray[Any]]:
+    import numpy as np
+    from PIL import Image
+
+    frames = []
+    with Image.open(path) as image:
+        count = getattr(image, 'n_frames', 1)
+        for share in shares:
+            image.seek(_at(share, count))
+            frames.append(np.asarray(image.convert('RGB')))
+    return frames
+
+
+def _decoded(path: Path, shares: Sequence[float]) -> list[NDArray[Any]]:
+    try:
+        av: Any = importlib.import_module('av')
+    except ModuleNotFoundError as error:
+        raise SetupError(f'{path}: decoding {path.suffix} needs PyAV; install it with: pip install av') from error
+    with av.open(str(path)) as container:
+        count = sum(1 for _ in container.decode(video=0))
+    wanted = [_at(share, count) for share in shares]
+    decoded: dict[int, NDArray[Any]] = {}
+    with av.open(str(path)) as container:
+        for number, frame in enumerate(container.decode(video=0)):
+            if number in wanted:
+                decoded[number] = frame.to_ndarray(format='rgb24')
+    return [decoded[number] for number in wanted]

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeGuard, TypeVar
+from typing import TypeGuard
 
 from robotrials.show.figure import PALETTE, REFERENCE_COLOR, policy_colors
 from robotrials.show.phrase import escape
+from robotrials.show.plot import Limits, Number
 from robotrials.value import dataclass
-
-Number = float | int | None
-Row = TypeVar('Row')
-LISTED_IN_WORDS = 8
 
 
 def is_known(value: Number) -> TypeGuard[float]:
@@ -72,16 +69,17 @@ class Scale:
         return best or [self.low]
 
 
-def scale_over(values: Iterable[Number], *, within: tuple[float, float] | None = None, margin: float = 0.04) -> Scale:
+def scale_over(values: Iterable[Number], *, within: Limits | None = None, margin: float = 0.04) -> Scale:
     """An axis over the values that can be drawn, with a little room; `within` fixes it instead."""
-    if within is not None:
-        return Scale(float(within[0]), float(within[1]))
+    start, end = within or (None, None)
+    if start is not None and end is not None:
+        return Scale(float(start), float(end))
     known = [float(v) for v in values if is_known(v)]
     if not known:
         return Scale(0.0, 1.0)
     low, high = min(known), max(known)
     room = (high - low) * margin or abs(high) * 0.1 or 0.5
-    return Scale(low - room, high + room)
+    return Scale(low - room if start is None else start, high + room if end is None else end)
 
 
 def tick_text(value: float) -> str:
@@ -167,34 +165,6 @@ def mark_group(
         f'<a class="{names} eps" data-policy="{escape(policy)}" aria-label="{escape(title)}" href="#episodes"'
         f' data-where="{where}">{inner}</a>'
     )
-
-
-def named(title: str, panel: str) -> str:
-    return ': '.join(filter(None, (title, panel)))
-
-
-def panelled(rows: Sequence[Row] | Mapping[str, Sequence[Row]]) -> tuple[tuple[str, tuple[Row, ...]], ...]:
-    """Rows alone are one panel; a mapping is one panel a label."""
-    if isinstance(rows, Mapping):
-        return tuple((name, tuple(some)) for name, some in rows.items()) or (('', ()),)
-    return (('', tuple(rows)),)
-
-
-def listed(words: Sequence[str]) -> str:
-    """The first few, and how many more."""
-    if not words:
-        return 'no numbers to draw'
-    more = len(words) - LISTED_IN_WORDS
-    return '; '.join(words[:LISTED_IN_WORDS]) + (f'; and {more} more in the table' if more > 0 else '')
-
-
-def sentence(title: str, panel: str, words: Sequence[str]) -> str:
-    """What a panel shows, with its main numbers."""
-    return f'{named(title, panel)}. {listed(words)}.'
-
-
-def whole_alt(first: str, n_panels: int) -> str:
-    return first + (f' {n_panels - 1} more panels have their own words.' if n_panels > 1 else '')
 
 
 # How a policy is told apart without colour: its dash, its marker, its place.
