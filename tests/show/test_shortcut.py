@@ -42,7 +42,7 @@ def test_the_words_say_score_choice_gap_and_inputs(found: Shortcut) -> None:
     assert 'the best of 4 checkpoints, chosen on the test itself' in words
     assert 'at its last step, it reaches 91.8 %' in words
     assert 'The best reported score is 96.4 % (the best), +3.0' in words
-    assert 'Without the right task the probe loses 1.4 [-0.9, 3.9] points: the score does not need it.' in words
+    assert 'Without the right task the probe loses 1.4 [-1.0, 3.9] points: the score does not need it.' in words
     assert CANNOT_SAY in words
 
 
