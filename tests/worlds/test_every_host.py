@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.patience import PATIENCE_S
 from tests.worlds.bridge import CellBridge, arm
 from tests.worlds.conftest import made
+from tests.worlds.droid_server import StandInServer
 
 from robotrials.policies.plain import DemonstrationPolicy, NoOpPolicy, RandomPolicy, ReplayPolicy
 from robotrials.record import Episode, Outcome, Provenance, Store
@@ -24,6 +26,7 @@ from robotrials.run.component import HOSTS
 from robotrials.run.host import Ability
 from robotrials.run.seam import FittedPolicy
 from robotrials.worlds.cell import TabletopHost
+from robotrials.worlds.droid import DroidHost
 from robotrials.worlds.gymnasium import gymnasium_host, read_mapping
 from robotrials.worlds.libero import libero_host
 from robotrials.worlds.replay import ReplayHost
@@ -75,6 +78,12 @@ def behind_a_bridge(folder: Path, request: pytest.FixtureRequest) -> Any:
     return RosbridgeHost(**arm(bridge))
 
 
+def behind_a_robot_server(folder: Path, request: pytest.FixtureRequest) -> Any:
+    server = StandInServer()
+    request.addfinalizer(server.close)
+    return DroidHost(url=server.url, timeout_s=PATIENCE_S)
+
+
 def recording(folder: Path, request: pytest.FixtureRequest) -> Any:
     cell = TabletopHost()
     store = Store.create(folder / 'recorded')
@@ -87,6 +96,7 @@ hosts = pytest.mark.hosts
 ROWS = {
     'tabletop': Row('tabletop', 'single_block', lambda *_: TabletopHost(), (*RULES, 'success_source', 'simulator')),
     'rosbridge': Row('rosbridge', 'single_block', behind_a_bridge, RULES, n_still=7),
+    'droid': Row('droid', 'stack', behind_a_robot_server, RULES, n_still=7),
     'replay': Row('replay', 'single_block', recording, (*RULES, 'success_source', 'simulator'), still=np.inf),
     'libero-90': Row('libero', 'task_20', libero_ninety, (*OF_A_SIMULATION, 'assets', 'assets_note')),
     'robosuite': Row('robosuite', 'Lift', robosuite),

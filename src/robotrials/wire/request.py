@@ -1,15 +1,20 @@
-"""A ZeroMQ request socket with deadlines; one that timed out is replaced, because it can never be used again."""
+"""ZeroMQ sockets with deadlines: question and answer, and zerorpc. One that timed out is replaced: it is of no use."""
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
-from robotrials.errors import AnswerError, InputError, NoAnswer, RigError, SetupError, install_hint
+from robotrials.errors import AnswerError, InputError, NoAnswer, RemoteError, RigError, SetupError, install_hint
+from robotrials.wire.array import pack, unpack
 from robotrials.wire.limit import LIMITS, WireLimits
+from robotrials.wire.link import Deadline
 
 
 class RequestLink:
     """Question and answer with one server; ZeroMQ connects by itself, so a missing server shows as silence."""
+
+    kind = 'REQ'
 
     def __init__(self, url: str, *, limits: WireLimits = LIMITS) -> None:
         if not url.startswith(('tcp://', 'ipc://')):
@@ -31,26 +36,37 @@ class RequestLink:
             raise
 
     def _ask(self, question: bytes, timeout_s: float) -> bytes:
-        zmq, socket = self._zmq, self._open()
-        wait_ms = max(1, int(timeout_s * 1000))
-        if not socket.poll(wait_ms, zmq.POLLOUT):
-            raise RigError(f'{self.url}: no server took the question within {timeout_s:g} s')
-        socket.send(question, zmq.NOBLOCK)
-        ready = dict(self._poller.poll(wait_ms))
-        if socket not in ready:
-            if self._monitor in ready:
-                most = self._limits.max_bytes
-                raise RigError(f'{self.url}: the server hung up, or its answer was over {most} bytes')
-            raise NoAnswer(f'{self.url}: no answer within {timeout_s:g} s')
-        answer: bytes = socket.recv(zmq.NOBLOCK)
-        if socket.getsockopt(zmq.RCVMORE):
+        deadline = Deadline.after(timeout_s)
+        self._hand_over([question], timeout_s)
+        parts = self._receive(deadline, timeout_s)
+        if len(parts) != 1:
             raise AnswerError(f'{self.url}: an answer of several parts, wanted one')
-        return answer
+        return parts[0]
+
+    def _hand_over(self, parts: list[bytes], timeout_s: float) -> None:
+        zmq, socket = self._zmq, self._open()
+        if not socket.poll(max(1, int(timeout_s * 1000)), zmq.POLLOUT):
+            raise RigError(f'{self.url}: no server took the question within {timeout_s:g} s')
+        socket.send_multipart(parts, zmq.NOBLOCK)
+
+    def _receive(self, deadline: Deadline, timeout_s: float) -> list[bytes]:
+        zmq, socket = self._zmq, self._socket
+        try:
+            ready = dict(self._poller.poll(max(1, int(deadline.left_s() * 1000))))
+        except TimeoutError:
+            ready = {}
+        if socket in ready:
+            parts: list[bytes] = socket.recv_multipart(zmq.NOBLOCK)
+            return parts
+        if self._monitor in ready:
+            most = self._limits.max_bytes
+            raise RigError(f'{self.url}: the server hung up, or its answer was over {most} bytes')
+        raise NoAnswer(f'{self.url}: no answer within {timeout_s:g} s')
 
     def _open(self) -> Any:
         if self._socket is None:
             zmq = self._zmq
-            socket = self._context.socket(zmq.REQ)
+            socket = self._context.socket(getattr(zmq, self.kind))
             socket.setsockopt(zmq.LINGER, 0)
             socket.setsockopt(zmq.IMMEDIATE, 1)  # a question waits for a connection, not in a queue
             socket.setsockopt(zmq.MAXMSGSIZE, self._limits.max_bytes)
@@ -72,6 +88,44 @@ class RequestLink:
 
     def close(self) -> None:
         self._drop()
+
+
+class ZeroRpcLink(RequestLink):
+    """Calls of a zerorpc server (version 3 of its protocol: github.com/0rpc/zerorpc-python, doc/protocol.md).
+
+    An event is [header, name, arguments] in msgpack after an empty part. While a call runs, the server sends heartbeats
+    and expects none: zerorpc 0.6.3 answers a call of twelve seconds to a client that sends none.
+    """
+
+    kind = 'DEALER'
+
+    def call(self, name: str, *given: object, timeout_s: float) -> Any:
+        """What a method of the server returns; RemoteError with the error's name and text if it raised."""
+        number = uuid.uuid4().hex
+        try:
+            deadline = Deadline.after(timeout_s)
+            question = pack([{'message_id': number, 'v': 3}, name, list(given)])
+            self._hand_over([b'', question], timeout_s)
+            while True:
+                answer_to, event, values = self._event(self._receive(deadline, timeout_s))
+                if answer_to == number and event in ('OK', 'ERR'):
+                    break  # others are heartbeats, or answers to a call that was given up
+        except BaseException:
+            self._drop()
+            raise
+        if event == 'OK' and len(values) == 1:
+            return values[0]
+        if event == 'ERR' and len(values) == 3:
+            raise RemoteError(f'{self.url}: {name} raised {str(values[0])[:80]}: {str(values[1])[:300]}')
+        raise AnswerError(f'{self.url}: {name} was answered with {len(values)} values as {event}')
+
+    def _event(self, parts: list[bytes]) -> tuple[str, str, list[Any]]:
+        try:
+            header, name, values = unpack(parts[-1], limits=self._limits)
+            answer_to = header['response_to']
+            return answer_to.decode() if isinstance(answer_to, bytes) else str(answer_to), str(name), list(values or [])
+        except (InputError, TypeError, ValueError, KeyError, AttributeError, UnicodeDecodeError) as error:
+            raise AnswerError(f'{self.url}: an answer that is no event of zerorpc ({error})') from error
 
 
 def _zmq() -> Any:
