@@ -213,4 +213,6 @@ def workers() -> Result:
             run_trial(read_plan(trial), Path(folder) / f'store{count}', workers=count)
             took[count] = time.perf_counter() - started
     work = '40 episodes of 2 spoons, start of the workers included'
-    return against('cell/two workers', ours_s=took[2], peer='one worker', peer_s=took[1], target=1.7, work=work)
+    return against(
+        'cell/two workers', ours_s=took[2], peer='one worker (our own)', peer_s=took[1], target=1.7, work=work
+    )

@@ -148,8 +148,8 @@ def check_results(folder: Path) -> list[Result]:
         read(signals)
         ours, peer = seconds(lambda s=signals: read(s), repeats=5), seconds(lambda s=signals: unchecked(s), repeats=5)
         results.append(
-            against(f'episodes/checked read, {name}', ours_s=ours, peer='the same read unchecked', peer_s=peer,
-                    target=0.7, work=f'{PATHS:,} trajectories of {STEPS} steps, {COLUMNS} columns')
+            against(f'episodes/checked read, {name}', ours_s=ours, peer='the same read unchecked (our own)',
+                    peer_s=peer, target=0.7, work=f'{PATHS:,} trajectories of {STEPS} steps, {COLUMNS} columns')
         )  # fmt: skip
     return results
 
@@ -168,7 +168,7 @@ def index_results(folder: Path) -> list[Result]:
     part = seconds(lambda: sum(1 for _ in store._trajectories_in(name, logged, None)), repeats=5)
     work = f'{EPISODES:,} trajectories in {len(store.parts())} episodes parts; target: at most 3 times one part'
     return [
-        against('episodes/one trajectory of many', ours_s=one, peer='reading one part of 512', peer_s=part,
+        against('episodes/one trajectory of many', ours_s=one, peer='reading one part of 512 (our own)', peer_s=part,
                 target=1 / 3, work=work)
     ]  # fmt: skip
 

@@ -95,6 +95,6 @@ def isolated(environment: Environment, assets: str) -> Result:
         inner.wait()
     work = f'a step of LIBERO-Object, two {SIZE_PX}x{SIZE_PX} cameras and all signals; medians of {STEPS}, by turns'
     return against(
-        'libero/isolated', ours_s=float(np.median(ours_s)), peer='the same loop inside its environment',
+        'libero/isolated', ours_s=float(np.median(ours_s)), peer='the same loop inside its environment (our own)',
         peer_s=float(np.median(inside_s)), target=0.95, work=work,
     )  # fmt: skip

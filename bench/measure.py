@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+import statistics
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+OWN = ' (our own)'  # ends the name of a peer that is our own code: such a row says nothing about anybody else
+
+
+class Seconds(float):
+    """The median of some repeats, with the distance between the least and the largest; sums and products lose it."""
+
+    spread: float
+
+    @classmethod
+    def of(cls, repeats: Sequence[float]) -> Seconds:
+        middle = cls(statistics.median(repeats))
+        middle.spread = max(repeats) - min(repeats)
+        return middle
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,18 +34,22 @@ class Result:
     target: float
     work: str
 
-    def as_json(self) -> dict[str, str | float]:
-        return asdict(self)
+    def as_json(self) -> dict[str, str | float | bool | None]:
+        spreads = {f'{side}_spread_s': getattr(getattr(self, f'{side}_s'), 'spread', None) for side in ('ours', 'peer')}
+        return {
+            'name': self.name, 'ours_s': self.ours_s, 'peer': self.peer, 'peer_s': self.peer_s, 'ratio': self.ratio,
+            'target': self.target, 'work': self.work, **spreads, 'is_own_peer': self.peer.endswith(OWN),
+        }  # fmt: skip
 
 
-def seconds(call: Callable[[], object], *, repeats: int = 3) -> float:
-    """The least wall-clock time of `call` over some repeats; warm it up yourself where it compiles."""
-    best = float('inf')
+def seconds(call: Callable[[], object], *, repeats: int = 3) -> Seconds:
+    """The median wall-clock time of `call` over some repeats, and their spread; warm it up yourself where needed."""
+    taken = []
     for _ in range(repeats):
         started = time.perf_counter()
         call()
-        best = min(best, time.perf_counter() - started)
-    return best
+        taken.append(time.perf_counter() - started)
+    return Seconds.of(taken)
 
 
 def against(name: str, *, ours_s: float, peer: str, peer_s: float, target: float, work: str) -> Result:

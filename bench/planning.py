@@ -85,7 +85,7 @@ def threads(models: Mapping[str, Cells]) -> list[Result]:
     if results[1] != results[2]:
         raise AssertionError('results depend on the number of threads')
     return [
-        against('planning/two-threads', ours_s=best[2], peer='one thread', peer_s=best[1], target=1.6,
+        against('planning/two-threads', ours_s=best[2], peer='one thread (our own)', peer_s=best[1], target=1.6,
                 work='the whole detection study; results identical')
     ]  # fmt: skip
 
@@ -100,6 +100,7 @@ def bridges(models: Mapping[str, Cells]) -> list[Result]:
     reused_s = seconds(lambda: power(sizes), repeats=2)
     anew_s = seconds(lambda: power([20]), repeats=2) * len(sizes)
     return [
-        against('planning/bridges-reused', ours_s=reused_s, peer='bridges drawn for each N', peer_s=anew_s, target=3,
+        against('planning/bridges-reused', ours_s=reused_s, peer='bridges drawn for each N (our own)',
+                peer_s=anew_s, target=3,
                 work='power at 20 N, 4 strata, 4,000 bridges, N_0.8 with its interval; peer extrapolated from one N')
     ]  # fmt: skip

@@ -93,7 +93,7 @@ def _results(kind: str, answers: Answers) -> list[Result]:
             f'platform_queue/load {kind}', answers.lasted_s, 'the load that was asked for', HELD_S, held, 0.99, work
         ),
         against(
-            f'platform_queue/cpu {kind}', ours_s=answers.cpu_s, peer='the same server answering /healthz',
+            f'platform_queue/cpu {kind}', ours_s=answers.cpu_s, peer='the same server answering /healthz (our own)',
             peer_s=answers.plain_cpu_s, target=0.1,
             work=f'CPU time of the server per answer of that load: {1000 * answers.cpu_s:.2f} ms',
         ),

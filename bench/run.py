@@ -94,4 +94,6 @@ def _two_workers() -> Result:
             run_trial(plan, Path(folder) / 's', workers=workers, report=lambda p, m=moments: m.append(time.monotonic()))  # type: ignore[misc]
             taken[workers] = (moments[-1] - moments[SKIPPED - 1]) / (len(moments) - SKIPPED)
     work = f'{EPISODES} episodes of {EPISODE_STEPS} steps into a store, seconds an episode after the first {SKIPPED}'
-    return against('run/two workers', ours_s=taken[2], peer='one worker', peer_s=taken[1], target=1.7, work=work)
+    return against(
+        'run/two workers', ours_s=taken[2], peer='one worker (our own)', peer_s=taken[1], target=1.7, work=work
+    )

@@ -151,7 +151,12 @@ def _engines() -> list[Result]:
         for name in ('local', 'ray')
     ]  # fmt: skip
     two = against(
-        'scale/ray, two nodes', ours_s=wall['ray'], peer='one node', peer_s=wall['ray alone'], target=1.7, work=size
+        'scale/ray, two nodes',
+        ours_s=wall['ray'],
+        peer='one node (our own)',
+        peer_s=wall['ray alone'],
+        target=1.7,
+        work=size,
     )
     return [*results, two]
 

@@ -167,7 +167,7 @@ def threads(models: Mapping[str, Cells]) -> list[Result]:
     if not np.array_equal(results[1], results[2]):
         raise AssertionError('results depend on the number of threads')
     return [
-        against('timing/two-threads', ours_s=best[2], peer='one thread', peer_s=best[1], target=1.6,
+        against('timing/two-threads', ours_s=best[2], peer='one thread (our own)', peer_s=best[1], target=1.6,
                 work='200,000 macro-KS; results identical')
     ]  # fmt: skip
 

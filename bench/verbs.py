@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import resource
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 import robotrials
-from bench.measure import Result, against
+from bench.measure import OWN, Result, Seconds, against
 
 REPEATS = 5
 MANY = int(os.environ.get('ROBOTRIALS_BENCH_ROWS', '1000000'))
@@ -72,10 +71,8 @@ def rows(count: int, *, policies: int, tasks: int) -> pa.Table:
     })  # fmt: skip
 
 
-def cpu_s(
-    command: Sequence[str | Path], *, folder: Path, repeats: int = REPEATS, is_cold: bool = False
-) -> tuple[float, float]:
-    """User and system time of a command in a new process, its children included: the median, and the spread.
+def cpu_s(command: Sequence[str | Path], *, folder: Path, repeats: int = REPEATS, is_cold: bool = False) -> Seconds:
+    """User and system time of a command in a new process, its children included.
 
     Every process finds the bytecode of the packages that it imports; a cold one finds none of ours, and writes it.
     """
@@ -94,24 +91,25 @@ def cpu_s(
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         if repeat or repeats == 1:  # the first of several writes bytecode
             taken.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    return statistics.median(taken), max(taken) - min(taken)
+    return Seconds.of(taken)
 
 
 def verb(*arguments: str | Path) -> list[str | Path]:
     return ['-m', 'robotrials', *arguments]
 
 
-def run() -> list[Result]:
+def run() -> Iterator[Result]:
     with tempfile.TemporaryDirectory() as folder:
         where = Path(folder)
-        return [*_first_answers(where), _report_many(where), _many_commits(where), *_large(where)]
+        yield from _first_answers(where)
+        yield _report_many(where)
+        yield _many_commits(where)
+        yield from _large(where)
 
 
-def _row(
-    name: str, ours: tuple[float, float], peer: str, peers: tuple[float, float], target: float, work: str
-) -> Result:
-    spread = f'{work}; CPU of new processes, median of {REPEATS}, spread {ours[1]:.2f} s and {peers[1]:.2f} s'
-    return against(f'verbs/{name}', ours_s=ours[0], peer=peer, peer_s=peers[0], target=target, work=spread)
+def _row(name: str, ours: Seconds, peer: str, peers: Seconds, target: float, work: str) -> Result:
+    work = f'{work}; processor time of new processes'
+    return against(f'verbs/{name}', ours_s=ours, peer=peer, peer_s=peers, target=target, work=work)
 
 
 def _first_answers(folder: Path) -> list[Result]:
@@ -153,7 +151,7 @@ def _many_commits(folder: Path) -> Result:
     cpu_s(verb('store', 'compact', few), folder=folder, repeats=1)
     ours, peer = (cpu_s(verb('compare', path), folder=folder, repeats=3) for path in (many, few))
     work = f'`compare` of a store of {COMMITS} appends of one episode'
-    return _row('many_commits', ours, 'the same store compacted (our own)', peer, 1 / 1.5, work)
+    return _row('many_commits', ours, f'the same store compacted{OWN}', peer, 1 / 1.5, work)
 
 
 def _large(folder: Path) -> list[Result]:

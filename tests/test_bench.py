@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bench import __main__ as bench
+from bench.measure import Seconds, against
 
 
 @pytest.fixture
@@ -40,3 +46,66 @@ def test_a_row_is_kept_until_the_code_it_measures_changes(repository: Path) -> N
 def test_a_row_of_another_commit_or_machine_is_not_kept(repository: Path, change: dict[str, str]) -> None:
     row = {'name': 'start/help', 'commit': git(repository, 'rev-parse', 'HEAD').strip(), 'machine': bench.machine()}
     assert not bench.is_current({**row, **change})
+
+
+AREAS = {
+    'bad': 'raise RuntimeError("no such peer")',
+    'good': 'return [against("good/half", ours_s=2.0, peer="a peer", peer_s=1.0, target=0.4, work="w")]',
+    'hangs': 'import time; yield against("hangs/first", ours_s=1, peer="one (our own)", peer_s=1, target=2, work="w")'
+    '; time.sleep(60)',
+}
+
+
+@pytest.fixture
+def areas(repository: Path) -> Path:
+    """The runner with areas of our own beside it."""
+    source = Path(bench.__file__).parent
+    for name in ('__init__.py', '__main__.py', 'measure.py'):
+        shutil.copy(source / name, repository / 'bench' / name)
+    for name in ('start', 'timing'):
+        (repository / 'bench' / f'{name}.py').unlink()
+    for name, body in AREAS.items():
+        text = f'from bench.measure import against\n\ndef run() -> object:\n    {body}\n'
+        (repository / 'bench' / f'{name}.py').write_text(text)
+    return repository
+
+
+def run_bench(folder: Path, *asked: str) -> tuple[int, str, dict[str, dict[str, Any]]]:
+    environment = {**os.environ, 'ROBOTRIALS_BENCH_AREA_S': '3', 'PYTHONPATH': ''}
+    command = [sys.executable, '-m', 'bench', *asked]
+    ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    results = folder / 'bench' / 'results.json'
+    rows = json.loads(results.read_text()) if results.exists() else []
+    return ran.returncode, ran.stdout + ran.stderr, {row['name']: row for row in rows}
+
+
+def test_an_area_that_fails_or_hangs_is_named_and_the_others_run(areas: Path) -> None:
+    code, said, rows = run_bench(areas)
+    assert code == 1
+    assert 'FAILED bad: exit 1' in said
+    assert 'no such peer' in said
+    assert 'FAILED hangs: stopped after 3 s' in said
+    assert sorted(rows) == ['good/half', 'hangs/first'], 'what was measured before is kept'
+    assert rows['good/half']['commit'] == git(areas, 'rev-parse', 'HEAD').strip()
+    assert (rows['good/half']['is_own_peer'], rows['hangs/first']['is_own_peer']) == (False, True)
+    assert '1 below target: hangs/first' in said
+
+
+def test_an_area_alone_keeps_the_rows_of_others(areas: Path) -> None:
+    run_bench(areas, 'good')
+    code, _, rows = run_bench(areas, 'bad')
+    assert (code, list(rows)) == (1, ['good/half'])
+    assert 'known: bad, good, hangs' in run_bench(areas, 'nothing')[1]
+
+
+def test_uncommitted_source_is_not_measured(areas: Path) -> None:
+    (areas / 'src' / 'a.py').write_text('x = 3\n')
+    code, said, rows = run_bench(areas, 'good')
+    assert (code, rows) == (1, {})
+    assert 'in no commit' in said
+
+
+def test_a_time_is_the_median_with_its_spread() -> None:
+    taken = Seconds.of([3.0, 1.0, 2.0])
+    row = against('a/b', ours_s=taken, peer='p', peer_s=4.0, target=1, work='w').as_json()
+    assert (row['ours_s'], row['ours_spread_s'], row['peer_spread_s'], row['ratio']) == (2.0, 2.0, None, 2.0)
