@@ -29,12 +29,15 @@ SHOWN: dict[str, tuple[str, str, float, str, str]] = {
     'success': ('episode success', ' points', 100.0, '.1f', 'success'),
     'faster': ('done first', ' points', 100.0, '.1f', 'win'),
     'rmst_s': ('RMST', ' s', 1.0, '.2f', 'rmst'),
+    'lost': ('items lost', ' items', 1.0, '.2f', 'win'),
     'hard_failure': ('hard failure', ' points', 100.0, '.1f', 'hard-failure'),
     'safety': ('safe episodes', ' points', 100.0, '.1f', 'safety'),
     'sbu': ('unsafe successes', ' points', 100.0, '.1f', 'sbu'),
     'vsi': ('violation severity', '', 1.0, '.3f', 'vsi'),
 }
-LEVEL_UNITS = {'success': '%', 'faster': '%', 'rmst_s': 's', 'hard_failure': '%', 'safety': '%', 'sbu': '%', 'vsi': ''}
+LEVEL_UNITS = {
+    'success': '%', 'faster': '%', 'rmst_s': 's', 'lost': '', 'hard_failure': '%', 'safety': '%', 'sbu': '%', 'vsi': '',
+}  # fmt: skip
 WORKS = ('kaplan-meier', 'royston', 'holm')
 COLUMN_DEFINITIONS = {'low': 'interval', 'high': 'interval', 'p (Holm)': 'holm', 'stratum': 'stratum', 'n': 'episode'}
 FOLDED_ROWS = 24
@@ -43,10 +46,10 @@ CHARTED = ('success', 'rmst_s', 'safety')
 
 def change_table(change: StoreChange) -> Table:
     """Means over the shared cells: before, after, and the change with its interval."""
-    tested = sum(s.p_value is not None for s in change.means)
+    tested = sum(s.p_holm is not None for s in change.means)
     note = (
         f'Change is after minus before; intervals at {100 * (1 - change.alpha):g} %. Cells that both stores have count '
-        f'equally. p-values are corrected over the {tested} rows that have one.'
+        f'equally. The {tested} claims (success, pace, lost items, safety) are corrected together; the other rows are no claims.'
     )
     return table(
         'What changed', ['policy', *_columns()], [[s.policy, *_row(s, change)] for s in change.means], note=note
@@ -55,8 +58,8 @@ def change_table(change: StoreChange) -> Table:
 
 def stratum_change_table(change: StoreChange) -> Table:
     """The same in each cell, corrected over all of them."""
-    tested = sum(s.p_value is not None for s in change.cells)
-    note = f'p-values are corrected over the {tested} rows that have one.'
+    tested = sum(s.p_holm is not None for s in change.cells)
+    note = f'The {tested} claims are corrected together.'
     rows = [[s.policy, s.cell, *_row(s, change)] for s in change.cells]
     return table('What changed in each stratum', ['policy', 'stratum', *_columns()], rows, note=note)
 
@@ -84,8 +87,8 @@ def verdict(shift: Shift, alpha: float) -> str:
     """Improved, worse, or unresolved; no test has been made of what has no p-value."""
     if shift.difference is None:
         return shift.note or 'not estimable'
-    if shift.p_value is None:
-        return 'size of the change in pace' if shift.metric == 'rmst_s' else 'not tested'
+    if shift.p_holm is None:
+        return 'size of the change in pace' if shift.metric == 'rmst_s' else 'no claim'
     if not shift.is_resolved(alpha):
         return 'unresolved'
     return 'improved' if shift.is_improvement else 'worse'

@@ -27,7 +27,7 @@ class Said:
     door: str
     a: str
     b: str
-    endpoint: str  # success, time or safety
+    endpoint: str  # success, time, lost or safety
     numbers: Numbers
 
 
@@ -40,6 +40,8 @@ def contrast_numbers(found: Contrast) -> Numbers:
     }  # fmt: skip
     if found.endpoint in (EndpointName.SUCCESS, EndpointName.SAFETY):
         told |= {'value a': 100 * found.values[0], 'value b': 100 * found.values[1]}
+    if found.endpoint is EndpointName.LOST:
+        told['fewer'] = found.values[1] - found.values[0]
     return told if seconds is None else told | _seconds(seconds)
 
 
@@ -108,6 +110,8 @@ def python_pair(source: Any, a: str, b: str) -> Iterator[Said]:
             continue
         if name == 'success':
             numbers = {'estimate': 100 * result.difference, **_ends('', result.interval, 100.0)}
+        elif name == 'lost':
+            numbers = {'fewer': result.difference}
         else:
             numbers = {'seconds': result.difference, **_ends('seconds ', result.interval, 1.0)}
         yield Said('Python pair', a, b, name, numbers | {'p': result.p_uncorrected})
@@ -119,6 +123,8 @@ def _pair_tables(door: str, documents: Iterable[Mapping[str, Any]]) -> Iterator[
             yield from (Said(door, row['a'], row['b'], 'success', _rate(row)) for row in document['rows'])
         if document['title'] == 'All pairs: time to success':
             yield from (Said(door, row['a'], row['b'], 'time', _time(row)) for row in document['rows'])
+        if document['title'] == 'All pairs: items lost':
+            yield from (Said(door, row['a'], row['b'], 'lost', _lost(row)) for row in document['rows'])
 
 
 def _rate(row: Mapping[str, Any], name: str = 'a ahead by (points)') -> Numbers:
@@ -132,6 +138,11 @@ def _time(row: Mapping[str, Any], name: str = 'a ahead by (s)') -> Numbers:
     }  # fmt: skip  # a report leaves out columns in which there is nothing
 
 
+def _lost(row: Mapping[str, Any], name: str = 'a ahead by (items)', share: str = 'a loses less') -> Numbers:
+    ends = {'low': row.get(f'{share} low'), 'high': row.get(f'{share} high')}
+    return {'estimate': row[f'{share} (%)'], **ends, 'p': row.get('p'), 'fewer': row[name]}
+
+
 def compare_pair(store: Path, a: str, b: str) -> Iterator[Said]:
     for row in printed('compare', store, a, b, *RESAMPLES)[0]['rows']:
         if row['endpoint'] == 'episode success':
@@ -139,6 +150,9 @@ def compare_pair(store: Path, a: str, b: str) -> Iterator[Said]:
         elif row['endpoint'] == 'time to success':
             named = row | {f'a {end}': row[end] for end in ('first low', 'first high')}
             yield Said('compare A B', a, b, 'time', _time(named, 'a ahead by'))
+        elif row['endpoint'] == 'items lost':
+            named = row | {f'a {end}': row[end] for end in ('first low', 'first high')}
+            yield Said('compare A B', a, b, 'lost', _lost(named, 'a ahead by', 'a first'))
 
 
 def gate(store: Path, a: str, b: str) -> Iterator[Said]:
@@ -234,6 +248,8 @@ def _report_rows(door: str, key: str, rows: Iterable[Mapping[str, Any]]) -> Iter
             yield Said(door, row['a'], row['b'], 'success', _rate(row, 'difference (points)'))
         elif key.startswith('pair-table') and 'a first (%)' in row:
             yield Said(door, row['a'], row['b'], 'time', _time(row, 'difference (s)'))
+        elif key.startswith('pair-table') and 'a loses less (%)' in row:
+            yield Said(door, row['a'], row['b'], 'lost', _lost(row, 'difference (items)'))
         elif key == 'robustness-drops':
             yield drop_row(door, row)
 
@@ -250,6 +266,9 @@ def report_before(old: Path, new: Path, a: str, b: str, folder: Path) -> Iterato
         elif row['metric'] == 'done first (%)' and row['change'] is not None:
             chance = {name: _plus(50.0, row[name]) for name in ('low', 'high')}
             yield Said('report --before', a, b, 'time', {'estimate': row['after'], **chance, 'p': row['p']})
+        elif row['metric'] == 'items lost' and row['change'] is not None:
+            numbers: Numbers = {'fewer': -row['change'], 'p': row['p']}
+            yield Said('report --before', a, b, 'lost', numbers | {'value a': row['after'], 'value b': row['before']})
         elif row['metric'] == 'RMST (s)' and row['change'] is not None:
             ends = {'seconds low': _times(-1.0, row['high']), 'seconds high': _times(-1.0, row['low'])}
             values = {'value a': row['after'], 'value b': row['before']}

@@ -5,11 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 TASKS = ('lift', 'pour', 'stack')
-FIELDS = ('policy', 'task', 'seed', 'repeat', 'condition', 'outcome', 'duration_s', 'time_cap_s')
+FIELDS = (
+    'policy', 'task', 'seed', 'repeat', 'condition', 'outcome', 'duration_s', 'time_cap_s', 'items', 'placement_times',
+    'drop_times',
+)  # fmt: skip
 Row = dict[str, object]
 
 
@@ -27,6 +30,7 @@ class Shape:
     absent: str  # the policy that did not run the last task; '' where all did
     timed: str  # 'all', 'some' or 'none'
     form: str  # 'csv' or 'jsonl'
+    items: int = 1  # of an episode
 
 
 def shape_of(rng: random.Random, *, conditions: bool | None = None) -> Shape:
@@ -60,8 +64,32 @@ def rows_of(shape: Shape, rng: random.Random) -> list[Row]:
                         mean_s = cap_s * (0.25 + 0.2 * place) * (1 + (k % 3) / 3)
                         ease = {'nominal': 0.95, 'dim': 0.5, 'far': 0.8}[condition]
                         row = {'policy': policy, 'task': task, **start, 'repeat': repeat, 'condition': condition}
-                        rows.append(row | _end(rng, mean_s, ease, own_s, shape.timed))
+                        if shape.items > 1:
+                            rows.append(row | _items_end(rng, mean_s / shape.items, ease, own_s, shape))
+                        else:
+                            rows.append(row | _end(rng, mean_s, ease, own_s, shape.timed))
     return rows
+
+
+def _items_end(rng: random.Random, mean_s: float, ease: float, cap_s: float, shape: Shape) -> Row:
+    """Item after item until all are placed or dropped, the time is up, or the rig stops the run."""
+    placed: list[float] = []
+    dropped: list[float] = []
+    now_s, stop_s = 0.0, cap_s * (rng.random() if rng.random() < 0.1 else 1.0)
+    while len(placed) + len(dropped) < shape.items:
+        now_s += rng.expovariate(1 / mean_s)
+        if now_s > stop_s:
+            break
+        (placed if rng.random() < ease * 0.9 else dropped).append(round(now_s, 3))
+    is_done = len(placed) + len(dropped) == shape.items
+    outcome = 'success' if len(placed) == shape.items else 'failure' if is_done or stop_s < cap_s else 'timeout'
+    if rng.random() < 0.03:
+        outcome = 'invalid'
+    times: Row = {'placement_times': placed, 'drop_times': dropped}
+    if shape.form == 'csv':
+        times = {name: ';'.join(map(str, found)) for name, found in times.items()}  # type: ignore[attr-defined]
+    ends_s = max((*placed, *dropped)) if is_done else round(stop_s, 3)
+    return {'outcome': outcome, 'time_cap_s': cap_s, 'items': shape.items, 'duration_s': ends_s} | times
 
 
 def _end(rng: random.Random, mean_s: float, ease: float, cap_s: float, timed: str) -> Row:
@@ -73,10 +101,14 @@ def _end(rng: random.Random, mean_s: float, ease: float, cap_s: float, timed: st
     return row | {'duration_s': cap_s if outcome == 'timeout' else min(lasts_s, cap_s)}
 
 
-def write_table(folder: Path, seed: int, *, conditions: bool | None = None) -> tuple[Path, Shape]:
+def write_table(
+    folder: Path, seed: int, *, conditions: bool | None = None, has_items: bool = False
+) -> tuple[Path, Shape]:
     """A random table in a file, and what it looks like."""
     rng = random.Random(seed)
     shape = shape_of(rng, conditions=conditions)
+    if has_items:
+        shape = replace(shape, items=rng.randint(2, 5), timed='all')
     rows = rows_of(shape, rng)
     path = folder / f'table.{shape.form}'
     with path.open('w', encoding='utf-8', newline='') as file:

@@ -46,7 +46,7 @@ def change(before: Store, tmp_path_factory: pytest.TempPathFactory) -> StoreChan
 
 def test_what_got_worse_is_found_and_what_did_not_change_is_not(change: StoreChange) -> None:
     assert {(s.policy, s.metric) for s in change.resolved} == {
-        ('pi', 'success'), ('pi', 'faster'), ('pi', 'hard_failure')
+        ('pi', 'success'), ('pi', 'faster')
     }  # fmt: skip
     assert not any(s.is_improvement for s in change.resolved)
 
@@ -125,7 +125,7 @@ def test_chance_is_called_a_change_in_at_most_about_alpha() -> None:
 
 def test_the_interval_and_the_test_of_a_row_are_about_the_same_null(change: StoreChange) -> None:
     """An interval without 0 has p < alpha, and one with it has not; single rows are not corrected."""
-    timed = [s for s in (*change.means, *change.cells) if s.metric in ('success', 'faster', 'hard_failure')]
+    timed = [s for s in (*change.means, *change.cells) if s.metric in ('success', 'faster')]
     assert len(timed) >= 8
     for shift in timed:
         assert shift.interval is not None
@@ -160,7 +160,7 @@ def test_safety_changes_where_both_have_trajectories(tmp_path: Path) -> None:
     assert shifts['safety'].difference == pytest.approx(-28 / 40)
     assert shifts['sbu'].difference == pytest.approx(28 / 40)
     assert (shifts['vsi'].difference or 0) > 0
-    assert {s.metric for s in found.resolved} == {'safety', 'sbu', 'vsi'}
+    assert {s.metric for s in found.resolved} == {'safety'}, 'unsafe successes and severity are told with it'
 
 
 def test_without_trajectories_the_reason_is_given(change: StoreChange) -> None:

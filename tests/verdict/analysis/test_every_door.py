@@ -1,7 +1,8 @@
 """Every verb, table, page and Python tell the contrast's numbers of every pair, whatever the store is like.
 
 Stores are random tables that `import` took in: two to five policies, starts that are shared, half shared, apart or not
-recorded, unequal caps, repeats, conditions, invalid episodes, missing durations, a policy that lacks a task.
+recorded, unequal caps, repeats, conditions, invalid episodes, missing durations, several items per episode, a policy
+that lacks a task.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,21 +20,18 @@ from tests.cli.command import robotrials
 from tests.measure.safety.doors import LAYOUTS
 from tests.measure.safety.random_record import random_record
 from tests.measure.safety.second_scorer import Second
+from tests.service.platform.service import make_service
 from tests.verdict.analysis import door
 from tests.verdict.analysis.door import Said, disagreements
-from tests.verdict.analysis.random_table import rows_of, shape_of, write_table
+from tests.verdict.analysis.random_table import write_table
 
 from robotrials.errors import InputError, NotEstimable
 from robotrials.measure.safety.score import RECORD_ID
 from robotrials.record import Episode, Outcome, Store, read_store
-from robotrials.service.platform.score import Board, make_board
-from robotrials.service.platform.standing import Standing, Standings
 from robotrials.stats.dominance import adjusted_p_values
 from robotrials.verdict.analysis import analyse, present
 from robotrials.verdict.analysis.arm import two_sides
-from robotrials.verdict.analysis.contrast import Cells, Contrast, contrast
-from robotrials.verdict.analysis.outcome_contrast import overfit_interval
-from robotrials.verdict.audit import read_outcomes
+from robotrials.verdict.analysis.contrast import Contrast, contrast
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan, EndpointName
 
 PLAN = AnalysisPlan()
@@ -41,14 +39,15 @@ QUICK, MANY = (1, 2, 8, 20), range(40)
 Truth = dict[tuple[frozenset[str], str], Contrast]
 
 
-def truth(store: Store) -> Truth:
+def truth(store: Store, *, has_items: bool = False) -> Truth:
     """The contrast of every pair and endpoint, from the episodes of the two alone."""
     arms: dict[str, list[Episode]] = {}
     for episode in store.episodes():
         arms.setdefault(episode.policy, []).append(episode)
     found: Truth = {}
     for a, b in itertools.combinations(sorted(arms), 2):
-        for endpoint in (EndpointName.SUCCESS, EndpointName.TIME):
+        lost = [EndpointName.LOST] if has_items else []
+        for endpoint in (EndpointName.SUCCESS, EndpointName.TIME, *lost):
             try:
                 sides = two_sides(arms[a], arms[b], PLAN, names=(a, b))
                 found[frozenset((a, b)), endpoint.value] = contrast(*sides, endpoint=endpoint, plan=PLAN)
@@ -95,11 +94,11 @@ def only(folder: Path, table: Path, policy: str) -> Path:
     return folder / f'of {policy}'
 
 
-def check_every_door(seed: int, folder: Path) -> None:
-    table, shape = write_table(folder, seed)
+def check_every_door(seed: int, folder: Path, *, has_items: bool = False) -> None:
+    table, shape = write_table(folder, seed, has_items=has_items)
     path = folder / 'store'
     robotrials('import', table, '--to', path)
-    known = truth(read_store(path))
+    known = truth(read_store(path), has_items=has_items)
     ranked = set(present(analyse(path, resamples=20).frame).policies)
     wanted = {key for key in known if key[0] <= ranked}
     nominal = read_store(path).episodes(where={'condition': 'nominal'})
@@ -117,7 +116,7 @@ def check_every_door(seed: int, folder: Path) -> None:
         asked = {key for key in known if key[0] == {a, b}}
         if not asked or random.Random(f'{seed} {a} {b}').random() < 0.5:
             continue  # either order will do
-        assert hold(door.gate(path, a, b), known) == asked
+        assert hold(door.gate(path, a, b), known) == {key for key in asked if key[1] != 'lost'}  # a gate has no such
         assert hold(door.audit_paired(path, a, b, 'nominal'), known) <= asked
         before = door.report_before(only(folder, table, b), only(folder, table, a), a, b, folder)
         assert hold(before, known) == asked
@@ -137,11 +136,22 @@ def test_every_door_tells_the_contrast_of_many_stores(seed: int, tmp_path: Path)
     check_every_door(seed, tmp_path)
 
 
+@pytest.mark.parametrize('seed', [3])
+def test_every_door_tells_the_race_and_the_items_lost(seed: int, tmp_path: Path) -> None:
+    check_every_door(seed, tmp_path, has_items=True)
+
+
+@pytest.mark.study
+@pytest.mark.parametrize('seed', range(100, 120))
+def test_every_door_tells_the_race_and_the_items_lost_of_many_stores(seed: int, tmp_path: Path) -> None:
+    check_every_door(seed, tmp_path, has_items=True)
+
+
 # --- one policy under two conditions
 
 
 def check_drops(seed: int, folder: Path) -> None:
-    table, shape = write_table(folder, seed, conditions=True)
+    table, _ = write_table(folder, seed, conditions=True)
     path = folder / 'store'
     robotrials('import', table, '--to', path)
     known = conditions_truth(read_store(path))
@@ -156,18 +166,6 @@ def check_drops(seed: int, folder: Path) -> None:
         assert {(one.door.rpartition(' ')[2], one.b) for one in drops} == set(known), f'{name} is silent on a drop'
     for policy, condition in known:
         assert not disagreements(door.audit_drop(path, policy, condition), known[policy, condition])
-        runs = [read_outcomes(path, policy=policy, condition=c) for c in ('nominal', condition)]
-        interval, test = overfit_interval(runs[0], runs[1], 0.95)
-        own = known[policy, condition]
-        assert (interval is None, test) == (own.interval is None, own.test)
-        if interval is not None and own.interval is not None:  # sums run in another order
-            assert (interval.low, interval.high) == pytest.approx((own.interval.low, own.interval.high), abs=1e-12)
-    board = board_of(path, shape.policies)
-    for row in board.grid.rows:
-        for condition, field in row.conditions.items():
-            found = known[row.policy, condition]
-            truth = (found.estimate, *(found.interval or (None, None)))
-            assert (field.drop, field.low, field.high) == pytest.approx(truth, abs=1e-12)  # sums run in another order
 
 
 @pytest.mark.parametrize('seed', QUICK)
@@ -181,48 +179,141 @@ def test_every_door_tells_what_a_condition_costs_in_many_stores(seed: int, tmp_p
     check_drops(seed, tmp_path)
 
 
+# --- the diagnostic of overfitting, which runs policies itself
+
+
+OVERFIT = """
+task = "reach"
+grid = {grid}
+repeats = {repeats}
+fresh = {fresh}
+time_cap_s = {cap_s}
+
+[host]
+use = "point-mass"
+
+[policies.seek]
+use = "seek"
+
+[[changes]]
+name = "wind"
+condition = "drift"
+parameters = {{ x_m_s = {wind} }}
+"""
+
+
+@pytest.mark.parametrize('seed', [0, *(pytest.param(k, marks=pytest.mark.study) for k in range(1, 6))])
+def test_audit_overfit_tells_the_contrast_of_what_it_ran(seed: int, tmp_path: Path) -> None:
+    rng = random.Random(seed)
+    shape = {
+        'grid': rng.randint(6, 12), 'repeats': rng.randint(1, 2), 'fresh': rng.randint(8, 20), 'cap_s': 6.0,
+        'wind': rng.choice((0.3, 0.55, 0.7)),
+    }  # fmt: skip
+    (tmp_path / 'plan.toml').write_text(OVERFIT.format(**shape), encoding='utf-8')
+    work = tmp_path / 'work'
+    (document,) = door.printed('audit', 'overfit', work, '--plan', tmp_path / 'plan.toml', '--workers', 0)
+    told = {row['change']: row for row in document['rows']}
+    assert set(told) == {'fresh sample', 'wind'}
+    for change, row in told.items():
+        arms = [
+            [
+                e.replace(condition='', condition_parameters={})
+                for e in read_store(work / name.replace(' ', '-')).episodes()
+            ]
+            for name in ('calibration', change)
+        ]
+        if change == 'fresh sample':  # its numbers are those of the grid by chance
+            arms[1] = [e.replace(instance=(e.instance or 0) + 1000) for e in arms[1]]
+        sides = two_sides(arms[0], arms[1], PLAN, names=('nominal', change), is_condition_cell=False)
+        found = contrast(*sides, endpoint=EndpointName.SUCCESS, plan=PLAN)
+        numbers = {'estimate': row['drop'], 'low': row['low'], 'high': row['high']}
+        assert not disagreements(Said('audit overfit', 'nominal', change, 'success', numbers), found)
+        assert row['test'] == found.test
+
+
 # --- the platform's board: runs that came to nothing are failures
 
 
-def board_of(path: Path, policies: Sequence[str]) -> Board:
-    ranked = tuple(
-        Standing(policy=p, account=p, state='finished', reason='', missing=(), n_of_account=1) for p in policies
-    )
-    analysis = analyse(path, resamples=20)
-    analysis.cells = Cells.DECLARED
-    return make_board('b', {1: analysis}, Standings(ranked=ranked))
+BOARD_PLAN = """
+seed = 11
+episodes_per_cell = {n}
+time_cap_s = 4.0
+host = "point-mass"
+tasks = [{{ name = "reach" }}, {{ name = "hard" }}]
+conditions = [{{ name = "nominal" }}, {{ name = "drift", parameters = {{ x_m_s = 0.1 }} }}]
+
+[analysis]
+resamples = 20
+primary = ["success"]
+"""
 
 
-def declared_truth(store: Store) -> dict[frozenset[str], Contrast]:
-    """Success of every pair as if every invalid episode had been recorded as a failure."""
-    arms: dict[str, list[Episode]] = {}
-    for episode in store.episodes():
-        arms.setdefault(episode.policy, []).append(
-            episode if episode.is_valid else episode.replace(outcome=Outcome.FAILURE)
-        )
-    return {
-        frozenset((a, b)): contrast(
-            *two_sides(arms[a], arms[b], PLAN, names=(a, b)), endpoint=EndpointName.SUCCESS, plan=PLAN
-        )
-        for a, b in itertools.combinations(sorted(arms), 2)
-    }
-
-
-@pytest.mark.parametrize('seed', [1, 4, 6, 10])
-def test_the_board_tells_the_contrast_on_the_declared_cells(seed: int, tmp_path: Path) -> None:
+def serve_board(folder: Path, seed: int) -> tuple[Any, str]:
+    """The board as a platform serves it, in JSON and as a page, after three submissions with some broken runs."""
     rng = random.Random(seed)
-    shape = replace(shape_of(rng, conditions=False), absent='', timed='none', longer='')
-    (tmp_path / 'table.jsonl').write_text('\n'.join(map(json.dumps, rows_of(shape, rng))), encoding='utf-8')
-    robotrials('import', tmp_path / 'table.jsonl', '--to', tmp_path / 'store')
-    known = declared_truth(read_store(tmp_path / 'store'))
-    pairs = list(known)
-    corrected = dict(zip(pairs, adjusted_p_values([known[p].p_value for p in pairs], 'holm'), strict=True))
-    found = board_of(tmp_path / 'store', shape.policies)
-    assert len(found.pairs) == len(shape.policies) - 1
-    for pair in found.pairs:
-        key = frozenset((pair.policy_a, pair.policy_b))
-        assert pair.difference == pytest.approx(known[key].seen_from(pair.policy_a).estimate)
-        assert pair.p_corrected == pytest.approx(corrected[key])
+    with make_service(folder, public_leaderboards=True) as service:
+        service.benchmark(plan=BOARD_PLAN.format(n=rng.randint(3, 5)))
+        worker = service.worker()
+        for user in ('kim', 'eve', 'lee'):
+            token, chance = service.token(user, 'submitter'), rng.random()
+            submission = service.submit(token)
+            while (answer := service.ask('POST', f'/submissions/{submission}/lease', token)).status_code == 200:
+                lease = answer.json()['lease_id']
+                job = worker.job(lease)
+                if rng.random() < 0.3:
+                    fault = {'kind': 'host crash', 'reason': 'the arm stopped'}
+                    service.ok('POST', f'/leases/{lease}/fault', worker.token, fault)
+                    service.clock.pass_(1.0)
+                else:
+                    outcome = Outcome.SUCCESS if rng.random() < chance else Outcome.FAILURE
+                    bundle = worker.bundle(job, outcome, items_placed=None)
+                    assert worker.upload(lease, bundle).status_code == 200
+                worker.beat()
+        served = service.ok('GET', '/benchmarks/reach/leaderboard', service.admin)
+        return served, service.client.get('/benchmark/reach').text
+
+
+def declared_arms(store: Store, **only: str) -> dict[str, list[Episode]]:
+    """Policy -> its episodes, every invalid one as the failure that it is on a board."""
+    arms: dict[str, list[Episode]] = {}
+    for episode in store.episodes(where=only):
+        told = episode if episode.is_valid else episode.replace(outcome=Outcome.FAILURE)
+        arms.setdefault(episode.policy, []).append(told)
+    return arms
+
+
+@pytest.mark.parametrize(
+    'seed', [0, pytest.param(1, marks=pytest.mark.study), pytest.param(2, marks=pytest.mark.study)]
+)
+def test_the_board_that_a_platform_serves_tells_the_contrast(seed: int, tmp_path: Path) -> None:
+    served, page = serve_board(tmp_path, seed)
+    store = read_store(tmp_path / 'stores' / 'reach')
+    nominal, drift = (declared_arms(store, condition=c) for c in ('nominal', 'drift'))
+    assert sum(not e.is_valid for e in store.episodes()) > 0
+    pairs = list(itertools.combinations(sorted(nominal), 2))
+    known = {
+        frozenset(pair): contrast(
+            *two_sides(nominal[pair[0]], nominal[pair[1]], PLAN, names=pair), endpoint=EndpointName.SUCCESS, plan=PLAN
+        )
+        for pair in pairs
+    }
+    corrected = dict(zip(known, adjusted_p_values([c.p_value for c in known.values()], 'holm'), strict=True))
+    assert len(served['pairs']) == 2
+    assert 'NOT AS DECLARED' not in served['statement']
+    for pair in served['pairs']:
+        key = frozenset((pair['policy_a'], pair['policy_b']))
+        assert pair['difference'] == pytest.approx(known[key].seen_from(pair['policy_a']).estimate, abs=1e-12)
+        assert pair['p_corrected'] == pytest.approx(corrected[key], abs=1e-12)
+        assert f'<td class="n">{pair["difference"]:.3g}</td><td class="n">{pair["p_corrected"]:.3f}</td>' in page
+    for row in served['grid']['rows']:
+        arms = [
+            [e.replace(condition='', condition_parameters={}) for e in side[row['policy']]] for side in (nominal, drift)
+        ]
+        sides = two_sides(arms[0], arms[1], PLAN, names=('nominal', 'drift'), is_condition_cell=False)
+        found = contrast(*sides, endpoint=EndpointName.SUCCESS, plan=PLAN)
+        (field,) = row['conditions'].values()
+        truth = (found.estimate, *(found.interval or (None, None)))
+        assert (field['drop'], field['low'], field['high']) == pytest.approx(truth, abs=1e-12)
 
 
 # --- safety

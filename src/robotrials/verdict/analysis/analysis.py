@@ -636,8 +636,9 @@ class Analysis:
 
     @property
     def _selected(self) -> str:
-        """A selection of episodes is a choice that was made after the data were there."""
-        asked = ', '.join(f'{field} {" or ".join(values)}' for field, values in self.selection.asked.items())
+        """A selection of episodes is a choice that was made after the data were there; who stands on a board is not."""
+        chosen = {f: v for f, v in self.selection.asked.items() if f != 'policy' or self.cells is not Cells.DECLARED}
+        asked = ', '.join(f'{field} {" or ".join(values)}' for field, values in chosen.items())
         mark = 'NOT AS DECLARED: ' if self.declared.is_declared and not self.declared.changed else ''
         return f'; {mark}only episodes with {asked}' if asked else ''
 

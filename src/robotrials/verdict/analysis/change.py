@@ -38,9 +38,10 @@ if TYPE_CHECKING:
     from robotrials.verdict.analysis.contrast import Contrast, LeftOut
     from robotrials.verdict.planning.analysis_plan import AnalysisPlan, DeclaredAnalysis
 
-METRICS = ('success', 'faster', 'rmst_s', 'hard_failure', 'safety', 'sbu', 'vsi')
+METRICS = ('success', 'faster', 'rmst_s', 'lost', 'hard_failure', 'safety', 'sbu', 'vsi')
+CLAIMED = ('success', 'faster', 'lost', 'safety')  # in one list; the others are told with it and are no claims
 ROUNDING = 1e-12  # below this a difference of equal means is that of their last digits
-SMALLER_IS_BETTER = ('rmst_s', 'hard_failure', 'sbu', 'vsi')
+SMALLER_IS_BETTER = ('rmst_s', 'lost', 'hard_failure', 'sbu', 'vsi')
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,7 +56,7 @@ class Shift:
     difference: float | None
     interval: Interval | None = None
     p_value: float | None = None
-    p_holm: float | None = None  # over all shifts of the same kind: means over cells, or single cells
+    p_holm: float | None = None  # over all claims of the same kind: means over cells, or single cells
     n_before: int = 0
     n_after: int = 0
     note: str = ''
@@ -68,6 +69,8 @@ class Shift:
     @property
     def is_improvement(self) -> bool:
         """Whether the estimate points to the better side."""
+        if self.metric == 'lost' and self.contrast is not None:
+            return self.contrast.advantage > 0  # by how often fewer are lost, which is what was tested
         gap = self.difference or 0.0
         return gap < 0 if self.metric in SMALLER_IS_BETTER else gap > 0
 
@@ -137,7 +140,7 @@ def compare_stores(
     `names` maps policies of the store before to those of the store after, where they were renamed; without it the same
     names are meant. The analysis is the one declared for the store after, else for the one before; `changes` are
     fields of it that differ, and are marked. Intervals are at 1 - alpha; p-values are corrected by Holm over all
-    policies and metrics, those of single cells over all policies, cells and metrics.
+    policies and endpoints, those of single cells over all policies, cells and endpoints.
     """
     declared = declared_for(after, before).changed_by(**changes)
     chosen = declared.plan
@@ -281,7 +284,7 @@ def _sides(scope: _Scope) -> tuple[Side, Side]:
 
 
 def _timing_shifts(scope: _Scope) -> list[Shift]:
-    """Whether it is faster, how many seconds that comes to, and hard failure."""
+    """Whether it is faster, how many seconds that comes to, whether it loses fewer items, and hard failure."""
     try:
         found = contrast(scope.new, scope.old, endpoint=EndpointName.TIME, plan=scope.plan)
     except (NotEstimable, InputError) as error:
@@ -300,20 +303,31 @@ def _timing_shifts(scope: _Scope) -> list[Shift]:
         None if seconds.interval is None else seconds.interval.scaled(-1.0), note=seconds.note, contrast=found,
         **counts,
     )  # fmt: skip
+    shifts = [first, mean]
+    if found.n_items > 1:
+        lost = contrast(scope.new, scope.old, endpoint=EndpointName.LOST, plan=scope.plan)
+        shifts.append(
+            Shift(
+                scope.policy, 'lost', scope.cell, lost.values[1], lost.values[0],
+                _rounded(lost.values[0] - lost.values[1]), None, lost.p_value, note=lost.note or lost.withheld,
+                contrast=lost, **counts,
+            )
+        )  # fmt: skip
     cells = [{c.name: side.operations(c.name) for c in found.cells} for side in _sides(scope)]
     if not all(cell.observed.any() for side in cells for cell in side.values()):
-        return [first, mean]
+        return shifts
     assert found.seconds is not None
     hard = better(
         *cells, tau_s=found.taus_s, paired=found.seconds.is_paired, level=scope.plan.level, endpoint=Timed.HARD_FAILURE
     )
     interval = None if hard.interval is None else hard.interval.scaled(-1.0)
-    shift = Shift(
-        scope.policy, Timed.HARD_FAILURE.value, scope.cell, hard.mean_b.value, hard.mean_a.value,
-        _rounded(-hard.difference), interval, hard.p_value, n_before=mean.n_before, n_after=mean.n_after,
-        note=hard.withheld,
+    shifts.append(
+        Shift(
+            scope.policy, Timed.HARD_FAILURE.value, scope.cell, hard.mean_b.value, hard.mean_a.value,
+            _rounded(-hard.difference), interval, note=hard.withheld, **counts,
+        )
     )  # fmt: skip
-    return [first, mean, shift]
+    return shifts
 
 
 def _cell_shifts(scope: _Scope) -> list[Shift]:
@@ -359,7 +373,7 @@ def _corrected(found: Iterable[PolicyChange]) -> tuple[PolicyChange, ...]:
 
 
 def _holm(shifts: Sequence[Shift]) -> list[Shift]:
-    tested = [i for i, s in enumerate(shifts) if s.p_value is not None]
+    tested = [i for i, s in enumerate(shifts) if s.p_value is not None and s.metric in CLAIMED]
     made = list(shifts)
     if tested:
         adjusted = holm([float(shifts[i].p_value or 0.0) for i in tested])
