@@ -346,6 +346,9 @@ def robustness_card(analysis: Analysis, policies: Sequence[str] = ()) -> Card:
         span = None if own.success_interval is None else own.success_interval.scaled(100.0)
         size = estimate_text(100 * own.success_drop, span, sign='+', unit=' points').replace(' ', GLUE)
         count = f'{own.baseline_successes}/{own.baseline_n} to {own.successes}/{own.n}'
+        pooled = own.baseline_successes / own.baseline_n - own.successes / own.n
+        if abs(pooled - own.success_drop) >= 0.005:
+            size += f',{GLUE}mean{GLUE}over{GLUE}tasks'
         told = 'worst' if own.is_resolved(alpha) else 'not resolved'
         rows.append(
             (policy, f'{told}: {own.condition} {size}   {count.replace(" ", GLUE)}   {p_text(own.p_value_holm)}')
@@ -364,7 +367,8 @@ def robustness_card(analysis: Analysis, policies: Sequence[str] = ()) -> Card:
     return Card(
         title=plural(len({d.policy for d in drops}) or len(analysis.every_policy), 'policy'),
         scope=f'{plural(len(part.conditions), "condition")}, baseline {part.baseline}', verdict=tuple(verdict),
-        rows=tuple(rows), change=change, notes=notes_of(analysis),
+        rows=tuple(rows), change=change,
+        notes=(*(f'{name}: not compared, {why}.' for name, why in part.incomparable.items()), *notes_of(analysis)),
         more=(ALL, f'--show {"|".join(("drops", *held))}'),
     )  # fmt: skip
 

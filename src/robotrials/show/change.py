@@ -49,7 +49,8 @@ def change_table(change: StoreChange) -> Table:
     tested = sum(s.p_holm is not None for s in change.means)
     note = (
         f'Change is after minus before; intervals at {100 * (1 - change.alpha):g} %. Cells that both stores have count '
-        f'equally. The {tested} claims (success, pace, lost items, safety) are corrected together; the other rows are no claims.'
+        f'equally. The {tested} claims (success, pace, lost items, safety) are corrected together; other rows are no '
+        'claims.'
     )
     return table(
         'What changed', ['policy', *_columns()], [[s.policy, *_row(s, change)] for s in change.means], note=note

@@ -173,7 +173,7 @@ def gate_card(gate: GateResult) -> Card:
         if new is None:
             rows.append((endpoint.name, brief(f'{finding}; {endpoint.note}' if endpoint.note else str(finding))))
         else:
-            numbers = f'{new} against {old}, {difference}; bound {bound}, limit {limit}'
+            numbers = f'{new} against {old}, {difference}; bound {bound or "not known"}, limit {limit}'
             rows.append((endpoint.name, f'{finding}\n{numbers}'))
     kind = 'paired by start state' if gate.is_paired else 'independent'
     change = ''

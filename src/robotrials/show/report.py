@@ -119,6 +119,7 @@ def robustness_blocks(part: RobustnessPart, *, alpha: float) -> list[Block]:
         ),
         ('robustness-spatial', 'Spatial sensitivity', part.spatial, robustness_tables.spatial_table),
     )
+    blocks += [missing(name, Absent(why)) for name, why in part.incomparable.items()]
     if len(part.conditions) < 2 and isinstance(part.drops, Absent):
         blocks.append(missing('What changed conditions cost', part.drops))
         shown = shown[4:]

@@ -297,7 +297,9 @@ def _sign_contrast(cells: Sequence[_Cell], *, level: float, alpha: float, n_test
     if undecided:
         evidence = WorstCase(SignTest(wins, losses + undecided), SignTest(wins + undecided, losses))
     least = fewest_pairs(n_tests, alpha)
-    withheld = '' if n >= least else f'{n} matched starts; {n_tests} test(s) need at least {least}'
+    starts = '1 matched start' if n == 1 else f'{n} matched starts'
+    tests = 'a claim' if n_tests == 1 else f'{n_tests} tests'
+    withheld = '' if n >= least else f'{starts}; at least {least} are needed for {tests}'
     decided = wins + losses
     per_stratum = [_decided_share(low, high) for low, high in scores]
     found = _judged(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import binom, binomtest
+from tests.cli.command import robotrials, words
+from tests.verdict.analysis.door import RESAMPLES, printed
 
 from robotrials.errors import NotEstimable, UnknownName
-from robotrials.record import Episode, Outcome
+from robotrials.record import Episode, Outcome, Store
 from robotrials.testing.showcase import radar_episodes
 from robotrials.verdict.analysis.robustness import condition_drops
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan
@@ -95,6 +98,30 @@ def test_the_rungs_of_a_ladder_are_not_pooled() -> None:
         episodes('fog', [True] * 6),
     )  # fmt: skip
     assert {d.condition: d.success_drop for d in found} == {'light at 0.5': 0.0, 'light at 1': 1.0, 'fog': 0.0}
+
+
+def test_a_condition_that_was_run_on_other_tasks_has_no_drop(tmp_path: Path) -> None:
+    """Pooled, the hard task alone would be a loss of 100 points."""
+    store = Store.create(tmp_path / 's')
+    store.append(
+        [*episodes('nominal', [True] * 8, task='easy'), *episodes('light', [True] * 8, task='easy'),
+         *episodes('fog', [False] * 8, task='hard')]
+    )  # fmt: skip
+    (document,) = printed('robustness', store.path, '--show', 'drops', *RESAMPLES)
+    assert [(row['condition'], row['drop']) for row in document['rows']] == [('light', 0.0)]
+    assert 'under fog: not compared' in words('robustness', store.path, *RESAMPLES)
+    robotrials('report', store.path, '-o', tmp_path / 'r.html', *RESAMPLES)
+    assert 'under fog' in (tmp_path / 'r.html').read_text(encoding='utf-8')
+
+
+def test_counts_that_are_pooled_are_told_from_the_mean_over_tasks(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / 's')
+    store.append(radar_episodes())
+    said = words('robustness', store.path, *RESAMPLES)
+    assert '+59 points [34, 84], mean over tasks 17/32 to 0/32' in said
+    rows = printed('robustness', store.path, *RESAMPLES)[1]['rows']
+    none = next(r for r in rows if (r['condition'], r['quantity']) == ('background', 'E(IoU) over splits'))
+    assert (none['value'], none['low'], none['high']) == (0.0, None, None), 'resamples of nothing show no spread'
 
 
 def test_drop_intervals_cover_the_truth() -> None:

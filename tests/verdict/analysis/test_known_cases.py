@@ -80,6 +80,36 @@ def test_one_policy_under_two_caps_has_no_winner_in_success(tmp_path: Path) -> N
     assert watched['decision'] == 'continue'
 
 
+def test_caps_that_both_had_in_other_shares_are_no_difference(tmp_path: Path) -> None:
+    """One policy under two names: a had 30 s in 36 of 40 runs and 60 s in the rest, b the other way round."""
+    rng = random.Random(3)
+    rows = []
+    for policy, n_short in (('a', 36), ('b', 4)):
+        for k in range(40):
+            cap_s, lasts_s = 30.0 if k < n_short else 60.0, rng.uniform(5, 55)
+            rows.append(run(policy, '', lasts_s, done=lasts_s < cap_s, time_cap_s=cap_s))
+    store = store_of(tmp_path, rows)
+    assert decision(store, 'a', 'b') == 'unresolved'
+    assert abs(endpoint(store, 'episode success')['a ahead by (points)']) < 25
+    found = printed('gate', store, '-b', store, '--policy', 'a', '--baseline-policy', 'b', code=3)
+    assert 'success within 30 s, which both had' in found['endpoints'][0]['contrast']['note']
+    (row,) = printed('watch', store, '--once')[0]['rows']
+    assert row['a - b'] == pytest.approx(row['all episodes: a - b (points)'] / 100)
+
+
+def test_starts_that_were_repeated_are_not_a_claim_by_three(tmp_path: Path) -> None:
+    """Five runs of each of three starts, all of them a's: by the toss of a coin that is one trial in four."""
+    rows = [run(p, k, 10.0, done=p == 'a', repeat=r) for p in 'ab' for k in range(3) for r in range(5)]
+    assert decision(store_of(tmp_path, rows), 'a', 'b') == 'unresolved'
+
+
+def test_policies_without_a_common_task_do_not_stop_the_watch_of_the_others(tmp_path: Path) -> None:
+    rows = [run(p, k, 10.0, task=t, done=p != 'b') for p, t in (('a', 'pick'), ('b', 'pick'), ('c', 'pour'))
+            for k in range(30)]  # fmt: skip
+    (row,) = printed('watch', store_of(tmp_path, rows), '--once')[0]['rows']
+    assert (row['a'], row['b'], row['decision']) == ('a', 'b', 'a better')
+
+
 def test_twenty_of_twenty_matched_starts_that_are_faster_are_faster(tmp_path: Path) -> None:
     rng = random.Random(2)
     starts = [rng.uniform(5, 50) for _ in range(20)]

@@ -191,7 +191,8 @@ def summarize_placements(
 ) -> PlacementSummary:
     """Counts, both expectations of IoU and both translational errors, with intervals.
 
-    Rates have Wilson intervals, the rest percentile bootstrap intervals that draw whole scenes within splits.
+    Rates have Wilson intervals, the rest percentile bootstrap intervals that draw whole scenes within splits (none
+    where no two values differ).
     """
     rows = list(trials)
     if not rows:
@@ -260,4 +261,6 @@ def _estimate(parts: Sequence[FloatArray], needed: FloatArray, level: float) -> 
     if not len(resampled):
         return None
     low, high = np.quantile(resampled, [tail, 1 - tail])
+    if not high > low:  # one value, or the same again and again: resamples know nothing of what was not seen
+        return Estimate(float(draws[0]), None, 'no two values differ, so that resamples show no spread')
     return Estimate(float(draws[0]), Interval(float(low), float(high)))

@@ -324,7 +324,7 @@ def _timing_shifts(scope: _Scope) -> list[Shift]:
     shifts.append(
         Shift(
             scope.policy, Timed.HARD_FAILURE.value, scope.cell, hard.mean_b.value, hard.mean_a.value,
-            _rounded(-hard.difference), interval, note=hard.withheld, **counts,
+            _rounded(-hard.difference), interval, n_before=mean.n_before, n_after=mean.n_after, note=hard.withheld,
         )
     )  # fmt: skip
     return shifts

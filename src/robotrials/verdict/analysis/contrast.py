@@ -305,9 +305,9 @@ def contrast_values(found: Contrast) -> dict[str, object]:
 
 
 def common_cap_s(a: Side, b: Side, cell: str) -> float | None:
-    """The time that both arms were given, where they were not given the same; None where nothing need be cut."""
+    """The time that all runs of both arms were given; None where either arm was given the same, run for run."""
     caps = a.caps_s(cell), b.caps_s(cell)
-    return min(caps[0] | caps[1]) if caps[0] and caps[1] and caps[0] != caps[1] else None
+    return min(*caps[0], *caps[1]) if caps[0] and caps[1] and caps[0] != caps[1] else None
 
 
 def _within(value: Value, cap_s: float, cell: str) -> Value:
@@ -416,9 +416,9 @@ def _time_contrast(a: Side, b: Side, names: Sequence[str], endpoint: EndpointNam
 
 def _budget_s(a: Side, b: Side, cell: str) -> float:
     """How long both arms had for all items of an episode: tau is that of one item, and ends no race."""
-    caps = a.caps_s(cell) | b.caps_s(cell) if a.caps_s(cell) and b.caps_s(cell) else frozenset()
-    if caps:
-        return min(caps)
+    caps = a.caps_s(cell), b.caps_s(cell)
+    if caps[0] and caps[1]:
+        return min(*caps[0], *caps[1])
     return min(float(column(side.cells[cell], 'duration_s').max()) for side in (a, b) if side.cells.get(cell))
 
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+<<<<<<< HEAD
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+=======
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+>>>>>>> 3e1502ab (Cut caps by their shares; no drop without a common task)
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -52,27 +57,37 @@ if TYPE_CHECKING:
 
 
 def condition_drops(
-    episodes: Sequence[Episode], plan: AnalysisPlan, *, rng: np.random.Generator
-) -> list[ConditionDrop]:
+    episodes: Sequence[Episode], plan: AnalysisPlan, *, rng: np.random.Generator,
+    incomparable: dict[str, str] | None = None,
+) -> list[ConditionDrop]:  # fmt: skip
     """The drop of every policy under every condition, p-values adjusted by Holm over all of them.
 
     The estimand is the mean over tasks of baseline minus altered. Starts that both conditions share are compared with
-    themselves, the others with each other. The rungs of a ladder are conditions of their own.
+    themselves, the others with each other. The rungs of a ladder are conditions of their own. What cannot be compared
+    (no task was run under both) has no drop; `incomparable` is told why.
     """
     valid = [e for e in episodes if e.is_valid and not e.is_reference]
     split_conditions(condition_trials(valid, baseline=plan.baseline), baseline=plan.baseline)  # refuses what it must
     named = conditions_by_severity(valid)
     altered = dict.fromkeys(named(e) for e in valid if e.condition != plan.baseline)
-    drops = []
+    drops: list[ConditionDrop] = []
+    reasons: dict[str, str] = {}
     for policy in dict.fromkeys(e.policy for e in valid):
         own = [e for e in valid if e.policy == policy]
         first = [e for e in own if e.condition == plan.baseline]
         for condition in altered:
             second = [e for e in own if e.condition != plan.baseline and named(e) == condition]
-            if first and second:
+            if not (first and second):
+                continue
+            try:
                 drops.append(_drop(policy, condition, first, second, plan, rng))
+            except (InputError, NotEstimable) as error:
+                reasons[f'{policy} under {condition}'] = str(error)
+    if incomparable is not None:
+        incomparable |= reasons
     if not drops:
-        raise NotEstimable(f'no policy has both {plan.baseline!r} and another condition; nothing to compare')
+        why = next(iter(reasons.values()), f'no policy has both {plan.baseline!r} and another condition')
+        raise NotEstimable(f'{why}; nothing to compare')
     adjusted = adjusted_p_values([d.p_value for d in drops], 'holm')
     return [replace(d, p_value_holm=p) for d, p in zip(drops, adjusted, strict=True)]
 
@@ -93,13 +108,7 @@ def _drop(
     counts = [(sum(e.is_success for e in side), len(side)) for side in (first, second)]
     trials = [condition_trials(side, baseline=plan.baseline) for side in (first, second)]
     iou, iou_interval = iou_drop(*trials, n_resamples=plan.resamples, rng=rng, level=plan.level)
-    try:
-        found = condition_contrast(first, second, plan, names=(plan.baseline, condition))
-    except (InputError, NotEstimable) as error:
-        gap = counts[0][0] / counts[0][1] - counts[1][0] / counts[1][1]
-        return ConditionDrop(
-            policy, condition, *counts[0], *counts[1], gap, None, None, None, 'pooled', iou, iou_interval, str(error)
-        )
+    found = condition_contrast(first, second, plan, names=(plan.baseline, condition))
     return ConditionDrop(
         policy, condition, *counts[0], *counts[1], found.estimate, found.interval, found.p_value, None, found.test, iou,
         iou_interval, '; '.join(filter(None, (found.withheld, found.note, *(out.why for out in found.left_out)))),
@@ -123,6 +132,7 @@ class RobustnessPart:
     swap: tuple[SwapResult, ...] | Absent
     spatial: tuple[SpatialSensitivity, ...] | Absent
     starts: tuple[StartSpread, ...] | Absent
+    incomparable: Mapping[str, str] = field(default_factory=dict)  # policy and condition -> why there is no drop
 
 
 def robustness_part(
@@ -150,13 +160,17 @@ def robustness_part(
     trials = condition_trials(episodes, baseline=baseline)
     spreads = start_spreads(places, baseline=baseline)
     one = Absent('all episodes were run under one condition', CHANGED) if len(conditions) < 2 else None
+    aside: dict[str, str] = {}
     return RobustnessPart(
         baseline=baseline, conditions=conditions,
         rows=tuple(
             condition_rows(by_severity(trials), n_resamples=n, rng=stream('conditions'), level=level) if trials else ()
         ),
         drops=one or _or_absent(
-            lambda: [_with_starts(d, spreads) for d in condition_drops(episodes, plan, rng=stream('drops'))]
+            lambda: [
+                _with_starts(d, spreads)
+                for d in condition_drops(episodes, plan, rng=stream('drops'), incomparable=aside)
+            ]
         ),
         doses=one or _or_absent(
             lambda: dose_responses(trials, baseline=baseline, level=level),
@@ -167,6 +181,7 @@ def robustness_part(
         ),
         swap=swap, spatial=spatial,
         starts=one or tuple(spreads) or Absent('no trajectory shows where the target or the arm started'),
+        incomparable=aside,
     )  # fmt: skip
 
 

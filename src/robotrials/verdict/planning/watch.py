@@ -269,6 +269,8 @@ def watch_trial(
         until_s = {} if follow_up is None else follow_up(a, b)
         taus_s |= {s: min(t, taus_s.get(s, t)) for s, t in until_s.items()}
         pair = _shared(queues[a], queues[b], strata)
+        if not all(pair):
+            continue  # nothing that both have run: who looks better is not asked
         if paired:
             pair = _matched(pair, (a, b), place)
         values = [
@@ -286,7 +288,9 @@ def watch_trial(
         )  # fmt: skip
         scores[a].append(values[0])
         scores[b].append(values[1])
-    means = {name: _mean(np.concatenate([own.scores for own in found])) for name, found in scores.items()}
+    if not compared:
+        raise InputError(f'no two of {", ".join(queues)} have run a stratum in common yet')
+    means = {name: _mean(np.concatenate([own.scores for own in found])) for name, found in scores.items() if found}
     arms = _family(compared, means, alpha)
     used = min(min(p.comparison.looks[-1].n_a if p.comparison.looks else 0 for p in arms.pairs), len(valid))
     return WatchedTrial(
@@ -298,15 +302,13 @@ def watch_trial(
         n_waiting=len(valid) - used * len(queues),
         strata=tuple(strata) if strata is not None else tuple(sorted({stratum_of(e) for e in valid})),
         is_ordered=is_ordered,
-        n_repeats=sum(max(own.n_unused for own in found) for found in scores.values()),
+        n_repeats=sum(max((own.n_unused for own in found), default=0) for found in scores.values()),
     )
 
 
 def _shared(a: list[Episode], b: list[Episode], strata: Sequence[str] | None) -> list[list[Episode]]:
     """Both queues in the strata that both have run, or in those that are declared."""
     kept = set(strata) if strata is not None else {stratum_of(e) for e in a} & {stratum_of(e) for e in b}
-    if strata is None and not kept:
-        raise InputError(f'{a[0].policy} and {b[0].policy} have run no stratum in common yet')
     return [[e for e in queue if stratum_of(e) in kept] for queue in (a, b)]
 
 

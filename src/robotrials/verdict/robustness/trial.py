@@ -194,7 +194,8 @@ def iou_drop(
 ) -> tuple[float | None, Interval | None]:
     """The drop of the expectation of IoU over the splits that both have; scenes are drawn within splits.
 
-    A scene that both arms have is drawn for both at once.
+    A scene that both arms have is drawn for both at once. Without any spread there is no interval: resamples of equal
+    values know nothing of what was not seen.
     """
     splits = sorted({t.placement.split for t in first} & {t.placement.split for t in second})
     rows = [(t, arm) for arm, side in ((1.0, first), (0.0, second)) for t in side if t.placement.split in splits]
@@ -214,4 +215,4 @@ def iou_drop(
     drawn = cluster_bootstrap(
         values, clusters, statistic=statistic, n_resamples=n_resamples, rng=rng, level=level, strata=strata
     )
-    return drawn.estimate, drawn.interval
+    return drawn.estimate, drawn.interval if drawn.interval.width > 0 else None
