@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, TypeAlias
@@ -203,18 +204,10 @@ class Side:
         assert isinstance(found, Operations)
         return found
 
-<<<<<<< HEAD
-    def caps_s(self, cell: str) -> frozenset[float]:
-        """The time caps of a cell's runs; empty where one does not say."""
-        caps = column(self.cells.get(cell, ()), 'time_cap_s')
-        return frozenset() if np.isnan(caps).any() else frozenset(caps.tolist())
-=======
     def caps_s(self, cell: str) -> dict[float, float]:
         """The time caps of a cell's runs, and the share of runs that had each; empty where one does not say."""
         caps = column(self.cells.get(cell, ()), 'time_cap_s')
-        values, counts = np.unique(caps, return_counts=True)
-        return {} if np.isnan(values).any() else dict(zip(values.tolist(), (counts / len(caps)).tolist(), strict=True))
->>>>>>> 3e1502ab (Cut caps by their shares; no drop without a common task)
+        return {} if np.isnan(caps).any() else {cap: n / len(caps) for cap, n in Counter(caps.tolist()).items()}
 
     def n_untimed(self, cell: str) -> int:
         return int(np.isnan(column(self.cells.get(cell, ()), 'duration_s')).sum())

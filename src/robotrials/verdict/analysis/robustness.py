@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-=======
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
->>>>>>> 3e1502ab (Cut caps by their shares; no drop without a common task)
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
