@@ -2,14 +2,18 @@
 
 python tools/house.py           print it
 python tools/house.py --keep    write the figures to docs/reference/house.json; a commit that raises them says why
+python tools/house.py --trace   the modules that data passes through, from a CSV to a report and from a plan to a pair
 """
 
 from __future__ import annotations
 
 import ast
 import json
+import os
 import re
+import subprocess
 import sys
+import tempfile
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,7 +68,87 @@ def figures(rooms: dict[str, Room]) -> dict[str, dict[str, int]]:
     return told
 
 
+# Runs a verb and writes the names of the modules of ours in which a function was called. What a module does while it is
+# imported (class bodies, decorators, tables) is not counted: it is the way of the data that is asked for.
+TRACE = """
+import os, sys, threading
+passed, loading = set(), threading.local()
+def profile(frame, event, argument):
+    code = frame.f_code
+    if code.co_name == '<module>':
+        loading.depth = getattr(loading, 'depth', 0) + (event == 'call') - (event == 'return')
+    elif event == 'call' and not getattr(loading, 'depth', 0):
+        name = frame.f_globals.get('__name__', '')
+        if name.startswith('robotrials.'):
+            passed.add(name)
+from robotrials.cli import main
+threading.setprofile(profile)
+sys.setprofile(profile)
+target, sys.argv = sys.argv[1], ['robotrials', *sys.argv[2:]]
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+finally:
+    sys.setprofile(None)
+    with open(target, 'a') as file:
+        print(*sorted(passed), sep='\\n', file=file)
+"""
+PLAN = """
+seed = 1
+tasks = ['reach']
+episodes_per_cell = 3
+time_cap_s = 2
+[blinding]
+secret = 'a secret of this trace alone, 0123456789abcdef'
+[host]
+use = 'point-mass'
+[policies.a]
+use = 'seek'
+options = {speed_m_s = 0.1}
+[policies.b]
+use = 'seek'
+options = {speed_m_s = 0.5}
+"""
+WAYS = {
+    'CSV to report': (('report', 'rows.csv', '-o', 'report.html'),),
+    'plan to compare': (
+        ('run', 'plan.toml', '--store', 'store'),
+        ('close', 'plan.toml', '--store', 'store', '--by', 'us'),
+        ('compare', 'store'),
+    ),
+}
+
+
+def traced(way: str) -> list[str]:
+    """The modules of ours in which a function runs on one way of the data, in one process per verb."""
+    with tempfile.TemporaryDirectory() as folder:
+        lines = [f'p{p},pick,{i},{(i + p) % 3 != 0:d},{5 + i % 7 + p}' for p in range(2) for i in range(20)]
+        Path(folder, 'rows.csv').write_text('\n'.join(['policy,task,seed,success,duration_s', *lines, '']))
+        Path(folder, 'plan.toml').write_text(PLAN)
+        for words in WAYS[way]:
+            subprocess.run(
+                [sys.executable, '-c', TRACE, 'passed', *words], cwd=folder, check=True, capture_output=True,
+                env={**os.environ, 'PYTHONPATH': str(PACKAGE.parent), 'ROBOTRIALS_CACHE': 'cache'},
+            )  # fmt: skip
+        return sorted(set(Path(folder, 'passed').read_text().split()))
+
+
+def print_traces() -> None:
+    for way in WAYS:
+        modules = traced(way)
+        rooms = defaultdict(list)
+        for name in modules:
+            rooms[room_of(name.removeprefix('robotrials.'))].append(name)
+        print(f'{way}: {len(modules)} modules')
+        for room, own in sorted(rooms.items()):
+            print(f'  {room:10} {len(own):3}  {", ".join(n.removeprefix(f"robotrials.{room}.") for n in own)}')
+
+
 def main() -> None:
+    if '--trace' in sys.argv[1:]:
+        print_traces()
+        return
     rooms = read_house()
     table = figures(rooms)
     if '--keep' in sys.argv[1:]:
