@@ -64,3 +64,36 @@ def score_store(
     if write and opened is not None:
         path = write_projection(opened, analysis.episodes, present(analysis.camera_scores), by=by)
         typer.echo(f'wrote {path}', err=True)
+
+
+@geometry_app.command('segment')
+def segment_views(
+    store: StoreArgument,
+    using: Annotated[
+        str, typer.Option('--using', help='A folder of masks, command:COMMAND, or the http address of a segmenter.')
+    ],
+    where: WhereOption = None,
+    by: Annotated[str, typer.Option('--by', help='Who keeps them; for the log.')] = '',
+) -> None:
+    """Ask a segmenter which pixels are each object's, and keep its masks beside the views.
+
+    Only objects that have a shape are asked for, by their names. A folder has VIEW.NAME.png; a command is run as
+    COMMAND PICTURE.png NAME MASK.png; an address is sent {"image": PNG in base64, "prompt": NAME}. Scores made
+    afterwards use the masks, and whoever scores the views again needs no segmenter.
+
+    Example: `robotrials geometry segment runs/may --using http://127.0.0.1:8080/segment --by mara`
+    """
+    from robotrials.cli.output import analysis_progress
+    from robotrials.cli.source import open_analysis
+    from robotrials.errors import InputError
+    from robotrials.measure.geometry.projection import segment_store
+
+    analysis = open_analysis(store, where, is_look=False)
+    opened = analysis.selection.store
+    if opened is None:
+        raise InputError(
+            f'{store}: masks are kept in a store, and this is none; run: robotrials import {store} -o STORE'
+        )
+    show = analysis_progress()
+    n = segment_store(opened, analysis.episodes, using, by=by, advance=lambda i, total: show('segmenting', i, total))
+    typer.echo(f'kept masks of {n} episodes; to score them, run: robotrials geometry score {opened.path}')

@@ -72,12 +72,17 @@ class KnownBox:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownObject:
-    """What an object looks like, and where the plan put it at the start."""
+    """What an object looks like, and where the plan put it at the start.
+
+    A plain box of one colour needs no `shape`; anything else has one, and is then known by it: `pack_solid` of
+    `robotrials.measure.geometry` writes it from a mesh, a scan or a box.
+    """
 
     name: str
-    color_rgb: tuple[int, ...]
     start: KnownBox
+    color_rgb: tuple[int, ...] = ()
     is_box: bool = True  # a plain box, whose edges are `start.size_m`
+    shape: str = ''
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,12 +102,43 @@ class RegionGoal:
     high_m: tuple[float, ...]
 
 
+POSE_GOALS = ('in', 'on', 'upright', 'within')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoseGoal:
+    """What is to hold of an object's pose at the end.
+
+    in: all of it but a tenth lies inside `place`, or inside the box of the object `other`. on: it stands on top of
+    either. upright: its own `axis` points up, within `limit` radians. within: its middle is at most `limit` metres
+    from the middle of `place` or of `other`.
+    """
+
+    object: str
+    kind: str
+    place: KnownBox | None = None
+    other: str = ''
+    limit: float | None = None
+    axis: tuple[float, ...] = (0.0, 0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        if self.kind not in POSE_GOALS:
+            raise InputError(f'goal of {self.object}: kind is {self.kind!r}, wanted one of {", ".join(POSE_GOALS)}')
+        if self.kind != 'upright' and (self.place is None) == (not self.other):
+            raise InputError(f'goal of {self.object}: {self.kind} wants a place, or another object, and not both')
+        if self.kind == 'within' and (self.limit is None or not self.limit > 0):
+            raise InputError(f'goal of {self.object}: within wants a limit > 0 in metres, found {self.limit}')
+        if len(self.axis) != 3 or not any(self.axis):
+            raise InputError(f'goal of {self.object}: axis is {self.axis}, wanted three numbers, not all zero')
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownScene:
     """Objects, goals and what stands fixed, as planned; nothing in it is measured during the episode."""
 
     objects: tuple[KnownObject, ...]
     goals: tuple[BoxGoal, ...] = ()
+    poses: tuple[PoseGoal, ...] = ()
     region: RegionGoal | None = None
     threshold: float | None = None  # IoU above which a goal is reached
     fixed: tuple[KnownBox, ...] = ()
@@ -270,6 +306,10 @@ class KeptViews:
 
     def moment(self, name: str) -> dict[str, View]:
         return unpack_views(self.content(name), where=str(self.folder / name))
+
+    def file(self, name: str) -> bytes | None:
+        """Another file that is kept with the views; None where it is not there."""
+        return self.content(name) if is_file_inside(self.folder, name) else None
 
     def content(self, name: str) -> bytes:
         path = inside(self.folder, name)

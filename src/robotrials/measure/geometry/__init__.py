@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         reconstruct_boxes,
         score_views,
     )
+    from robotrials.measure.geometry.register import Registration, locate_solid
     from robotrials.measure.geometry.score import (
         PlacementScore,
         PlacementSummary,
@@ -58,6 +59,15 @@ if TYPE_CHECKING:
         with_placement,
     )
     from robotrials.measure.geometry.segment import ObjectModel, color_mask
+    from robotrials.measure.geometry.solid import (
+        PlacedSolid,
+        SolidModel,
+        box_model,
+        cloud_model,
+        mesh_model,
+        pack_solid,
+        read_solid,
+    )
     from robotrials.measure.geometry.view import (
         STEREO_NOISE,
         RgbdView,
@@ -80,15 +90,18 @@ __all__ = [
     'MaskSource',
     'ObjectCheck',
     'ObjectModel',
+    'PlacedSolid',
     'PlacementScore',
     'PlacementSummary',
     'PlacementTrial',
     'PoseError',
     'Reconstruction',
+    'Registration',
     'ResetCheck',
     'ResetFault',
     'RgbdView',
     'Shape',
+    'SolidModel',
     'SplitScore',
     'SplitSummary',
     'StereoNoise',
@@ -100,17 +113,23 @@ __all__ = [
     'box_iou',
     'box_iou_arrays',
     'box_iou_pairs',
+    'box_model',
     'box_pose_error',
     'box_symmetry',
     'check_reset',
+    'cloud_model',
     'color_mask',
     'cyclic',
     'dihedral',
     'expected_iou_over_splits',
     'fuse_views',
     'identify',
+    'locate_solid',
+    'mesh_model',
+    'pack_solid',
     'placement_trial',
     'pose_error',
+    'read_solid',
     'reconstruct_box',
     'reconstruct_boxes',
     'recorded_placement',
@@ -136,12 +155,14 @@ _PLACES = {
         'MaskSource ObjectCheck Reconstruction ResetCheck ResetFault check_reset identify reconstruct_box '
         'reconstruct_boxes score_views'
     ),
+    '.register': 'Registration locate_solid',
     '.score': (
         'PlacementScore PlacementSummary PlacementTrial SplitScore SplitSummary expected_iou_over_splits '
         'placement_trial recorded_placement score_placement score_recorded_pose summarize_placements '
         'with_placement'
     ),
     '.segment': 'ObjectModel color_mask',
+    '.solid': 'PlacedSolid SolidModel box_model cloud_model mesh_model pack_solid read_solid',
     '.view': 'RgbdView STEREO_NOISE StereoNoise VoxelCloud fuse_views stereo_depth view_from_camera voxel_iou',
 }
 __getattr__, __dir__ = late_names(__name__, _PLACES)

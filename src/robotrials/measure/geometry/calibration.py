@@ -176,6 +176,7 @@ WIDTHS_M = (0.15, 0.1, 0.06, 0.03, 0.02, 0.014)  # of the robust weights at one 
 STEPS_EACH = 4
 NEARLY_M, NEARLY_WIDTH = 0.006, 3
 SETTLED = 3e-5
+SHIFT_M = 0.005  # spread of what a mounted camera has moved by since it was calibrated
 EDGE_DOUBT_RAD = math.radians(0.15)  # how far off a camera may be that was laid on edges (95 %)
 WARP_STEP, WARP_LENGTH = 4, 0.08  # pixels, and the share of the height over which depth is off alike
 WARP_HOLD = 0.02  # where hardly any of the static scene is seen, nothing is taken away
@@ -240,7 +241,7 @@ def check_calibration(view: RgbdView, scene: StaticScene, *, parameters: int = 3
     last, is_turned = first, first.angle_rad > ALARM_RAD
     if is_turned:
         last = fit_camera(static_points(corrected, scene), corrected, scene, parameters=parameters)
-    edges = fit_edges(corrected, scene) if parameters == 3 else None
+    edges = fit_edges(corrected, scene)
     turn = first.turn
     if edges is not None:
         turn = edges.turn @ turn
@@ -310,6 +311,9 @@ def fit_camera(points: FloatArray, view: RgbdView, scene: StaticScene, *, parame
             rhs = -(jacobian * weight[:, None]).T @ distance
             normal[3, 3] += 1 / BIAS_PER_M**2
             rhs[3] -= bias / BIAS_PER_M**2
+            if parameters == 6:  # a plane holds no shift along it; a calibration is seldom off by more
+                normal[4:, 4:] += np.eye(3) / SHIFT_M**2
+                rhs[4:] -= shift / SHIFT_M**2
             step = np.linalg.solve(normal + np.diag(1e-9 * np.diag(normal)), rhs)
             turn = rotation_of(step[:3]) @ turn
             bias += float(step[3])

@@ -277,6 +277,9 @@ class GoalScore:
     translation_error_m: float | None = None
     error_m: float | None = None  # how far the box may be off (95 %)
     n_placed: int | None = None  # of a region
+    error_rad: float | None = None  # of an object with a shape: how far it may be turned (95 %)
+    size_m: tuple[float, ...] | None = None  # its edges, as measured where they were not known
+    error_size: float | None = None  # share by which they may be off (95 %)
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,15 +314,26 @@ def unscored(reason: str, cameras: Sequence[CameraCheck] = (), goals: Sequence[G
     return CameraScore(None, 0.0, reason, tuple(goals), tuple(cameras))
 
 
-def score_episode(start: Mapping[str, View], end: Mapping[str, View], known: KnownScene) -> CameraScore:
-    """Score the end of an episode; where the cameras do not bear a verdict out, it is unscored."""
+def score_episode(
+    start: Mapping[str, View], end: Mapping[str, View], known: KnownScene,
+    *, masks: Mapping[str, Mapping[str, BoolArray]] | None = None,
+) -> CameraScore:  # fmt: skip
+    """Score the end of an episode; where the cameras do not bear a verdict out, it is unscored.
+
+    Objects that have a shape are registered: on their `masks` (by object, then by view) where they are given.
+    """
     if not known.fixed:
         return unscored('nothing that stands fixed is known, so the cameras cannot be checked')
     scene = static_scene(known)
-    after = check_views(_views(end), scene)
+    has_shapes = bool(known.poses) or any(o.shape for o in known.objects)
+    after = check_views(_views(end), scene, parameters=6 if has_shapes else 3)
     cameras = tuple(_camera(c) for c in after.checks)
     if not after.views:
         return unscored(after.refusal, cameras)
+    if has_shapes:
+        from robotrials.measure.geometry.predicate import score_solids
+
+        return _joined(score_solids(after, known, masks or {}), cameras)
     if known.region is not None:
         before = check_views(_views(start), scene)
         if not before.views:

@@ -18,6 +18,8 @@ from pathlib import Path
 from robotrials.declaration import read_table, without_nulls
 from robotrials.errors import InputError, RobotrialsError, StoreError
 from robotrials.measure.geometry.camera_score import METHOD, CameraScore, score_episode, unscored
+from robotrials.measure.geometry.mask import MASKS, pack_masks, segmenter, unpack_masks
+from robotrials.measure.geometry.view import view_from_camera
 from robotrials.record import Episode, Outcome, Store
 from robotrials.record.blinding import coarse_reason
 from robotrials.record.entry import LoggedFile
@@ -65,7 +67,9 @@ def score_kept(kept: KeptViews | None) -> CameraScore:
     if not kept.has_ends:
         return _without_ends(kept)
     try:
-        return score_episode(kept.moment(START), kept.moment(END), kept.known())
+        packed = kept.file(MASKS)
+        masks = None if packed is None else unpack_masks(packed, where=str(kept.folder / MASKS))
+        return score_episode(kept.moment(START), kept.moment(END), kept.known(), masks=masks)
     except StoreError as error:
         return unscored(f'the views cannot be read: {error}')
     except RobotrialsError as error:
@@ -82,8 +86,9 @@ def score_files(files: Mapping[str, bytes]) -> CameraScore:
     """The score of an episode that is in no store yet, from its files by their names within the episode."""
     start, end, known = files[START], files[END], files[KNOWN]
     try:
+        masks = unpack_masks(files[MASKS], where=MASKS) if MASKS in files else None
         return score_episode(
-            unpack_views(start, where=START), unpack_views(end, where=END), read_known(known, where=KNOWN)
+            unpack_views(start, where=START), unpack_views(end, where=END), read_known(known, where=KNOWN), masks=masks
         )
     except RobotrialsError as error:
         return unscored(str(error))
@@ -101,11 +106,37 @@ def ruled_out(episode: Episode) -> str:
     return "it ended by the policy's own fault" if is_fault else ''
 
 
+def segment_store(
+    store: Store, episodes: Iterable[Episode], spec: str, *, by: str, advance: Callable[[int, int], None] | None = None
+) -> int:
+    """Keep masks of every object with a shape beside the views of the end, by a segmenter; how many episodes got some.
+
+    Episodes that have masks keep them. The segmenter is asked for an object by its name.
+    """
+    ask = segmenter(spec)
+    wanted = [e for e in episodes if e.is_valid]
+    n = 0
+    for number, episode in enumerate(wanted):
+        kept = kept_views(store.path / 'media', *episode.key)
+        if kept is not None and kept.has_ends and kept.file(MASKS) is None:
+            objects = [o.name for o in kept.known().objects if o.shape]
+            views = [view_from_camera(v.camera, v.rgb, depth_m=v.depth_m) for v in kept.moment(END).values()]
+            if objects:
+                masks = {name: {view.name: ask(view, name) for view in views} for name in objects}
+                folder = _folder(episode).removeprefix('media/')
+                store.add_media(f'{folder}/{MASKS}', pack_masks(masks, by=f'{by} {spec}'.strip()), by=by)
+                n += 1
+        if advance is not None:
+            advance(number + 1, len(wanted))
+    return n
+
+
 def views_digest(store: Store, episode: Episode) -> str:
     """What stands for an episode's views at start and end; empty where there are none."""
     folder, ledger = _folder(episode), store.ledger()
     logged = [ledger.file(f'{folder}/{name}') for name in VIEWS]
-    return _digest(['' if f is None else f.sha256 for f in logged])
+    masks = ledger.file(f'{folder}/{MASKS}')
+    return _digest(['' if f is None else f.sha256 for f in logged] + ([] if masks is None else [masks.sha256]))
 
 
 def _folder(episode: Episode) -> str:
@@ -182,7 +213,8 @@ def own_score(store: Store, episode: Episode, digest: str) -> CameraScore | None
 
 def pack_own_score(episode: Episode, files: Mapping[str, bytes], score: CameraScore, *, by: str) -> bytes:
     """A projection of one episode, to be kept with its views as `OWN_SCORE`."""
-    digest = _digest([hashlib.sha256(files[name]).hexdigest() if name in files else '' for name in VIEWS])
+    names = (*VIEWS, *([MASKS] if MASKS in files else []))
+    digest = _digest([hashlib.sha256(files[name]).hexdigest() if name in files else '' for name in names])
     return _pack([_Row(*episode.key, digest, score)], by=by)
 
 

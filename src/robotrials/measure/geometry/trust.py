@@ -73,11 +73,14 @@ class CheckedViews:
         return '' if self.views else '; '.join(c.reason for c in self.checks)
 
 
-def check_views(views: Sequence[RgbdView], scene: StaticScene) -> CheckedViews:
-    """Check every view against what stands fixed, and keep those that may be trusted, corrected."""
+def check_views(views: Sequence[RgbdView], scene: StaticScene, *, parameters: int = 3) -> CheckedViews:
+    """Check every view against what stands fixed, and keep those that may be trusted, corrected.
+
+    With six parameters a camera may have moved, too, and not only turned.
+    """
     from robotrials.measure.geometry.calibration import Standing, check_calibration
 
-    checks = tuple(check_calibration(view, scene) for view in views)
+    checks = tuple(check_calibration(view, scene, parameters=parameters) for view in views)
     return CheckedViews(tuple(c.view for c in checks if c.standing is not Standing.REFUSED), checks, scene)
 
 

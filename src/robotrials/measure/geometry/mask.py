@@ -1,0 +1,277 @@
+"""Which pixels are an object's, from any segmenter: files, a process, an HTTP endpoint, or depth above the empty scene.
+
+A segmenter gets a picture and a few words and answers with a mask. What it said is kept with the episode as run
+lengths, so that whoever scores the views later needs no segmenter.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robotrials.errors import AnswerError, InputError, RigError, SetupError, StoreError, install_hint
+from robotrials.measure.geometry.box import BoolArray
+from robotrials.measure.geometry.segment import StaticScene, connected_parts, empty_depth, surface_bounds, view_points
+from robotrials.measure.geometry.view import RgbdView, fuse_views
+
+if TYPE_CHECKING:
+    from robotrials.wire.http import HttpLink
+
+MASKS = 'rgbd/masks.json'  # beside an episode's views
+MOST_BYTES = 32 << 20
+TIMEOUT_S = 120.0
+GAP_M = 0.015  # between two things that stand out of the scene
+LEAST_PART = 60  # voxels of 3 mm
+MOST_HEIGHT_M = 0.4  # above what stands fixed
+MOST_CELLS = 20_000_000
+
+Segmenter = Callable[[RgbdView, str], BoolArray]
+Masks = Mapping[str, Mapping[str, BoolArray]]  # by object, then by view
+
+
+def segmenter(spec: str, *, timeout_s: float = TIMEOUT_S) -> Segmenter:
+    """A segmenter by what it is: an http(s) address, `command:...`, or a folder of masks.
+
+    A folder has VIEW.WORDS.png or .npy, or VIEW.png for all words. A command is run as COMMAND PICTURE.png WORDS
+    MASK.png and writes the last. An address is sent {"image": PNG as base64, "prompt": words} and answers with a mask.
+    """
+    if spec.startswith(('http://', 'https://')):
+        return _HttpSegmenter(spec, timeout_s)
+    if spec.startswith('command:'):
+        words = shlex.split(spec.removeprefix('command:'))
+        if not words:
+            raise InputError('command: names no command; wanted, for example, command:python segment.py')
+        return lambda view, prompt: _from_process(words, view, prompt, timeout_s)
+    folder = Path(spec)
+    if not folder.is_dir():
+        raise InputError(f'{spec}: no segmenter; wanted a folder of masks, command:COMMAND, or an http address')
+    return lambda view, prompt: _from_file(folder, view, prompt)
+
+
+def _from_file(folder: Path, view: RgbdView, prompt: str) -> BoolArray:
+    names = [f'{view.name}.{prompt}.png', f'{view.name}.{prompt}.npy', f'{view.name}.png', f'{view.name}.npy']
+    path = next((folder / n for n in names if (folder / n).is_file()), None)
+    if path is None:
+        raise InputError(f'{folder}: no mask of {prompt!r} in view {view.name}; wanted {names[0]} or {names[2]}')
+    if path.suffix == '.npy':
+        try:
+            mask = np.load(path, allow_pickle=False)
+        except (ValueError, OSError, EOFError) as error:
+            raise InputError(f'{path}: not readable as an array ({error})') from error
+    else:
+        mask = _picture(path.read_bytes(), str(path))
+    return _checked(mask, view, str(path))
+
+
+def _from_process(words: Sequence[str], view: RgbdView, prompt: str, timeout_s: float) -> BoolArray:
+    with tempfile.TemporaryDirectory() as folder:
+        picture, mask = Path(folder) / 'picture.png', Path(folder) / 'mask.png'
+        picture.write_bytes(_png(view.rgb))
+        try:
+            done = subprocess.run(
+                [*words, str(picture), prompt, str(mask)], capture_output=True, timeout=timeout_s, check=False
+            )
+        except FileNotFoundError as error:
+            raise SetupError(f'{words[0]}: no such command; give the path of your segmenter') from error
+        except subprocess.TimeoutExpired as error:
+            raise RigError(f'{words[0]}: no mask within {timeout_s:g} s') from error
+        if done.returncode or not mask.is_file():
+            said = done.stderr.decode(errors='replace').strip().splitlines()[-1:] or ['nothing']
+            raise RigError(
+                f'{words[0]}: ended with {done.returncode} and wrote no mask; its last words: {said[0][:200]}'
+            )
+        return _checked(_picture(mask.read_bytes(), str(mask)), view, words[0])
+
+
+class _HttpSegmenter:
+    """An endpoint that is sent a picture; the connection is kept from one picture to the next."""
+
+    def __init__(self, url: str, timeout_s: float) -> None:
+        from robotrials.wire.http import HttpLink
+
+        parts = urlsplit(url)
+        self._link: HttpLink = HttpLink(f'{parts.scheme}://{parts.netloc}')
+        self._path = f'{parts.path or "/"}{"?" if parts.query else ""}{parts.query}'
+        self._url, self._timeout_s = url, timeout_s
+
+    def __call__(self, view: RgbdView, prompt: str) -> BoolArray:
+        body = {'image': base64.b64encode(_png(view.rgb)).decode(), 'prompt': prompt}
+        answer = self._link.post(self._path, json.dumps(body).encode(), timeout_s=self._timeout_s)
+        if answer.status != 200:
+            raise RigError(f'{self._url}: HTTP {answer.status}: {answer.text(200)}')
+        try:
+            told = json.loads(answer.body)
+        except (ValueError, RecursionError) as error:
+            raise AnswerError(f'{self._url}: the answer is not JSON ({error})') from error
+        return _checked(_best(told, view.depth_m.shape, self._url), view, self._url)
+
+
+def _best(told: Any, shape: tuple[int, ...], where: str) -> NDArray[Any]:
+    """The mask of an answer: one, or the one with the best score of several, in the spellings of SAM's servers."""
+    scores: list[float] = []
+    if isinstance(told, dict) and 'masks' in told:
+        scores = [float(s) for s in told.get('scores') or told.get('iou_predictions') or []]
+        told = told['masks']
+    if isinstance(told, list) and told and all(isinstance(t, dict) for t in told):
+        scores = scores or [float(t.get('score', t.get('predicted_iou', 0.0))) for t in told]
+        told = told[int(np.argmax(scores))] if len(scores) == len(told) else told[0]
+    elif isinstance(told, list) and told and isinstance(told[0], str):
+        told = told[int(np.argmax(scores))] if len(scores) == len(told) else told[0]
+    if isinstance(told, dict):
+        told = next((told[k] for k in ('mask', 'segmentation', 'rle') if k in told), told)
+    if isinstance(told, str):
+        try:
+            return _picture(base64.b64decode(told.partition(',')[2] if told.startswith('data:') else told), where)
+        except ValueError as error:
+            raise AnswerError(f'{where}: a mask that is no base64 ({error})') from error
+    if isinstance(told, dict) and 'counts' in told:
+        return from_run_lengths(told, where=where)
+    if isinstance(told, list) and not told:
+        return np.zeros(shape, dtype=np.bool_)
+    raise AnswerError(f'{where}: no mask in the answer; wanted mask(s) as PNG in base64 or as run lengths (COCO)')
+
+
+def raised_parts(views: Sequence[RgbdView], scene: StaticScene, *, tolerance_m: float) -> list[dict[str, BoolArray]]:
+    """What stands out of the empty scene, in connected parts: masks by view of each, the largest first.
+
+    It needs no segmenter and no colour; two things that touch are one part.
+    """
+    raised = {}
+    for view in views:
+        empty = empty_depth(scene, view)
+        with np.errstate(invalid='ignore'):
+            raised[view.name] = view.has_depth & (
+                view.depth_m < empty - tolerance_m * np.maximum(np.minimum(empty, 4.0) ** 2, 0.5)
+            )
+    extent = surface_bounds(views, raised)
+    if extent is None:
+        return []
+    corners = np.concatenate([box.corners for box in scene.boxes])
+    low = np.maximum(extent[0], corners.min(axis=0))
+    high = np.minimum(extent[1], [*corners.max(axis=0)[:2], corners[:, 2].max() + MOST_HEIGHT_M])
+    if not (low < high).all():
+        return []
+    voxel_m = max(0.003, float(np.cbrt(np.prod(high - low) / MOST_CELLS)))
+    cloud = fuse_views(views, (low, high), voxel_m=voxel_m, masks=raised)
+    parts = [p for p in connected_parts(cloud, gap_m=GAP_M) if len(p) >= LEAST_PART]
+    found = []
+    for part in parts:
+        box_low, box_high = cloud.point_m[part].min(axis=0) - 0.004, cloud.point_m[part].max(axis=0) + 0.004
+        masks = {}
+        for view in views:
+            rows, columns = np.nonzero(raised[view.name])
+            points = view_points(view, rows, columns)
+            own = ((points >= box_low) & (points <= box_high)).all(axis=1)
+            mask = np.zeros(view.depth_m.shape, dtype=np.bool_)
+            mask[rows[own], columns[own]] = True
+            masks[view.name] = mask
+        found.append(masks)
+    return found
+
+
+# Masks as they are kept, and as segmenters send them: run lengths down the columns, as COCO writes them.
+
+
+def to_run_lengths(mask: BoolArray) -> dict[str, Any]:
+    """COCO's uncompressed run lengths: zeros first, column by column."""
+    flat = np.concatenate([[False], mask.ravel(order='F'), [False]])
+    edges = np.flatnonzero(flat[1:] != flat[:-1])
+    counts = np.diff(np.concatenate([[0], edges, [mask.size]]))
+    return {'size': list(mask.shape), 'counts': counts.tolist()}
+
+
+def from_run_lengths(told: Mapping[str, Any], *, where: str) -> BoolArray:
+    """A mask from COCO's run lengths, as numbers or in its letters."""
+    size, counts = told.get('size'), told.get('counts')
+    try:
+        height, width = (int(v) for v in size)  # type: ignore[union-attr]
+        lengths = _letters(counts) if isinstance(counts, str) else [int(c) for c in counts]  # type: ignore[union-attr]
+    except (TypeError, ValueError) as error:
+        raise AnswerError(f'{where}: run lengths with size {size!r} cannot be read ({error})') from error
+    if not (0 < height * width <= 4096 * 4096) or min(lengths, default=0) < 0 or sum(lengths) != height * width:
+        raise AnswerError(f'{where}: run lengths that fill {sum(lengths)} of {height} x {width} pixels')
+    values = np.arange(len(lengths)) % 2 == 1
+    return np.repeat(values, lengths).reshape((height, width), order='F')
+
+
+def _letters(text: str) -> list[int]:
+    """COCO's compressed counts: six bits a letter, five of them a value's, and differences from the third on."""
+    counts: list[int] = []
+    at = 0
+    while at < len(text):
+        value = shift = 0
+        more = True
+        while more:
+            if at >= len(text):
+                raise ValueError('cut short')
+            bits = ord(text[at]) - 48
+            value |= (bits & 31) << shift
+            more, shift, at = bool(bits & 32), shift + 5, at + 1
+            if not more and bits & 16:
+                value |= -1 << shift
+        counts.append(value + (counts[-2] if len(counts) > 2 else 0))
+    return counts
+
+
+def pack_masks(masks: Masks, *, by: str) -> bytes:
+    """The masks of an episode's end as a file."""
+    told = {name: {view: to_run_lengths(m) for view, m in of.items()} for name, of in masks.items()}
+    return json.dumps({'by': by, 'end': told}, sort_keys=True, separators=(',', ':')).encode()
+
+
+def unpack_masks(content: bytes, *, where: str) -> dict[str, dict[str, BoolArray]]:
+    """The same back; StoreError where it is not what it says."""
+    if len(content) > MOST_BYTES:
+        raise StoreError(f'{where}: {len(content)} bytes, wanted at most {MOST_BYTES}')
+    try:
+        told = json.loads(content)['end']
+        return {
+            str(name): {str(view): from_run_lengths(m, where=where) for view, m in of.items()}
+            for name, of in told.items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, AnswerError) as error:
+        raise StoreError(f'{where}: not the masks of an episode ({error})') from error
+
+
+def _checked(mask: NDArray[Any], view: RgbdView, where: str) -> BoolArray:
+    flat = mask.any(axis=2) if mask.ndim == 3 else mask
+    if flat.shape != view.depth_m.shape:
+        raise InputError(f'{where}: a mask of {flat.shape}, wanted {view.depth_m.shape} as view {view.name} has')
+    checked: BoolArray = np.asarray(flat != 0)
+    return checked
+
+
+def _png(rgb: NDArray[np.uint8]) -> bytes:
+    packed = io.BytesIO()
+    _pillow().fromarray(rgb).save(packed, 'PNG')
+    return packed.getvalue()
+
+
+def _picture(content: bytes, where: str) -> NDArray[Any]:
+    image = _pillow()
+    try:
+        with image.open(io.BytesIO(content), formats=['PNG']) as opened:
+            if opened.size[0] * opened.size[1] > 4096 * 4096:
+                raise AnswerError(f'{where}: a mask of {opened.size[0]} x {opened.size[1]} pixels')
+            return np.asarray(opened.convert('L') if opened.mode not in ('1', 'L', 'I', 'I;16') else opened)
+    except (OSError, ValueError, SyntaxError) as error:
+        raise AnswerError(f'{where}: a mask that is no PNG ({error})') from error
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ModuleNotFoundError as error:
+        raise SetupError(f'masks as pictures need Pillow: {install_hint("wire")}') from error
+    return Image
