@@ -247,7 +247,7 @@ def test_a_projection_is_used_as_long_as_its_views_are_the_same(
     assert scores[episode.key].success is False
     assert scores[other.key].reason == 'no RGB-D was kept'
     with monkeypatch.context() as context:  # kept in the user's cache, while the bytes of its views are the same
-        context.setattr(projection, 'score_episode', lambda *_: unscored('worked out again'))
+        context.setattr(projection, 'score_episode', lambda *_, **__: unscored('worked out again'))
         assert camera_scores(store, [episode, other]) == scores
         assert camera_scores(store, [episode], rescoring=Rescoring.ALL)[episode.key].reason == 'worked out again'
         view = store.path / 'media' / f'episodes/{episode.episode_id}-0' / END

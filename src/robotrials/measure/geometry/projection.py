@@ -186,7 +186,8 @@ def _camera_score(
 def _scored_once(kept: KeptViews, rescoring: Rescoring, cache: Kept) -> CameraScore:
     """The score of views as the user's cache has it, under the digest of the bytes that are there now; else anew."""
     try:
-        digests = [hashlib.sha256(kept.content(name)).hexdigest() for name in VIEWS]
+        contents = [*(kept.content(name) for name in VIEWS), kept.file(MASKS) or b'']
+        digests = [hashlib.sha256(content).hexdigest() for content in contents]
     except StoreError:
         return score_kept(kept)  # which says why
     key = key_of(version_of('camera scores', CODE), *digests)
