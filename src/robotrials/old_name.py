@@ -93,7 +93,7 @@ MERGED = {
     'robotrials.formats.inspect_log': 'inspect_robots',
     'robotrials.formats.libero': 'libero_log libero_plus',
     'robotrials.formats.mcap_file': 'mcap_read mcap_write',
-    'robotrials.measure.actions.baseline': 'clone',
+    'robotrials.measure.actions.evaluate': 'clone',
     'robotrials.policies.openpi': 'roboarena',
     'robotrials.policies.plain': 'function replay',
     'robotrials.testing.policy': 'point_mass',

@@ -298,7 +298,7 @@ class Trial:
         """
         from robotrials.show.answer import compare_card
         from robotrials.show.catalog import find_table
-        from robotrials.show.timing_sheet import compared
+        from robotrials.show.timing import compared
 
         if (a is None) != (b is None):
             raise InputError('wanted two policies to compare, or none to compare all pairs; found one')

@@ -15,7 +15,7 @@ from robotrials.formats.space import (
     parse_action_type,
     read_space,
 )
-from robotrials.measure.actions.curation import load_datasets
+from robotrials.measure.actions.split import load_datasets
 
 
 def test_sorted_keys_then_row_major() -> None:

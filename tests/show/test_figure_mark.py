@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from robotrials.record import Episode
-from robotrials.show.figure import new_figure
-from robotrials.show.figure_mark import MOST_IDS, figure_marks, lead_to, leading, these_episodes
+from robotrials.show.figure import MOST_IDS, figure_marks, lead_to, leading, new_figure, these_episodes
 
 
 def test_figures_for_files_keep_no_marks() -> None:

@@ -25,8 +25,17 @@ from robotrials.show.catalog import (
     listed_tables,
     papers,
 )
-from robotrials.show.figure import FigureStyle, figure_style, new_figure, parse_length_in, save_figure, styled
-from robotrials.show.figure_mark import FigureMark, figure_marks, leading
+from robotrials.show.figure import (
+    FigureMark,
+    FigureStyle,
+    figure_marks,
+    figure_style,
+    leading,
+    new_figure,
+    parse_length_in,
+    save_figure,
+    styled,
+)
 from robotrials.show.request import COUNTS, Input, ShowRequest, check_sources, input_of
 from robotrials.show.table import LATEX_SPECIAL, LatexLayout, TableFormat, render_all, table
 from robotrials.testing.showcase import Showcase, make_showcase, showcase_request
@@ -237,7 +246,7 @@ def test_tables_are_printed_and_written(case: Showcase, tmp_path: Path) -> None:
 
 
 def test_a_plug_ins_table_is_found_by_module_and_attribute(case: Showcase) -> None:
-    build = find_table('robotrials.show.timing_sheet:recorded')
+    build = find_table('robotrials.show.timing:recorded')
     assert input_of(build) is Input.STORE
 
 

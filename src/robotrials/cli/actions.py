@@ -137,7 +137,7 @@ def datasets(form: FormatOption = 'text') -> None:
 
     Example: `robotrials actions datasets --format csv`
     """
-    from robotrials.measure.actions.curation import load_datasets
+    from robotrials.measure.actions.split import load_datasets
     from robotrials.show.actions import dataset_table
 
     print_table(dataset_table(load_datasets().values()), form)
@@ -211,7 +211,7 @@ def curate_datasets(
 
     Example: `robotrials actions curate datasets.json`
     """
-    from robotrials.measure.actions.curation import curate, read_descriptions
+    from robotrials.measure.actions.split import curate, read_descriptions
     from robotrials.show.actions import curation_table
 
     print_table(curation_table(curate(read_descriptions(descriptions))), form)
@@ -331,7 +331,7 @@ def report(
     """
     from robotrials.errors import InputError
     from robotrials.measure.actions.evaluate import read_runs
-    from robotrials.measure.actions.report import build_report, difficulty, group_scores, published_scores
+    from robotrials.measure.actions.summary import build_report, difficulty, group_scores, published_scores
     from robotrials.show.actions import (
         action_card,
         completion_table,

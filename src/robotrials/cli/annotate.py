@@ -44,7 +44,7 @@ def detect(
     from robotrials.measure.annotate import scan, statuses
     from robotrials.measure.safety import store_pairs
     from robotrials.record import read_store
-    from robotrials.show.annotation import standing_table
+    from robotrials.show.record import standing_table
 
     opened, filters = read_store(store), parse_where(where) or None
     zones, chosen = _settings(opened, settings)
@@ -64,7 +64,7 @@ def queue(
     from robotrials.cli.store import parse_where
     from robotrials.measure.annotate import LabelStanding, statuses
     from robotrials.record import read_store
-    from robotrials.show.annotation import queue_card, queue_table, standing_table
+    from robotrials.show.record import queue_card, queue_table, standing_table
 
     opened = read_store(store)
     told = statuses(opened.episodes(where=parse_where(where) or None), opened.annotations())
@@ -88,7 +88,7 @@ def assess_store(
     from robotrials.cli.store import parse_where
     from robotrials.measure.annotate import assess, assess_settings
     from robotrials.record import read_store
-    from robotrials.show.annotation import assessment_card, assessment_table
+    from robotrials.show.record import assessment_card, assessment_table
 
     opened = read_store(store)
     zones, chosen = _settings(opened, settings)
@@ -126,8 +126,8 @@ def calibrate_store(
     from robotrials.measure.annotate import calibrate
     from robotrials.measure.annotate.calibrate import settings_text
     from robotrials.record import read_store
-    from robotrials.show.annotation import assessment_table
     from robotrials.show.file import write_file
+    from robotrials.show.record import assessment_table
 
     opened = read_store(store)
     zones, begun = _settings(opened, settings)
@@ -149,7 +149,7 @@ def agreement(store: StoreArgument, form: FormatOption = 'text') -> None:
     """
     from robotrials.measure.annotate import agreements
     from robotrials.record import read_store
-    from robotrials.show.annotation import agreement_table
+    from robotrials.show.record import agreement_table
 
     print_table(agreement_table(agreements(read_store(store).annotations())), form)
 
@@ -172,7 +172,7 @@ def robustness(
     """
     from robotrials.cli.store import parse_where
     from robotrials.record import read_store
-    from robotrials.show.annotation import label_card, label_tables
+    from robotrials.show.record import label_card, label_tables
     from robotrials.verdict.analysis.labels import label_robustness
     from robotrials.verdict.analysis.quality import is_open_trial
 
@@ -201,9 +201,9 @@ def weights(
     """
     from robotrials.errors import InputError, RobotrialsError
     from robotrials.measure.annotate import ScaleOptions, statuses, weigh
-    from robotrials.measure.annotate.weight import read_weights
+    from robotrials.measure.annotate.detector import read_weights
     from robotrials.record import read_store
-    from robotrials.show.annotation import standing_table
+    from robotrials.show.record import standing_table
 
     opened = read_store(store)
     episodes = {e.episode_id: e for e in opened.episodes()}

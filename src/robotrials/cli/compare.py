@@ -56,7 +56,7 @@ def compare(
     from robotrials.errors import InputError
     from robotrials.show.answer import compare_card
     from robotrials.show.request import ShowRequest
-    from robotrials.show.timing_sheet import compared, pairs
+    from robotrials.show.timing import compared, pairs
 
     check_form(form)
     if (a is None) != (b is None):

@@ -111,7 +111,7 @@ def import_source(
 
 def _read(path: Path, options: ImportOptions, kind: str, take: Callable[[Imported], None]) -> Imported:
     """Open and take the source; on a terminal a remedy that is known is offered, and run on "y"."""
-    from robotrials.cli.offer import accepted, is_terminal
+    from robotrials.cli.advice import accepted, is_terminal
     from robotrials.formats.imported import FixableError
 
     while True:
@@ -136,7 +136,7 @@ def _open(path: Path, options: ImportOptions, kind: str) -> Imported:
     """The source, with its open questions put to whoever sits at the terminal."""
     import dataclasses
 
-    from robotrials.cli.offer import ask, is_terminal
+    from robotrials.cli.advice import ask, is_terminal
     from robotrials.cli.output import doing
     from robotrials.formats.catalog import open_source
 

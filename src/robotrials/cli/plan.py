@@ -227,7 +227,7 @@ def print_capacity(
     server_price: float, form: str,
 ) -> None:  # fmt: skip
     """Wall time, cost and bottleneck for a few worker counts, and the one that is worth having."""
-    from robotrials.cli.engine import ENGINES
+    from robotrials.cli.source import ENGINES
     from robotrials.errors import UnknownName
     from robotrials.run import summarize_plan
     from robotrials.show.table import Column, table

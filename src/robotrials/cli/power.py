@@ -7,9 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from robotrials.cli.engine import AddressOption, EngineOption, resampled_on
 from robotrials.cli.output import DetailsOption, FormatOption, check_form, print_card, print_table, progress_bar
-from robotrials.cli.source import AlphaOption, MethodOption, SeedOption, StoreArgument, TauOption, WhereOption
+from robotrials.cli.source import (
+    AddressOption,
+    AlphaOption,
+    EngineOption,
+    MethodOption,
+    SeedOption,
+    StoreArgument,
+    TauOption,
+    WhereOption,
+    resampled_on,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from robotrials.cli.engine import ray_options
 from robotrials.cli.output import LINE_EVERY_S
 from robotrials.cli.plan import PlanPath
+from robotrials.cli.source import ray_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

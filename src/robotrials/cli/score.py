@@ -46,7 +46,7 @@ def score(
     from robotrials.cli.source import open_analysis
     from robotrials.show.answer import score_card
     from robotrials.show.request import ShowRequest
-    from robotrials.show.timing_sheet import headline
+    from robotrials.show.timing import headline
 
     check_form(form)
     analysis = open_analysis(

@@ -21,8 +21,9 @@ from robotrials.show.figure import (
     PolicyLook,
     figure_width_in,
     font_scale,
+    of_policies,
+    vertex_links,
 )
-from robotrials.show.figure_mark import of_policies, vertex_links
 from robotrials.show.plot import Area, Axis, Curve, Facet, Layer, Link, Note, Plot, Point, Rule, Sheet, facets, places
 from robotrials.show.plot_paper import paint_paper
 from robotrials.value import dataclass

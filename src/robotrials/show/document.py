@@ -10,10 +10,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
+from typing import TYPE_CHECKING
 
 from robotrials.errors import InputError
 from robotrials.show.table import JSON_STYLE, Table, json_cell, table_document
 from robotrials.value import dataclass
+
+if TYPE_CHECKING:
+    from robotrials.verdict.analysis import Absent
 
 # Which episodes are meant: field -> values, as `robotrials store ls --where FIELD=VALUE` takes them.
 EpisodeFilter = Mapping[str, tuple[str, ...]]
@@ -206,6 +210,24 @@ def paragraph(*pieces: Words | str) -> Paragraph:
 
 def section(key: str, title: str, blocks: Sequence[Block]) -> Section:
     return Section(key, title, tuple(blocks))
+
+
+def missing(what: str, absent: Absent) -> Missing:
+    return Missing(what, absent.reason, absent.remedy)
+
+
+def table_block(
+    key: str, shown: Table, definitions: Mapping[str, str], *, episodes: Sequence[EpisodeFilter | None] = (),
+    policy: str = 'policy', stratum: str = '', is_folded: bool = False,
+    cells: Mapping[tuple[int, str], EpisodeFilter] | None = None,
+) -> TableBlock:  # fmt: skip
+    """A block that keeps only the definitions of columns that the table has."""
+    names = {c.name for c in shown.columns}
+    return TableBlock(
+        key, shown, {k: v for k, v in definitions.items() if k in names}, tuple(episodes),
+        policy if policy in names else '', stratum if stratum in names else '', is_folded,
+        cells or {},
+    )  # fmt: skip
 
 
 # A document as JSON: for programs, with every number exact.

@@ -17,8 +17,7 @@ from robotrials.errors import InputError, NotEstimable, SetupError
 from robotrials.measure.safety import EpisodeSafety
 from robotrials.record import Episode
 from robotrials.show.document import Block, Chart, ChartBlock, Missing, Panel
-from robotrials.show.figure import PAGE_WIDTH_IN, figure_width_in, fold, new_figure
-from robotrials.show.figure_mark import lead_to, these_episodes
+from robotrials.show.figure import PAGE_WIDTH_IN, figure_width_in, fold, lead_to, new_figure, these_episodes
 from robotrials.show.phrase import escape, plural
 from robotrials.show.request import ShowRequest
 from robotrials.show.safety import requested_safety

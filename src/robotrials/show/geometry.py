@@ -12,13 +12,11 @@ from robotrials.measure.geometry import Box, PlacementScore, VoxelCloud
 from robotrials.measure.geometry.camera_score import CameraScore
 from robotrials.record import Episode
 from robotrials.show.card import ALL, Card
-from robotrials.show.document import Block, EpisodeFilter, Section, paragraph, section
-from robotrials.show.figure import PAGE_WIDTH_IN, figure_width_in, new_figure
-from robotrials.show.figure_mark import lead_to, these_episodes
+from robotrials.show.document import Block, EpisodeFilter, Section, missing, paragraph, section, table_block
+from robotrials.show.figure import PAGE_WIDTH_IN, figure_width_in, lead_to, new_figure, these_episodes
 from robotrials.show.phrase import ends, number, plural
 from robotrials.show.plot import Axis, Curve, Facet, Layer, Plot, Point, Rule, Sheet
 from robotrials.show.plot_paper import paint_paper
-from robotrials.show.report_chart import missing, table_block
 from robotrials.show.request import ShowRequest
 from robotrials.show.table import Cell, Column, Table, table, without_empty
 from robotrials.show.terminal import estimate_text

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 
 from robotrials.measure.timing.scalar import scalar_label
-from robotrials.show.document import Block, Paragraph, Section, paragraph, section
+from robotrials.show.document import Block, Paragraph, Section, missing, paragraph, section, table_block
+from robotrials.show.figure import of_policies
 from robotrials.show.phrase import ends, plural
-from robotrials.show.report_chart import missing, of_policies, table_block
 from robotrials.show.table import Cell, Column, Table, table, without_empty
 from robotrials.show.timing import scalar_name
 from robotrials.show.verdict_text import (

@@ -12,13 +12,13 @@ from robotrials.show.figure import (
     fold,
     font_scale,
     label_outer,
+    lead_to,
     legend_entries,
     new_figure,
     new_panels,
     plain_log_numbers,
     policy_looks,
 )
-from robotrials.show.figure_mark import lead_to
 from robotrials.show.plot import Area, Axis, Bar, Curve, Facet, Note, Plot, Point, Rule, Tile
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from robotrials.errors import InputError
 from robotrials.show.catalog import FigureRequest
 from robotrials.show.curve import drawn_policies, whole_strata
 from robotrials.show.document import EpisodeFilter
-from robotrials.show.figure import COLUMN_WIDTH_IN, PAGE_WIDTH_IN
-from robotrials.show.figure_mark import of_policies
+from robotrials.show.figure import COLUMN_WIDTH_IN, PAGE_WIDTH_IN, of_policies
 from robotrials.show.phrase import ends
 from robotrials.show.plot import (
     Area,

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from robotrials.measure.annotate import Agreement, Assessment, LabelStatus
 from robotrials.record import Episode, Outcome
+from robotrials.show.card import Card
+from robotrials.show.phrase import ends, plural
 from robotrials.show.table import Cell, Column, Table, table, without_empty
+from robotrials.show.terminal import estimate_text, mark
+from robotrials.stats import Interval
+from robotrials.verdict.analysis.labels import EASY, LabelRobustness
 
 if TYPE_CHECKING:
     from robotrials.formats.attach import AttachmentPlan
@@ -85,3 +91,141 @@ def finding_table(findings: Sequence[Finding], *, root: Path) -> Table:
 
 def _relative(path: Path, root: Path) -> str:
     return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
+
+
+# Tables of annotation: where episodes stand, how well a detector does, how far reviewers agree.
+
+
+MARKS = 'a mark within 1 s of a known placement is right; 95 % intervals take episodes, not marks, as independent'
+
+
+def queue_card(told: Sequence[LabelStatus], waiting: Sequence[LabelStatus]) -> Card:
+    """How many episodes wait for a reviewer, and why; no policy is named."""
+    counts = Counter(s.standing.value for s in told)
+    rows = [(name, f'{mark(n / len(told))} {n}') for name, n in counts.most_common()]
+    reasons = Counter(s.why for s in waiting if s.why)
+    rows += [('because', f'{why} ({n})') for why, n in reasons.most_common(3)]
+    verdict = f'{plural(len(waiting), "episode")} of {len(told):,} wait for a reviewer.'
+    return Card(
+        title='Who timed the placements', scope=plural(len(told), 'episode'), verdict=(verdict,), rows=tuple(rows)
+    )
+
+
+def assessment_card(found: Assessment, *, n_objects: int) -> Card:
+    """How well a detector finds placements, over all objects."""
+
+    def share(count: int, n: int, interval: Interval | None) -> str:
+        if not n:
+            return 'nothing to count'
+        return f'{count}/{n}   {estimate_text(count / n, interval)}'
+
+    verdict = (
+        f'The detector finds {found.n_matched} of {plural(found.n_true, "placement")}, with {found.n_found} marks.'
+    )
+    times = [f'{value:.2f} s {what}' for value, what in
+             ((found.error_s, 'median error'), (found.error_90_s, 'in 90 %')) if value is not None]  # fmt: skip
+    rows = [('precision', share(found.n_matched, found.n_found, found.precision)),
+            ('recall', share(found.n_matched, found.n_true, found.recall)),
+            ('counts agree', f'{found.n_counts_agree}/{found.n_episodes} episodes'),
+            *((('timing', ', '.join(times)),) if times else ())]  # fmt: skip
+    return Card(
+        title='Detected placements', scope=f'{plural(found.n_episodes, "episode")}, {plural(n_objects, "object")}',
+        verdict=(verdict,), rows=tuple(rows), notes=(f'{MARKS[0].upper()}{MARKS[1:]}.',),
+    )  # fmt: skip
+
+
+def label_card(found: LabelRobustness) -> Card:
+    """Whether the order of policies rests on who timed the placements."""
+    moved = [s for s in found.streams if s.is_same is False]
+    worst = min((j.n_same / j.n_trials for j in found.jitters if j.n_trials), default=1.0)
+    verdict = ('The order of policies rests on who timed the placements.' if moved else
+               'The order of policies is the same on every stream of labels that could be compared.'
+               if any(s.is_same for s in found.streams) else 'One stream of labels: nothing to compare.')  # fmt: skip
+    rows = [(s.stream, s.why_absent or ' < '.join(s.order)) for s in found.streams]
+    rows += [(f'times moved by {j.jitter_s:g} s', f'same order in {j.n_same} of {j.n_trials}') for j in found.jitters]
+    second = '' if worst == 1.0 else 'With inexact times the order changes.'
+    return Card(
+        title='Who timed the placements', scope='mean time to success, shortest first',
+        verdict=tuple(filter(None, (verdict, second))), rows=tuple(rows),
+    )  # fmt: skip
+
+
+def standing_table(told: Sequence[LabelStatus]) -> Table:
+    """How many episodes are timed, validated, reviewed, waiting."""
+    counts = Counter(s.standing.value for s in told)
+    rows: list[list[Cell]] = [[name, n, n / len(told)] for name, n in counts.most_common()]
+    return table('Who timed the placements', ['standing', 'episodes', Column('share', '.3f')], rows)
+
+
+def queue_table(waiting: Sequence[LabelStatus]) -> Table:
+    """The episodes that wait for a reviewer, and why; no policy is named."""
+    rows: list[list[Cell]] = [
+        [s.episode.episode_id, s.episode.attempt, s.episode.stratum or s.episode.task, s.why] for s in waiting
+    ]
+    return table('Waiting for review', ['episode', 'attempt', 'object', 'why'], rows)
+
+
+def assessment_table(found: Mapping[str, Assessment], *, title: str = 'Detected placements', by: str = '') -> Table:
+    """Precision, recall, timing and agreement of counts, a line each."""
+    columns: list[str | Column] = [
+        by or 'episodes of', 'episodes', 'placements', 'marks', Column('precision', '.3f'), 'its interval',
+        Column('recall', '.3f'), 'its interval ', Column('bias s', '.2f'), Column('median error s', '.2f'),
+        Column('90 % within s', '.2f'), Column('counts agree', '.3f'),
+    ]  # fmt: skip
+    rows: list[list[Cell]] = []
+    for name, a in found.items():
+        precision, recall = a.precision, a.recall
+        rows.append(
+            [
+                name, a.n_episodes, a.n_true, a.n_found,
+                a.n_matched / a.n_found if a.n_found else None,
+                None if precision is None else f'{precision.low:.3f} to {precision.high:.3f}',
+                a.n_matched / a.n_true if a.n_true else None,
+                None if recall is None else f'{recall.low:.3f} to {recall.high:.3f}',
+                a.bias_s, a.error_s, a.error_90_s, a.n_counts_agree / a.n_episodes if a.n_episodes else None,
+            ]
+        )  # fmt: skip
+    return table(title, columns, rows, note=MARKS)
+
+
+def agreement_table(found: Sequence[Agreement]) -> Table:
+    """Every pair of reviewers."""
+    columns: list[str | Column] = [
+        'reviewer', 'and', 'episodes', 'same count', Column('kappa', '.3f'), 'marks', 'matched',
+        Column('median apart s', '.2f'), Column('90 % within s', '.2f'),
+    ]  # fmt: skip
+    rows: list[list[Cell]] = [
+        [a.first, a.second, a.n_episodes, f'{a.n_counts_agree}/{a.n_episodes}', a.kappa,
+         f'{a.n_marks[0]} and {a.n_marks[1]}', a.n_matched, a.apart_s, a.apart_90_s]
+        for a in found
+    ]  # fmt: skip
+    return table('Agreement of reviewers', columns, rows, note='kappa: of the counts, by Cohen')
+
+
+def label_tables(found: LabelRobustness) -> list[Table]:
+    """The headline on each stream of labels, and under jitter."""
+    rows: list[list[Cell]] = []
+    for stream in found.streams:
+        same = '' if stream.is_same is None else ('same order' if stream.is_same else 'other order')
+        if stream.why_absent:
+            rows.append([stream.stream, stream.n_episodes, *[None] * 8, stream.why_absent])
+        for place, policy in enumerate((*stream.order, *(p for p in stream.means_s if p not in stream.order)), 1):
+            mean = stream.means_s[policy]
+            ranked = place if policy in stream.order else None
+            hrt = stream.relative.get(policy)
+            against = (None, None, None) if hrt is None or hrt.value is None else (
+                100 * hrt.value, *ends(hrt.interval, 100.0)
+            )  # fmt: skip
+            rows.append([
+                stream.stream, stream.n_episodes, ranked, policy, mean.value, *ends(mean.interval), *against, same
+            ])  # fmt: skip
+    columns: list[str | Column] = [
+        'stream', 'episodes', 'place', 'policy', Column('mean time s', '.2f'), Column('low', '.2f'),
+        Column('high', '.2f'), Column('HRT (%)', '.1f'), Column('HRT low', '.1f'), Column('HRT high', '.1f'),
+        'against all',
+    ]  # fmt: skip
+    first = table('The ranking on each stream of labels', columns, rows, note=EASY)
+    if not found.jitters:
+        return [first]
+    moved: list[list[Cell]] = [[j.jitter_s, j.n_trials, j.n_same] for j in found.jitters]
+    return [first, table('With times moved at random', [Column('by s (sd)', 'g'), 'trials', 'same order'], moved)]

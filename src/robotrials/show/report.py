@@ -10,7 +10,6 @@ from typing import Any, TypedDict
 
 from robotrials import __version__
 from robotrials.record import Episode
-from robotrials.show import report_chart as charts
 from robotrials.show import robustness as robustness_tables
 from robotrials.show import safety as safety_tables
 from robotrials.show.card import ScoreColumn, scoreboard
@@ -21,8 +20,10 @@ from robotrials.show.document import (
     EpisodeFilter,
     Section,
     TableBlock,
+    missing,
     paragraph,
     section,
+    table_block,
     used_definitions,
 )
 from robotrials.show.figure import policy_colors
@@ -31,17 +32,20 @@ from robotrials.show.geometry import camera_sections
 from robotrials.show.pair_table import endpoint_blocks, pair_section, resolution_section
 from robotrials.show.phrase import glossary, only_text, plural
 from robotrials.show.plot_page import chart_block
-from robotrials.show.report_chart import missing, shown_order, table_block
 from robotrials.show.report_lead import lead
 from robotrials.show.report_quality import method_section, methods_works, provenance_section, quality_section
 from robotrials.show.report_ranking import (
     apart_blocks,
     cell_block,
     condition_block,
+    curve_plot,
     failure_blocks,
     letters_of,
     ranking_blocks,
+    ranking_plot,
+    shown_order,
     success_blocks,
+    success_grid,
     suite_block,
     task_block,
     times_missing,
@@ -50,7 +54,7 @@ from robotrials.show.request import ShowRequest
 from robotrials.show.robustness import conditioned, dose_plot, drop_plot
 from robotrials.show.safety import pareto_plot
 from robotrials.show.table import Cell, Column, Table, table, without_empty
-from robotrials.show.timing_sheet import by_task
+from robotrials.show.timing import by_task
 from robotrials.verdict.analysis import Absent, Analysis, ComparisonFrame, RobustnessPart, SafetyPart
 from robotrials.verdict.planning.analysis_plan import EndpointName
 
@@ -297,12 +301,12 @@ def _time_sections(analysis: Analysis, frame: ComparisonFrame, colors: dict[str,
         return [section('ranking', 'Time to success', [times_missing(analysis), *beside])]
     letters = letters_of(analysis, EndpointName.TIME)
     blocks: list[Block] = [
-        *condition_block(frame), chart_block(charts.ranking_plot(ranking, frame, letters), colors),
+        *condition_block(frame), chart_block(ranking_plot(ranking, frame, letters), colors),
         *ranking_blocks(analysis, ranking, frame), *beside,
     ]  # fmt: skip
     made = [section('ranking', 'Ranking by time to success', blocks)]
     if not isinstance(analysis.curves, Absent):
-        drawn = charts.curve_plot(analysis.curves, ranking, frame, level=analysis.plan.level)
+        drawn = curve_plot(analysis.curves, ranking, frame, level=analysis.plan.level)
         made.append(section('curves', 'Operations done by time', [chart_block(drawn, colors)]))
     return made
 
@@ -322,7 +326,7 @@ def _detail(analysis: Analysis, frame: ComparisonFrame) -> list[Section]:
     strata = sorted({s for cells in frame.cells.values() for s in cells})
     policies = (*shown_order(analysis, frame), *frame.apart)
     cells: list[Block] = [
-        chart_block(charts.success_grid(rates, frame, policies, strata)),
+        chart_block(success_grid(rates, frame, policies, strata)),
         cell_block(analysis, frame, rates),
     ]
     tasks: list[Block] = [

@@ -5,18 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from robotrials.measure.timing import FailureModes
-from robotrials.measure.timing.incidence import CAUSES, Incidence
+from robotrials.measure.timing.incidence import CAUSES, End, Incidence
 from robotrials.record import Outcome
-from robotrials.show import report_chart as charts
-from robotrials.show.document import Block, EpisodeFilter, Missing, Paragraph, TableBlock, Words, paragraph
+from robotrials.show.document import (
+    Block,
+    EpisodeFilter,
+    Missing,
+    Paragraph,
+    TableBlock,
+    Words,
+    missing,
+    paragraph,
+    table_block,
+)
+from robotrials.show.figure import of_policies, these_episodes
 from robotrials.show.pair_table import endpoint_blocks
 from robotrials.show.phrase import ends, listed, number, policy_name
+from robotrials.show.plot import Axis, Bar, Curve, Plot, Point, Tile, facets
 from robotrials.show.plot_page import chart_block
-from robotrials.show.report_chart import missing, of_policies, shown_order, table_block
 from robotrials.show.table import Cell, Column, Table, table, without_empty
-from robotrials.verdict.analysis import Absent, Analysis, ComparisonFrame, Ranking
+from robotrials.stats import Estimate
+from robotrials.verdict.analysis import Absent, Analysis, ComparisonFrame, PolicyCurve, Ranking, Rates
+from robotrials.verdict.analysis.behind import EpisodesBehind
 from robotrials.verdict.analysis.frame import SEPARATOR
-from robotrials.verdict.analysis.success import ALL_STRATA, Rates, TwoStories
+from robotrials.verdict.analysis.success import ALL_STRATA, TwoStories
 from robotrials.verdict.planning.analysis_plan import EndpointName
 
 RULE = 'jackknife-t with an allowance for failures not yet seen, by start state where starts repeat'
@@ -294,7 +306,7 @@ def failure_blocks(analysis: Analysis, frame: ComparisonFrame) -> list[Block]:
     modes = {m.policy: m for m in analysis.failures}
     counted = [modes[p] for p in policies if p in modes]
     return [
-        chart_block(charts.incidence_plot(found, frame, analysis.behind, policies)),
+        chart_block(incidence_plot(found, frame, analysis.behind, policies)),
         table_block('incidence-table', shown, INCIDENCE_DEFINITIONS, episodes=filters),
         table_block(
             'failure-episodes', episode_table(counted), EPISODE_DEFINITIONS,
@@ -315,7 +327,7 @@ def incidence_table(
             is_done = cause is CAUSES[0]
             lost: tuple[Cell, ...] = (None, None, None) if is_done else (c.time_lost_s, *ends(c.time_lost_interval))
             rows.append((
-                policy, charts.ENDS[cause], 100 * c.chance[-1], 100 * c.by_tau,
+                policy, ENDS[cause], 100 * c.chance[-1], 100 * c.by_tau,
                 *ends(c.by_tau_interval, 100.0), *lost, c.n_operations,
             ))  # fmt: skip
             filters.append(of_policies(frame, policy))
@@ -372,7 +384,7 @@ def success_blocks(analysis: Analysis, frame: ComparisonFrame, rates: Rates, col
     filters = [of_policies(frame, policy) for policy in shown_order(analysis, frame)]
     letters = letters_of(analysis, EndpointName.SUCCESS)
     blocks: list[Block] = [
-        chart_block(charts.success_plot(rates, frame, shown_order(analysis, frame), letters), colors),
+        chart_block(success_plot(rates, frame, shown_order(analysis, frame), letters), colors),
         table_block('success-table', shown, SUCCESS_DEFINITIONS, episodes=filters),
     ]
     if not isinstance(analysis.stories, Absent):
@@ -433,3 +445,157 @@ def _shares(policy: str, stories: TwoStories, tau: str) -> list[Words]:
         number(None if success.value is None else 100 * success.value, '.0f', 'success', unit=' %'),
         Words(' of episodes successful'),
     ]  # fmt: skip
+
+
+def shown_order(analysis: Analysis, frame: ComparisonFrame) -> tuple[str, ...]:
+    """The reference, then the ranked policies by the first primary endpoint, best first; policies apart come last."""
+    pairs = analysis.pairs
+    ranked = frame.policies
+    if not isinstance(pairs, Absent) and not isinstance(pairs.lead, Absent):
+        ranked = pairs.lead.policies
+    elif not isinstance(analysis.ranking, Absent):
+        ranked = analysis.ranking.order
+    return (*((frame.reference,) if frame.reference else ()), *ranked)
+
+
+# The plots of a report, each from one part of an analysis.
+
+EVERY_STRATUM = 'all strata'
+ENDS = {
+    End.SUCCESS: 'done', End.DROP: 'dropped', End.SAFETY_STOP: 'safety stop', End.FAILURE: 'failed',
+    End.TIME_OUT: 'timed out',
+}  # fmt: skip
+UNDER_WAY = 'under way'
+SHARED_LETTER = 'Policies sharing a letter are not significantly different.'
+
+
+def ranking_plot(ranking: Ranking, frame: ComparisonFrame, letters: Mapping[str, str]) -> Plot:
+    """RMST of every ranked policy with its interval and letters: over all strata, and in each."""
+    policies = [p for p in (ranking.reference, *ranking.order) if p is not None and p in ranking.scores]
+    rows = {
+        EVERY_STRATUM: [
+            _row(p, ranking.scores[p].macro['rmst_s'], letters.get(p, ''), episodes=of_policies(frame, p))
+            for p in policies
+        ]
+    }
+    if len(ranking.strata) > 1:
+        for stratum in ranking.strata:
+            cells = {p: ranking.scores[p].cells.get(stratum) for p in policies}
+            rows[stratum] = [
+                _row(p, None if cell is None else cell['rmst_s'], episodes=of_policies(frame, p, stratum=stratum))
+                for p, cell in cells.items()
+            ]
+    note = f'Capped at {ranking.times.tau_text}.'
+    return Plot(
+        'ranking-chart', 'Restricted mean time to success', facets(rows), Axis('seconds (less is better)'),
+        number_format='.1f', note=f'{note} {SHARED_LETTER}' if letters else note,
+    )  # fmt: skip
+
+
+def _row(
+    policy: str, estimate: Estimate | None, letters: str = '', *, scale: float = 1.0, episodes: EpisodeFilter
+) -> Point:
+    low, high = ends(None if estimate is None else estimate.interval, scale)
+    value = None if estimate is None or estimate.value is None else scale * estimate.value
+    return Point(policy, value, x_low=low, x_high=high, letters=letters, episodes=episodes)
+
+
+def success_plot(
+    rates: Rates, frame: ComparisonFrame, policies: Sequence[str], letters: Mapping[str, str]
+) -> Plot:  # fmt: skip
+    """Episode success of every ranked policy with its interval and letters: over all strata, and in each."""
+    rows = {
+        EVERY_STRATUM: [
+            _row(p, rates.macro[p], letters.get(p, ''), scale=100.0, episodes=of_policies(frame, p)) for p in policies
+        ]
+    }
+    if len(frame.strata) > 1:
+        for stratum in frame.strata:
+            counts = {p: rates.counts.get((p, stratum)) for p in policies}
+            rows[stratum] = [
+                _row(p, None if c is None else Estimate(c.value, c.interval), scale=100.0,
+                     episodes=of_policies(frame, p, stratum=stratum))
+                for p, c in counts.items()
+            ]  # fmt: skip
+    return Plot(
+        'success-chart', 'Episode success', facets(rows), Axis('% of episodes (more is better)', (0.0, 100.0)),
+        number_format='.0f', note=SHARED_LETTER if letters else '',
+    )  # fmt: skip
+
+
+def curve_plot(
+    curves: Mapping[str, tuple[PolicyCurve, ...]], ranking: Ranking, frame: ComparisonFrame, *, level: float
+) -> Plot:
+    """F(t) with pointwise bands: the mean over the ranked strata, and each stratum.
+
+    A policy that stands apart is drawn only in the strata that it was run on.
+    """
+    drawn: dict[str, list[Curve]] = {}
+    for stratum, every in curves.items():
+        taus = ranking.times.taus_s
+        end_s = taus[stratum] if stratum else min(taus[s] for s in ranking.strata or taus)
+        kept = [c for c in every if stratum or c.policy not in ranking.apart]
+        drawn[stratum or EVERY_STRATUM] = [
+            _steps(c, end_s, of_policies(frame, c.policy, stratum=stratum))
+            for c in sorted(kept, key=lambda c: ranking.policies.index(c.policy))
+        ]
+    return Plot(
+        'curve-chart', 'Operations done by time t', facets(drawn), Axis('time (s)', (0.0, ranking.tau_s)),
+        Axis('operations done by then', (0.0, 1.0)),
+        note=f'F(t), Kaplan-Meier; shaded: pointwise {100 * level:g} % bands that take start states (or episodes), not '
+        'operations, as independent. Over all strata: their equal-weight mean, as far as every stratum is judged.',
+    )  # fmt: skip
+
+
+def _steps(curve: PolicyCurve, end_s: float, episodes: EpisodeFilter) -> Curve:
+    """The curve as far as it is judged: where strata have caps of their own, the mean ends at the smallest."""
+    n = int((curve.times_s <= end_s).sum())
+    low, high = (None if band is None else band[:n].tolist() for band in (curve.low, curve.high))
+    return Curve(
+        curve.policy, curve.times_s[:n].tolist(), curve.chance[:n].tolist(), low, high, is_step=True, end=end_s,
+        episodes=episodes,
+    )  # fmt: skip
+
+
+def incidence_plot(
+    incidences: Mapping[str, Incidence], frame: ComparisonFrame, behind: EpisodesBehind, policies: Sequence[str]
+) -> Plot:
+    """How operations ended: by the end of observation, and by tau."""
+    by_end = {p: behind.by_end(frame, p) for p in policies}
+
+    def bars(policy: str, *, at_tau: bool) -> list[Bar]:
+        incidence = incidences[policy]
+        shares = [incidence.causes[c].by_tau if at_tau else incidence.causes[c].chance[-1] for c in CAUSES]
+        rest = incidence.under_way_at_tau if at_tau else incidence.under_way[-1]
+        everyone = of_policies(frame, policy)
+        parts = [
+            Bar(policy, policy, share, ENDS[c], episodes=these_episodes(by_end[policy].get(c, ()), everyone))
+            for c, share in zip(CAUSES, shares, strict=True)
+        ]
+        return [*parts, Bar(policy, policy, rest, UNDER_WAY, episodes=everyone)]
+
+    drawn = {
+        label: [bar for p in policies for bar in bars(p, at_tau=at_tau)]
+        for label, at_tau in (('by the end', False), ('by tau', True))
+    }
+    return Plot(
+        'failure-chart', 'How operations end', facets(drawn), Axis('share of operations'),
+        names=(*ENDS.values(), UNDER_WAY),
+        note='Cumulative incidence (Aalen-Johansen), the mean over strata, by the end of observation or by tau.',
+    )  # fmt: skip
+
+
+def success_grid(rates: Rates, frame: ComparisonFrame, policies: Sequence[str], strata: Sequence[str]) -> Plot:
+    """Episode success of every policy in every stratum."""
+    tiles = []
+    for stratum in strata:
+        for policy in policies:
+            count = rates.counts.get((policy, stratum))
+            detail = '' if count is None else f'{count.count} of {count.n} episodes'
+            value = None if count is None or count.value is None else 100 * count.value
+            behind = None if count is None else of_policies(frame, policy, stratum=stratum)
+            tiles.append(Tile(policy, stratum, value, detail, behind))
+    return Plot(
+        'success-grid', 'Episode success in every cell', facets(tiles), value=Axis('episode success (%)', (0.0, 100.0)),
+        number_format='.0f', names=tuple(policies), rows=tuple(strata),
+    )  # fmt: skip

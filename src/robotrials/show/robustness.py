@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from robotrials.errors import NotEstimable
 from robotrials.show.document import EpisodeFilter
-from robotrials.show.figure import PAGE_WIDTH_IN
-from robotrials.show.figure_mark import Behind, these_episodes
+from robotrials.show.figure import PAGE_WIDTH_IN, Behind, these_episodes
 from robotrials.show.phrase import ends
 from robotrials.show.plot import Axis, Curve, Facet, Link, Plot, Point, Rule, Sheet, facets
 from robotrials.show.plot_paper import paint_paper

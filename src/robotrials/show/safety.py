@@ -14,8 +14,7 @@ from robotrials.measure.safety.registry import Decision, TaskEntry
 from robotrials.measure.safety.sensitivity import SensitivityRow
 from robotrials.measure.safety.summary import MeanSafety, Unscored, best_marks
 from robotrials.show.document import EpisodeFilter
-from robotrials.show.figure import COLUMN_WIDTH_IN, MARKERS, PAGE_WIDTH_IN, THING_PALETTE
-from robotrials.show.figure_mark import counted, these_episodes
+from robotrials.show.figure import COLUMN_WIDTH_IN, MARKERS, PAGE_WIDTH_IN, THING_PALETTE, counted, these_episodes
 from robotrials.show.phrase import ends
 from robotrials.show.plot import Axis, Bar, Curve, Number, Plot, Point, Sheet, Tile, facets
 from robotrials.show.plot_paper import paint_paper

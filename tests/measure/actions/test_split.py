@@ -9,14 +9,18 @@ from tests.formats.build import make_lerobot, make_rlds
 
 from robotrials.errors import InputError, UnknownName
 from robotrials.formats.dataset import open_dataset
-from robotrials.measure.actions.curation import (
+from robotrials.measure.actions.split import (
     DatasetDescription,
+    action_statistics,
+    check_no_leak,
     curate,
     find_dataset,
     load_datasets,
+    make_split,
     read_descriptions,
+    read_split,
+    write_split,
 )
-from robotrials.measure.actions.split import action_statistics, check_no_leak, make_split, read_split, write_split
 
 
 def test_the_datasets_own_test_split_is_used(tmp_path: Path) -> None:

@@ -13,8 +13,7 @@ from tests.run.plans import make_plan
 from robotrials.errors import InputError, NotEstimable, StoreError
 from robotrials.measure.annotate import LabelStanding, ScaleOptions, scan, status_of, weigh, with_marks
 from robotrials.measure.annotate.calibrate import FEATURES, classifier_from_json, read_settings
-from robotrials.measure.annotate.detector import RuleOptions
-from robotrials.measure.annotate.weight import read_weights
+from robotrials.measure.annotate.detector import RuleOptions, read_weights
 from robotrials.record import (
     Annotation,
     Episode,

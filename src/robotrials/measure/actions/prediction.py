@@ -221,9 +221,9 @@ class PredictorContext:
 PREDICTORS = Catalog(
     'predictor',
     {
-        'mean': 'robotrials.measure.actions.baseline:make_mean',
-        'nearest': 'robotrials.measure.actions.baseline:make_nearest',
-        'clone': 'robotrials.measure.actions.baseline:make_clone',
+        'mean': 'robotrials.measure.actions.evaluate:make_mean',
+        'nearest': 'robotrials.measure.actions.evaluate:make_nearest',
+        'clone': 'robotrials.measure.actions.evaluate:make_clone',
         'vlm': 'robotrials.measure.actions.vlm:make_vlm',
         'policy': 'robotrials.policies.offline:make_offline',
     },

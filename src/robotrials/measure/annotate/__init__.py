@@ -40,7 +40,9 @@ if TYPE_CHECKING:
         ReleaseKind,
         ReleaseVerdict,
         RuleOptions,
+        ScaleOptions,
         Telemetry,
+        WeightStep,
         Zone,
         Zones,
         detect_releases,
@@ -48,8 +50,9 @@ if TYPE_CHECKING:
         read_telemetry,
         read_zones,
         swapped,
+        weigh,
+        weight_steps,
     )
-    from robotrials.measure.annotate.weight import ScaleOptions, WeightStep, weigh, weight_steps
 
 __all__ = [
     'Agreement',
@@ -102,8 +105,7 @@ _PLACES = {
     ),
     '.detector': (
         'DetectorOptions JudgedRelease ReleaseCandidate ReleaseKind ReleaseVerdict RuleOptions Telemetry Zone '
-        'Zones detect_releases judge read_telemetry read_zones swapped'
+        'Zones detect_releases judge read_telemetry read_zones swapped ScaleOptions WeightStep weigh weight_steps'
     ),
-    '.weight': 'ScaleOptions WeightStep weigh weight_steps',
 }
 __getattr__, __dir__ = late_names(__name__, _PLACES)

@@ -26,7 +26,7 @@ from robotrials.service.explorer.detail import episode_data
 from robotrials.service.explorer.index import FILTERS, PAGE_ROWS, SORTS, EpisodeIndex, LiveIndex
 from robotrials.service.frame import Pages, install_frame
 from robotrials.show.catalog import FIGURES, SIMULATED, find_figure
-from robotrials.show.figure_mark import FigureMark, figure_marks, leading
+from robotrials.show.figure import FigureMark, figure_marks, leading
 from robotrials.show.request import ShowRequest, input_of, summary_of
 from robotrials.verdict.analysis import Analysis, analyse
 from robotrials.verdict.analysis.curve_point import curve_points
