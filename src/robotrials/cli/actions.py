@@ -345,7 +345,7 @@ def report(
     card: Card | None = None
     if published:
         scores = published_scores()
-        shown = [
+        tables = [
             error_table(scores, title='Table 2 (published)'),
             completion_table(scores, title='Table 4 (published)'),
             group_table(group_scores(scores)),
@@ -364,14 +364,14 @@ def report(
             n_resamples=resamples,
             seed=seed,
         )
-        scores, shown, card = built.scores, report_tables(built), action_card(built)
+        scores, tables, card = built.scores, report_tables(built), action_card(built)
         if closed_loop is not None:
-            shown += _agreements(runs, closed_loop, invalid=invalid, seed=seed, resamples=resamples)
+            tables += _agreements(runs, closed_loop, invalid=invalid, seed=seed, resamples=resamples)
     if card is None:
-        print_tables(shown, form)
+        print_tables(tables, form)
     else:
         answer = card
-        print_card(lambda: answer, lambda: shown, form, details=details or closed_loop is not None)
+        print_card(lambda: answer, lambda: tables, form, details=details or closed_loop is not None)
     if figures is not None:
         from robotrials.show.actions import amse_plot, namse_plot
         from robotrials.show.figure import policy_looks, save_figure

@@ -119,8 +119,8 @@ def ask(questions: Sequence[Question]) -> dict[str, str]:
     with shown_otherwise():
         for question in questions:
             say(question.text)
-            shown = f'{question.key} [{"/".join(question.choices)}]'
-            answers[question.key] = typer.prompt(shown, default=question.assumed, err=True)
+            prompt = f'{question.key} [{"/".join(question.choices)}]'
+            answers[question.key] = typer.prompt(prompt, default=question.assumed, err=True)
     return answers
 
 

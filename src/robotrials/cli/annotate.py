@@ -67,10 +67,10 @@ def queue(
     from robotrials.show.record import queue_card, queue_table, standing_table
 
     opened = read_store(store)
-    told = statuses(opened.episodes(where=parse_where(where) or None), opened.annotations())
-    waiting = [s for s in told if s.standing in (LabelStanding.WAITING, LabelStanding.NOT_SCANNED)]
-    tables = [standing_table(told), queue_table(waiting)]
-    print_card(lambda: queue_card(told, waiting), lambda: tables, form, details=details)
+    standings = statuses(opened.episodes(where=parse_where(where) or None), opened.annotations())
+    waiting = [s for s in standings if s.standing in (LabelStanding.WAITING, LabelStanding.NOT_SCANNED)]
+    tables = [standing_table(standings), queue_table(waiting)]
+    print_card(lambda: queue_card(standings, waiting), lambda: tables, form, details=details)
 
 
 @annotate_app.command('assess')
@@ -94,17 +94,17 @@ def assess_store(
     zones, chosen = _settings(opened, settings)
     labelled = _labelled(opened, zones, parse_where(where) or None)
     groups = sorted({e.episode.stratum or e.episode.task for e in labelled})
-    found = {
+    assessments = {
         name: assess(assess_settings(chosen, [e for e in labelled if (e.episode.stratum or e.episode.task) == name]))
         for name in groups
     }
-    found['all'] = assess(assess_settings(chosen, labelled))
-    shown = assessment_table(found, by='object')
+    assessments['all'] = assess(assess_settings(chosen, labelled))
+    sheet = assessment_table(assessments, by='object')
     if form != 'text':
-        print_table(shown, form)
+        print_table(sheet, form)
         return
-    card = assessment_card(found['all'], n_objects=len(groups))
-    print_card(lambda: card, lambda: [shown], details=details)
+    card = assessment_card(assessments['all'], n_objects=len(groups))
+    print_card(lambda: card, lambda: [sheet], details=details)
 
 
 @annotate_app.command('calibrate')
@@ -131,12 +131,12 @@ def calibrate_store(
 
     opened = read_store(store)
     zones, begun = _settings(opened, settings)
-    found = calibrate(_labelled(opened, zones, parse_where(where) or None), start=begun, learn=learn)
-    kept = output.with_suffix('.classifier.json') if found.settings.classifier is not None else None
-    if kept is not None and found.settings.classifier is not None:
-        write_file(kept, found.settings.classifier.as_json())
-    write_file(output, settings_text(zones, found.settings, classifier=kept.name if kept else ''))
-    rows = {'before': found.before, 'calibrated, held out': found.held_out}
+    calibration = calibrate(_labelled(opened, zones, parse_where(where) or None), start=begun, learn=learn)
+    kept = output.with_suffix('.classifier.json') if calibration.settings.classifier is not None else None
+    if kept is not None and calibration.settings.classifier is not None:
+        write_file(kept, calibration.settings.classifier.as_json())
+    write_file(output, settings_text(zones, calibration.settings, classifier=kept.name if kept else ''))
+    rows = {'before': calibration.before, 'calibrated, held out': calibration.held_out}
     print_table(assessment_table(rows, by='settings'), form)
     typer.echo(f'{output} written', err=True)
 
@@ -179,12 +179,12 @@ def robustness(
     opened = read_store(store)
     if is_open_trial(opened):
         opened.log_look('annotate robustness', seen='time')
-    found = label_robustness(
+    spread = label_robustness(
         opened, where=parse_where(where) or None, jitters_s=tuple(jitter or (0.1, 0.5, 1.0)), n_trials=trials,
         seed=seed or 0,
     )  # fmt: skip
-    print_card(lambda: label_card(found), lambda: label_tables(found), form, details=details)
-    say(found.statement)
+    print_card(lambda: label_card(spread), lambda: label_tables(spread), form, details=details)
+    say(spread.statement)
 
 
 @annotate_app.command('weights')
@@ -208,15 +208,15 @@ def weights(
     opened = read_store(store)
     episodes = {e.episode_id: e for e in opened.episodes()}
     options = ScaleOptions(item_kg=item_kg)
-    told = []
+    rows = []
     for name, (times_s, weights_kg) in read_weights(file).items():
         if name not in episodes:
             raise InputError(f'{file}: no episode {name} in {store}; `robotrials store ls` lists them')
         try:
-            told.append(weigh(episodes[name], times_s, weights_kg, options))
+            rows.append(weigh(episodes[name], times_s, weights_kg, options))
         except RobotrialsError as error:
             raise InputError(f'{file}: episode {name}: {error}') from error
-    opened.annotate(told, by=by)
+    opened.annotate(rows, by=by)
     print_table(standing_table(statuses(episodes.values(), opened.annotations())), form)
 
 
@@ -256,7 +256,7 @@ def _labelled(store: Store, zones: Zones, where: dict[str, list[object]] | None)
     from robotrials.measure.annotate import Labelled, LabelStanding, read_telemetry, status_of, with_marks
 
     annotations = store.annotations()
-    found, missing = [], ''
+    labelled, missing = [], ''
     for episode, trajectory in store.trajectories(where=where):
         own = annotations.get(episode.key, ())
         known = (LabelStanding.TIMED, LabelStanding.REVIEWED)
@@ -265,12 +265,12 @@ def _labelled(store: Store, zones: Zones, where: dict[str, list[object]] | None)
             continue
         try:
             chosen = zones.of(episode.labels)
-            found.append(Labelled(with_marks(episode, own), read_telemetry(trajectory), chosen))
+            labelled.append(Labelled(with_marks(episode, own), read_telemetry(trajectory), chosen))
         except RobotrialsError as error:
             missing = str(error)
-    if not found:
+    if not labelled:
         raise NotEstimable(f'{store.path}: no episode has both timed placements and telemetry; {missing}'.rstrip('; '))
-    return found
+    return labelled
 
 
 @annotate_app.command('review')

@@ -61,17 +61,17 @@ def topline_command(
     if not unit:
         _check_scale(scores, preset)
     protocol = preset.protocol
-    found = topline(
+    reading = topline(
         scores[0], scores[1], tasks=protocol.tasks, samples=protocol.samples, max_score=protocol.max_score, alpha=alpha,
         unit=preset.unit,
     )  # fmt: skip
     if form == 'text':
-        typer.echo(harmless(topline_card(found, title=preset.title, unit=preset.unit).text(), form), nl=False)
+        typer.echo(harmless(topline_card(reading, title=preset.title, unit=preset.unit).text(), form), nl=False)
         if tables:
             typer.echo()
             print_tables(tables)
     else:
-        print_tables([*tables, topline_table(found, title=preset.title)], form)
+        print_tables([*tables, topline_table(reading, title=preset.title)], form)
 
 
 @audit_app.command('leaderboard')
@@ -122,11 +122,11 @@ def leaderboard_command(
         require_realizable=realizable_only,
         alpha=alpha,
     )
-    tables = [shown(audit) for shown in (count_table, share_table, rounding_table, coverage_table, obstacle_table)]
+    tables = [printed(audit) for printed in (count_table, share_table, rounding_table, coverage_table, obstacle_table)]
     if set_aside:
         tables.append(set_aside_table(audit.claims))
-    shown = tables if details or form != 'text' else tables[5:]
-    print_card(lambda: leaderboard_card(audit), lambda: shown, form, details=details or set_aside)
+    printed = tables if details or form != 'text' else tables[5:]
+    print_card(lambda: leaderboard_card(audit), lambda: printed, form, details=details or set_aside)
     if csv is not None:
         csv.write_text(render(claims_table(audit.claims), 'csv'), encoding='utf-8')
         typer.echo(f'{len(audit.claims)} comparisons written to {csv}', err=True)
@@ -159,10 +159,10 @@ def citations_command(
 
     candidates = _candidates(tables or [], bibtex, benchmark, usage, leaderboard)
     counts = citation_counts(candidates, since=since, until=until)
-    shown = [funnel_table(counts)]
+    tables_shown = [funnel_table(counts)]
     if months:
-        shown.append(month_table(counts))
-    print_tables(shown, form)
+        tables_shown.append(month_table(counts))
+    print_tables(tables_shown, form)
     if figure is not None:
         from robotrials.show.figure import save_figure
         from robotrials.show.leaderboard import citation_plot
@@ -194,14 +194,14 @@ def _preset(benchmark: str, tasks: int | None, samples: int | None, max_score: i
         if tasks is None or samples is None:
             raise InputError(f'wanted --benchmark, or --tasks and --samples; missing: {", ".join(missing)}')
         return Benchmark('given', 'Given protocol', Protocol(tasks, samples, max_score or 1), unit=unit or 'percent')
-    found = find_benchmark(benchmark)
-    old = found.protocol
+    preset = find_benchmark(benchmark)
+    old = preset.protocol
     protocol = Protocol(
         old.tasks if tasks is None else tasks,
         old.samples if samples is None else samples,
         old.max_score if max_score is None else max_score,
     )
-    return dataclasses.replace(found, protocol=protocol, unit=unit or found.unit)
+    return dataclasses.replace(preset, protocol=protocol, unit=unit or preset.unit)
 
 
 def _check_scale(scores: list[str], preset: Benchmark) -> None:
@@ -267,15 +267,15 @@ def _candidates(
         read_leaderboard,
     )
 
-    found = [candidate for path in tables for candidate in read_candidates(path)]
+    candidates = [candidate for path in tables for candidate in read_candidates(path)]
     if bibtex is not None:
         if not benchmark:
             raise InputError('a BibTeX file does not say which benchmark it is about; add --benchmark NAME')
         if usage not in set(Usage):
             raise UnknownName('usage class', usage, [u.value for u in Usage])
-        found += candidates_from_bibtex(bibtex, benchmark=benchmark, usage=Usage(usage))
+        candidates += candidates_from_bibtex(bibtex, benchmark=benchmark, usage=Usage(usage))
     if leaderboard is not None:
-        found += candidates_from_leaderboard(read_leaderboard(leaderboard))
-    if not found:
+        candidates += candidates_from_leaderboard(read_leaderboard(leaderboard))
+    if not candidates:
         raise InputError('wanted candidate tables, --bibtex or --leaderboard; found none')
-    return found
+    return candidates

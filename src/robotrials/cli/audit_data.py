@@ -86,21 +86,21 @@ def shortcut_command(
     maker = ProbeMaker(plan, folder, device=device, told=ProgressLines())
     check_training(folder / 'shortcut.json')
     with shown_progress() as report:
-        found = diagnose_shortcut(plan, folder, maker, workers=workers, report=report, told=_tell)
+        shortcut = diagnose_shortcut(plan, folder, maker, workers=workers, report=report, told=_tell)
     if form == 'text':
-        typer.echo(shown.shortcut_words(found))
-    tables = [shown.gap_table(found)] if found.gaps else []
-    tables += [shown.checkpoint_table(found), shown.optimism_table(found), shown.input_table(found)]
-    if found.probe.sweep is not None:
-        tables.append(shown.sweep_table(found))
-    print_tables([*tables, shown.task_table(found)], form)
+        typer.echo(shown.shortcut_words(shortcut))
+    tables = [shown.gap_table(shortcut)] if shortcut.gaps else []
+    tables += [shown.checkpoint_table(shortcut), shown.optimism_table(shortcut), shown.input_table(shortcut)]
+    if shortcut.probe.sweep is not None:
+        tables.append(shown.sweep_table(shortcut))
+    print_tables([*tables, shown.task_table(shortcut)], form)
     _tell(f'wrote {folder / "shortcut.json"}')
     if figure is not None:
         from robotrials.show.figure import save_figure
         from robotrials.show.plot_paper import paint_paper
         from robotrials.show.shortcut import shortcut_plot
 
-        _tell(f'wrote {save_figure(paint_paper(shortcut_plot(found)), figure)}')
+        _tell(f'wrote {save_figure(paint_paper(shortcut_plot(shortcut)), figure)}')
 
 
 def _plan(
@@ -212,7 +212,7 @@ def datasource_command(
         print_tables([published_table()], form)
         return
     if read is not None:
-        found = read_datasource(read)
+        datasource = read_datasource(read)
     elif folder is None:
         raise InputError('wanted a folder to work in, or --read, --template or --paper')
     else:
@@ -225,13 +225,13 @@ def datasource_command(
         declared = _changed(SourcePlan() if plan is None else read_source_plan(plan), asked)
         if declared.learner == 'probe':
             check_training(folder / RESULT)
-        found = run_data_source(declared, folder, workers=workers, told=Teller())
+        datasource = run_data_source(declared, folder, workers=workers, told=Teller())
         typer.echo(f'wrote {folder / RESULT}', err=True)
-    print_card(lambda: datasource_card(found), lambda: datasource_tables(found), form, details=details)
+    print_card(lambda: datasource_card(datasource), lambda: datasource_tables(datasource), form, details=details)
     if figure is not None:
         from robotrials.show.figure import save_figure
 
-        typer.echo(f'wrote {save_figure(paint_paper(distance_plot(found)), figure)}', err=True)
+        typer.echo(f'wrote {save_figure(paint_paper(distance_plot(datasource)), figure)}', err=True)
 
 
 def overfit_command(
@@ -255,22 +255,22 @@ def overfit_command(
 
     check_form(form)
     if read is not None:
-        found = read_overfit(read)
+        overfit = read_overfit(read)
     elif folder is None or plan is None:
         raise InputError('wanted a folder to work in and --plan, or --read')
     else:
         from robotrials.study.overfit import RESULT, read_overfit_plan, run_overfit
 
-        found = run_overfit(read_overfit_plan(plan), folder, workers=workers, told=Teller())
+        overfit = run_overfit(read_overfit_plan(plan), folder, workers=workers, told=Teller())
         typer.echo(f'wrote {folder / RESULT}', err=True)
-    lacking = lacking_table(found)
-    tables = [alteration_table(found), *([lacking] if lacking is not None else [])]
-    print_card(lambda: overfit_card(found), lambda: tables, form, details=details)
+    lacking = lacking_table(overfit)
+    tables = [alteration_table(overfit), *([lacking] if lacking is not None else [])]
+    print_card(lambda: overfit_card(overfit), lambda: tables, form, details=details)
     if figure is not None:
         from robotrials.show.figure import save_figure
         from robotrials.show.plot_paper import paint_paper
 
-        typer.echo(f'wrote {save_figure(paint_paper(alteration_plot(found)), figure)}', err=True)
+        typer.echo(f'wrote {save_figure(paint_paper(alteration_plot(overfit)), figure)}', err=True)
 
 
 def card_command(
@@ -347,7 +347,7 @@ def mix_command(
         print_tables([published_mix_table()], form)
         return
     if read is not None:
-        found = read_mix(read)
+        mix = read_mix(read)
     elif folder is None:
         raise InputError('wanted a folder to work in, or --read')
     else:
@@ -355,9 +355,9 @@ def mix_command(
 
         declared = MixPlan() if plan is None else read_mix_plan(plan)
         check_training(folder / RESULT)
-        found = run_mix(declared, folder, workers=workers, told=Teller())
+        mix = run_mix(declared, folder, workers=workers, told=Teller())
         typer.echo(f'wrote {folder / RESULT}', err=True)
-    print_tables([mix_table(found)], form)
+    print_tables([mix_table(mix)], form)
 
 
 class Teller:

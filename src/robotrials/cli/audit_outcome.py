@@ -50,12 +50,12 @@ def paired_command(
     )  # fmt: skip
     tables = [contrast_table(verdict)]
     try:
-        found = compare_outcomes(
+        significance = compare_outcomes(
             read_outcomes(old, policy=old_policy, condition=condition),
             read_outcomes(new, policy=new_policy, condition=condition),
             rng=np.random.default_rng(seed),
         )
-        tables.append(paired_table(found, alpha=alpha, names=names))
+        tables.append(paired_table(significance, alpha=alpha, names=names))
     except (InputError, NotEstimable) as error:
         say(f"The paper's paired tests do not apply: {error}")
     print_card(lambda: contrast_card(verdict), lambda: tables, form, details=details)
@@ -92,7 +92,7 @@ def drop_command(
 
     check_form(form)
     verdict: list[Table] = []
-    shown: Contrast | None = None
+    contrast: Contrast | None = None
     if rows is not None:
         drops = _drops_of_rows(rows, level)
     elif not (calibration and altered):
@@ -102,18 +102,18 @@ def drop_command(
         drops = [drop(first, second, discordant=discordant, level=level, label=label)]
     else:
         paths = _run_path(Path(calibration)), _run_path(Path(altered))
-        shown = run_contrast(
+        contrast = run_contrast(
             *paths, names=_run_names(calibration, altered), policies=(policy, policy),
             conditions=(calibration_condition, altered_condition), level=level, full_score=full_score,
             pairing=Pairing.PAIRED if paired else Pairing.AUTO,
         )  # fmt: skip
-        verdict = [contrast_table(shown)]
+        verdict = [contrast_table(contrast)]
         drops = _paper_drop(
             paths, policy=policy, conditions=(calibration_condition, altered_condition), paired=paired,
             full_score=full_score, level=level, label=label or f'{Path(calibration).stem} - {Path(altered).stem}',
         )  # fmt: skip
     tables = [*verdict, *([drop_table(drops)] if drops else [])]
-    card = contrast_card(shown) if shown is not None else drop_card(drops)
+    card = contrast_card(contrast) if contrast is not None else drop_card(drops)
     print_card(lambda: card, lambda: tables, form, details=details)
     if figure is not None and drops:
         from robotrials.show.audit import drop_plot
@@ -155,19 +155,19 @@ def traces_command(
     from robotrials.verdict.audit import compare_traces
 
     check_form(form)
-    found = compare_traces(run_a, run_b, control=control, closed_loop=closed_loop, name=name, contrast=contrast)
-    tables = [trace_table([found]), channel_table(found), grade_table(found), metadata_table(found)]
+    comparison = compare_traces(run_a, run_b, control=control, closed_loop=closed_loop, name=name, contrast=contrast)
+    tables = [trace_table([comparison]), channel_table(comparison), grade_table(comparison), metadata_table(comparison)]
     if episodes:
-        tables.append(divergence_table(found))
-    shown = tables if details or form != 'text' else tables[4:]
-    print_card(lambda: trace_card(found), lambda: shown, form, details=details or episodes)
+        tables.append(divergence_table(comparison))
+    printed = tables if details or form != 'text' else tables[4:]
+    print_card(lambda: trace_card(comparison), lambda: printed, form, details=details or episodes)
     if figure is not None:
         from robotrials.errors import NotEstimable
         from robotrials.show.divergence import growth_plot
         from robotrials.show.figure import save_figure
         from robotrials.show.plot_paper import paint_paper
 
-        drawn = next((t for t in found.traces if t.first and t.growth), next(iter(found.traces), None))
+        drawn = next((t for t in comparison.traces if t.first and t.growth), next(iter(comparison.traces), None))
         if drawn is None or not drawn.growth:
             raise NotEstimable('no trajectory with states, actions or frames in both runs; nothing to draw')
         typer.echo(f'wrote {save_figure(paint_paper(growth_plot(drawn)), figure)}', err=True)
@@ -199,19 +199,19 @@ def replay_command(
     opened = open_host(recorded_host(run, use=host))
     advance, total = analysis_progress(), most or run.count()
     try:
-        told = carry_out_again(
+        replayed = carry_out_again(
             run, opened, policies=policy, most=most, progress=lambda done: advance('episodes', done, total)
         )
-        pairs = list(told)
+        pairs = list(replayed)
     finally:
         opened.close()
     kept = {episode.episode_id for episode, _ in pairs}
     recorded = [(e, t) for e, t in run.trajectories() if e.episode_id in kept]
-    found = compare_traces(recorded, pairs, closed_loop=False, name=str(store), contrast='carried out again')
-    tables = [trace_table([found]), channel_table(found), grade_table(found)]
-    tables += [divergence_table(found)] if episodes else []
-    shown = tables if details or form != 'text' else tables[3:]
-    print_card(lambda: trace_card(found), lambda: shown, form, details=details or episodes)
+    comparison = compare_traces(recorded, pairs, closed_loop=False, name=str(store), contrast='carried out again')
+    tables = [trace_table([comparison]), channel_table(comparison), grade_table(comparison)]
+    tables += [divergence_table(comparison)] if episodes else []
+    printed = tables if details or form != 'text' else tables[3:]
+    print_card(lambda: trace_card(comparison), lambda: printed, form, details=details or episodes)
 
 
 def _run_path(path: Path) -> Path:
@@ -246,16 +246,16 @@ def _paper_drop(
 
     runs = [read_outcomes(p, policy=policy, condition=c) for p, c in zip(paths, conditions, strict=True)]
     try:
-        found = drop_of_outcomes(
+        paper_drop = drop_of_outcomes(
             runs[0], runs[1], paired=paired, full_score=full_score, level=level, label=label,
         )  # fmt: skip
     except InputError as error:
         typer.echo(f'No interval by the named method: {error}', err=True)
         return []
-    if found.unmatched:
-        named = ', '.join('/'.join(filter(None, key)) for key in found.unmatched[:5])
-        typer.echo(f'{len(found.unmatched)} sequences without a partner left out of it: {named}', err=True)
-    return [found]
+    if paper_drop.unmatched:
+        named = ', '.join('/'.join(filter(None, key)) for key in paper_drop.unmatched[:5])
+        typer.echo(f'{len(paper_drop.unmatched)} sequences without a partner left out of it: {named}', err=True)
+    return [paper_drop]
 
 
 def _run_names(first: str, second: str) -> tuple[str, str]:

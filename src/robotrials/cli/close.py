@@ -57,6 +57,6 @@ def close(
     note = 'Unequal invalid attempts deserve a question: a policy that breaks the rig is not scored for it.'
     print_table(table(f'{folder} is closed', columns, rows, note=note), form)
     opened = read_store(folder)
-    for told in opened.unblindings().by_trial[declared.hash].leakage:
-        typer.echo(f'leakage to the operator, from {told.source}: {told}', err=form != 'text')
+    for leak in opened.unblindings().by_trial[declared.hash].leakage:
+        typer.echo(f'leakage to the operator, from {leak.source}: {leak}', err=form != 'text')
     typer.echo(f'head {opened.head()} (note it: it stands for the whole record)', err=form != 'text')

@@ -71,12 +71,12 @@ def compare(
         store, where, reference=reference, tau=tau, primary=primary, pairing=pairing, baseline=baseline, alpha=alpha,
         resamples=resamples, seed=seed,
     )  # fmt: skip
-    shown = tuple(policy or ()) if a is None or b is None else (a, b)
-    if len(shown) == 2:
-        analysis = analysis.between(*shown)
-    request = ShowRequest(subject=analysis, policies=shown)
-    compared(request) if len(shown) == 2 else request.shown(())
+    policies_shown = tuple(policy or ()) if a is None or b is None else (a, b)
+    if len(policies_shown) == 2:
+        analysis = analysis.between(*policies_shown)
+    request = ShowRequest(subject=analysis, policies=policies_shown)
+    compared(request) if len(policies_shown) == 2 else request.shown(())
     print_answer(
-        request, lambda: compare_card(analysis, shown), lambda: pairs(request), form,
+        request, lambda: compare_card(analysis, policies_shown), lambda: pairs(request), form,
         details=details, per_task=per_task, methods=methods,
     )  # fmt: skip

@@ -41,8 +41,8 @@ def demo(
     typer.echo(f'1. Plan    {", ".join(policies)} and a reference, all scripted, move items from bin to bin.')
     typer.echo(f'           What will be claimed is declared first: {trial}, hash {plan.hash[:12]}.')
     typer.echo('2. Run     Blinded, in random order, from the same starts; simulated physics.')
-    with shown_progress() as told:
-        done = run_trial(plan, store, workers=workers, operator='demo', report=told)
+    with shown_progress() as progress:
+        done = run_trial(plan, store, workers=workers, operator='demo', report=progress)
     typer.echo(f'           {done.n_valid} of {done.n_total} episodes are valid; nobody saw who was who.')
     arms = close_trial(plan, store, by='demo')
     checked = verify_store(store)

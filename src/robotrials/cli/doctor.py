@@ -65,27 +65,27 @@ def _seen(source: Path, imported: Imported) -> list[tuple[str, str]]:
     return [('columns', line), ('labels', ', '.join(beside) or 'none: every column is a field')]
 
 
-def _findings(source: Path, found: Checkup, imported: Imported | None = None) -> list[tuple[str, str]]:
+def _findings(source: Path, checkup: Checkup, imported: Imported | None = None) -> list[tuple[str, str]]:
     from robotrials.formats.checkup import counted_names
 
-    wrong = [f'{count:,} episodes {what}' for what, count in found.impossible.most_common()]
-    outcomes = ', '.join(f'{count:,} {name}' for name, count in found.outcomes.most_common())
+    wrong = [f'{count:,} episodes {what}' for what, count in checkup.impossible.most_common()]
+    outcomes = ', '.join(f'{count:,} {name}' for name, count in checkup.outcomes.most_common())
     notes = [] if imported is None else list(imported.ledger.notes)
     return [
-        ('source', f'{source}: {found.n:,} episodes'),
+        ('source', f'{source}: {checkup.n:,} episodes'),
         *([] if imported is None else _seen(source, imported)),
-        ('policies', counted_names(found.policies)),
-        ('tasks', counted_names(found.tasks)),
+        ('policies', counted_names(checkup.policies)),
+        ('tasks', counted_names(checkup.tasks)),
         ('outcomes', outcomes or 'none'),
-        ('alike', '; '.join(found.alike()) or 'no two names look alike'),
-        ('caps', found.capped()),
-        ('pairing', found.pairing()),
-        ('first step', f'{found.at_once:,} successes at the first step: was success true at the reset?'
-         if found.at_once else 'no success at the first step'),
+        ('alike', '; '.join(checkup.alike()) or 'no two names look alike'),
+        ('caps', checkup.capped()),
+        ('pairing', checkup.pairing()),
+        ('first step', f'{checkup.at_once:,} successes at the first step: was success true at the reset?'
+         if checkup.at_once else 'no success at the first step'),
         *_slow_kernels(),
         ('cannot be', '; '.join(wrong) or 'nothing'),
         *([('note', '; '.join(notes))] if notes else
-          [('next', f'robotrials compare {shlex.quote(str(source))}')] if len(found.policies) > 1 else []),
+          [('next', f'robotrials compare {shlex.quote(str(source))}')] if len(checkup.policies) > 1 else []),
     ]  # fmt: skip
 
 

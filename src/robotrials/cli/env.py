@@ -21,18 +21,18 @@ def ls(form: FormatOption = 'text') -> None:
     from robotrials.run.environment import environments, read_recipe, recipe_names
     from robotrials.show.table import table
 
-    there = {(found.name, found.digest): found for found in environments()}
+    there = {(environment.name, environment.digest): environment for environment in environments()}
     rows: list[list[str | int | float | None]] = []
     for name in recipe_names():
         recipe = read_recipe(name)
-        found = there.pop((name, recipe.digest), None)
-        state = 'not made' if found is None else ('made' if found.is_complete else 'unfinished')
+        environment = there.pop((name, recipe.digest), None)
+        state = 'not made' if environment is None else ('made' if environment.is_complete else 'unfinished')
         rows.append(
             [
                 name,
                 state,
-                found.created_at or None if found else None,
-                str(found.folder) if found else None,
+                environment.created_at or None if environment else None,
+                str(environment.folder) if environment else None,
                 recipe.about,
             ]
         )
@@ -66,8 +66,8 @@ def create(
         if problems:
             console.print(f'{name} is broken and is made anew: {"; ".join(problems)}', markup=False)
         make = repair_environment if anew or problems else create_environment
-        found = make(recipe, progress=lambda line: status.update(f'making {name}: {line}'))
-    typer.echo(f'{name} is at {found.folder}')
+        environment = make(recipe, progress=lambda line: status.update(f'making {name}: {line}'))
+    typer.echo(f'{name} is at {environment.folder}')
 
 
 @env_app.command('check')
@@ -79,11 +79,11 @@ def check(name: EnvironmentName) -> None:
     from robotrials.run.environment.create import check_environment
     from robotrials.run.environment.recipe import read_recipe
 
-    found = check_environment(read_recipe(name))
-    if found.is_sound:
+    state = check_environment(read_recipe(name))
+    if state.is_sound:
         typer.echo(f'{name} is sound')
         return
-    for problem in found.problems:
+    for problem in state.problems:
         typer.echo(f'{name}: {problem}', err=True)
     raise typer.Exit(1)
 
@@ -123,9 +123,9 @@ def _walls() -> list[str | int | float | None]:
 
     walls = held_walls()
     gone = [name for name, holds in walls.items() if not holds]
-    told = f'no limit on {", ".join(gone)}' if gone else f'bounded: {", ".join(walls)}'
+    words = f'no limit on {", ".join(gone)}' if gone else f'bounded: {", ".join(walls)}'
     mend = 'a kernel with Landlock and seccomp' if gone else None
-    return ['foreign files', 'parsers', 'warning' if gone else 'ok', told, mend]
+    return ['foreign files', 'parsers', 'warning' if gone else 'ok', words, mend]
 
 
 @env_app.command('remove')
@@ -147,9 +147,9 @@ def remove(
     known = {*recipe_names(), *(environment.name for environment in there)}
     if wanted not in known:
         raise UnknownName('environment', wanted, known)
-    found = [environment for environment in there if environment.name == wanted and environment.digest != kept]
-    for environment in found:
+    chosen = [environment for environment in there if environment.name == wanted and environment.digest != kept]
+    for environment in chosen:
         remove_environment(environment.folder)
         typer.echo(f'removed {environment.folder}')
-    if not found:
+    if not chosen:
         typer.echo(f'no {"older " if older else ""}environment named {wanted} is there')

@@ -72,24 +72,24 @@ def gate(
     new = open_named(store)
     old = new if baseline == store else open_named(baseline)
     try:
-        found = gate_stores(
+        outcome = gate_stores(
             new.store, old.store, policy=policy, baseline_policy=baseline_policy, rules=rules, where=matching, **named
         )
     except AmbiguousArmError as error:
         option = '--policy' if error.what == 'candidate' else '--baseline-policy'
         raise InputError(f'{error} with {option}') from error
-    found = dataclasses.replace(
-        found,
-        candidate=dataclasses.replace(found.candidate, store=new.name),
-        baseline=dataclasses.replace(found.baseline, store=old.name),
+    outcome = dataclasses.replace(
+        outcome,
+        candidate=dataclasses.replace(outcome.candidate, store=new.name),
+        baseline=dataclasses.replace(outcome.baseline, store=old.name),
     )
-    text = writers[form](found, command=_command())
+    text = writers[form](outcome, command=_command())
     is_card = form == 'text' and not details
-    typer.echo(harmless(shown.gate_card(found).text(), 'text') if is_card else text, nl=False)
+    typer.echo(harmless(shown.gate_card(outcome).text(), 'text') if is_card else text, nl=False)
     if output is not None:
         write_file(output, text)
         typer.echo(f'wrote {output}', err=True)
-    raise typer.Exit(found.exit_code)
+    raise typer.Exit(outcome.exit_code)
 
 
 def _command() -> str:

@@ -102,7 +102,7 @@ def import_source(
         kind, options = read_mapping(map_file, kind=kind, options=options)
     else:
         kind, options = as_mapped(path, options, kind=kind)
-    imported = _read(path, options, kind, lambda found: _bring_in(found, to, dry_run=dry_run, form=form))
+    imported = _read(path, options, kind, lambda opened: _bring_in(opened, to, dry_run=dry_run, form=form))
     if save_map is not None:
         from robotrials.formats.intake import write_mapping
 

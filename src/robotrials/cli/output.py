@@ -80,18 +80,18 @@ def print_answer(
         typer.echo(f'\n{harmless(methods_words(analysis), "text")}', nl=False, err=form != 'text')
 
 
-def print_table(shown: Table, form: str = 'text') -> None:
+def print_table(sheet: Table, form: str = 'text') -> None:
     """Print a table in the asked form; an unknown form names the known ones."""
     from robotrials.show.table import render
 
-    typer.echo(harmless(render(shown, check_form(form)), form), nl=form == 'text')  # a blank line after a text table
+    typer.echo(harmless(render(sheet, check_form(form)), form), nl=form == 'text')  # a blank line after a text table
 
 
-def print_tables(shown: Iterable[Table], form: str = 'text') -> None:
+def print_tables(tables: Iterable[Table], form: str = 'text') -> None:
     """Print the tables of a verb that may have several: in JSON always one list, however many there are."""
     from robotrials.show.table import render_all
 
-    typer.echo(harmless(render_all(list(shown), check_form(form)), form), nl=form == 'text')
+    typer.echo(harmless(render_all(list(tables), check_form(form)), form), nl=form == 'text')
 
 
 def harmless(text: str, form: str) -> str:
@@ -123,22 +123,22 @@ def _is_formula(cell: str) -> bool:
     return False
 
 
-def print_analysis(analysis: Analysis, shown: Iterable[Table], form: str = 'text') -> None:
+def print_analysis(analysis: Analysis, tables: Iterable[Table], form: str = 'text') -> None:
     """Print the tables of an analysis: what was used and what to mind on stderr, and in all forms but text inside."""
     from robotrials.cli.source import tell_analysis
     from robotrials.show.table import stated
 
     tell_analysis(analysis)
-    print_tables(stated(shown, analysis.statement), form)
+    print_tables(stated(tables, analysis.statement), form)
 
 
-def print_analysis_table(analysis: Analysis, shown: Table, form: str = 'text') -> None:
+def print_analysis_table(analysis: Analysis, sheet: Table, form: str = 'text') -> None:
     """The same for a verb that always prints one table."""
     from robotrials.cli.source import tell_analysis
     from robotrials.show.table import stated
 
     tell_analysis(analysis)
-    print_table(stated([shown], analysis.statement)[0], form)
+    print_table(stated([sheet], analysis.statement)[0], form)
 
 
 def check_form(form: str) -> str:

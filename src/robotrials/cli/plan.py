@@ -147,13 +147,13 @@ def _analysis_rows(declared: TrialPlan) -> list[list[str | int | float | None]]:
     compared = sum(name != reference for name in analysis.policies or declared.policies)
     n_tests = max(1, compared * (compared - 1) // 2 * len(primary))
     fewest = fewest_for_claim(n_tests, alpha=analysis.alpha)
-    told = (
+    words = (
         ', '.join(e.value for e in primary)
         if declared.analysis
         else 'none declared: success and time, by the documented defaults'
     )
     return [
-        ['primary endpoint', told],
+        ['primary endpoint', words],
         [f'fewest start states per policy at which any policy could be called faster ({n_tests} tests)', fewest],
     ]
 
@@ -167,11 +167,11 @@ def check_stopping(declared: TrialPlan) -> None:
     stopping = declared.stopping
     if stopping.rule is StoppingRule.NONE or stopping.smallest_difference is None:
         return
-    found = check_horizon(
+    horizon = check_horizon(
         declared.episodes_in_a_cell() * declared.repeats, stopping.smallest_difference, alpha=stopping.alpha
     )
-    if found.is_refused:
-        raise InputError(f'stopping: {found}; plan more episodes, or a larger smallest_difference')
+    if horizon.is_refused:
+        raise InputError(f'stopping: {horizon}; plan more episodes, or a larger smallest_difference')
 
 
 def _check_views(declared: TrialPlan) -> None:
@@ -240,13 +240,13 @@ def print_capacity(
         most_workers=most_workers or DEFAULT_MOST[engine], policy_servers=policy_servers, batch_speedup=batch_speedup,
         worker_price=worker_price, server_price=server_price,
     )  # fmt: skip
-    found = predict_capacity(demand, summarize_plan(declared).n_episodes, fleet)
-    chosen = [p for p in found.points if p.workers == found.best.workers or _is_round(p.workers)]
-    if found.points[-1] not in chosen:
-        chosen.append(found.points[-1])
+    capacity = predict_capacity(demand, summarize_plan(declared).n_episodes, fleet)
+    chosen = [p for p in capacity.points if p.workers == capacity.best.workers or _is_round(p.workers)]
+    if capacity.points[-1] not in chosen:
+        chosen.append(capacity.points[-1])
     columns: list[str | Column] = [
         'workers', Column('wall time (h)', '.3g'), Column('cost', '.3g'), Column('workers busy', '.0%'),
-        *(Column(f'{name} busy', '.0%') for name in found.best.use),
+        *(Column(f'{name} busy', '.0%') for name in capacity.best.use),
     ]  # fmt: skip
     rows = [_row(point) for point in chosen]
     title = f'{engine} engine, {summarize_plan(declared).n_episodes} episodes'
@@ -257,11 +257,11 @@ def print_capacity(
         err=form != 'text',
     )
     bound = (
-        f'first to saturate: {found.saturates_first}, at about {found.saturates_at:.0f} workers'
-        if found.saturates_first
-        else f'nothing that workers share saturates up to {found.points[-1].workers} workers'
+        f'first to saturate: {capacity.saturates_first}, at about {capacity.saturates_at:.0f} workers'
+        if capacity.saturates_first
+        else f'nothing that workers share saturates up to {capacity.points[-1].workers} workers'
     )
-    typer.echo(f'best: {found.best.workers} workers; {bound}', err=form != 'text')
+    typer.echo(f'best: {capacity.best.workers} workers; {bound}', err=form != 'text')
 
 
 def _row(point: CapacityPoint) -> list[str | int | float | None]:

@@ -79,10 +79,10 @@ def plot(
         primary=primary, pairing=pairing, baseline=baseline, alpha=alpha, registry=registry, resamples=resamples,
         seed=seed,
     )  # fmt: skip
-    with warnings.catch_warnings(record=True) as told, styled(chosen):
+    with warnings.catch_warnings(record=True) as caught, styled(chosen):
         warnings.simplefilter('always', UserWarning)
         written = save_figure(draw(request), output or Path(f'{name}.pdf'))
-    for sentence in dict.fromkeys(str(w.message) for w in told if issubclass(w.category, UserWarning)):
+    for sentence in dict.fromkeys(str(w.message) for w in caught if issubclass(w.category, UserWarning)):
         typer.echo(f'look at the figure: {sentence}', err=True)
     if isinstance(request.subject, Analysis):
         tell_analysis(request.subject, of_safety=name.startswith('safety'))

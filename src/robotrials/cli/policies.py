@@ -89,17 +89,17 @@ def check(
     plan, host, policy = _opened(trial, name)
     try:
         task = plan.tasks[0]
-        found = dry_run(host, policy, task=task.name, instruction=task.instruction, seed=seed)
+        result = dry_run(host, policy, task=task.name, instruction=task.instruction, seed=seed)
     finally:
         _let_go(policy, host)
-    rows = [[value.side, value.key, value.shape, value.content] for value in found.values]
-    told: list[list[str | int | float | None]] = [[key, value] for key, value in found.facts]
-    told.append(['answer (s)', f'{found.answer_s:.4f}'])
-    told.append(['of it thinking (s)', None if found.inference_s is None else f'{found.inference_s:.4f}'])
+    rows = [[value.side, value.key, value.shape, value.content] for value in result.values]
+    facts: list[list[str | int | float | None]] = [[key, value] for key, value in result.facts]
+    facts.append(['answer (s)', f'{result.answer_s:.4f}'])
+    facts.append(['of it thinking (s)', None if result.inference_s is None else f'{result.inference_s:.4f}'])
     print_tables(
         [
             table(f'{name}: one question and its answer', ['side', 'key', 'shape', 'content'], rows),
-            table('what the server says', ['fact', 'value'], told),
+            table('what the server says', ['fact', 'value'], facts),
         ],
         form,
     )

@@ -68,15 +68,15 @@ def calibrate(
             raise UnknownName('null setup', name, [s.value for s in NullSetup])
     analysis = open_analysis(store, where, tau=tau, seed=seed)
     with resampled_on(engine, address), progress_bar('null scenarios') as advance:
-        found = analysis.planning.calibration(
+        calibration = analysis.planning.calibration(
             n_trials=trials, n_resamples=resamples, setups=tuple(setup or NullSetup), label=label,
             method=check_method(method), on_row=advance,
         )  # fmt: skip
     if form != 'text':
-        print_analysis_table(analysis, calibration_table(found), form)
+        print_analysis_table(analysis, calibration_table(calibration), form)
         return
-    shown = [calibration_table(found)]
-    print_card(lambda: calibration_card(found), lambda: shown, details=details, analysis=analysis)
+    tables = [calibration_table(calibration)]
+    print_card(lambda: calibration_card(calibration), lambda: tables, details=details, analysis=analysis)
 
 
 BARNARD_MOST = 130  # larger tables take minutes to enumerate, and the z-test is accurate there
@@ -163,25 +163,25 @@ def size(
     from robotrials.show.planning import plan_table, size_card, sizes_table, survey_table
     from robotrials.verdict.planning import field_position, plan_sizes, read_survey
 
-    found = plan_sizes(
+    sizes = plan_sizes(
         rate, difference, discordance=2 * difference if discordance is None else discordance, policies=policies,
         tasks=tasks, conditions=conditions, claim='overall' if overall else 'per_cell',
         contrast='against_reference' if reference else 'all_pairs', power=power, alpha=alpha,
     )  # fmt: skip
     rows = single_sizes(rate, difference, discordance, power=power, alpha=alpha)
     title = f'One comparison: {100 * difference:g} points around {100 * rate:g} %'
-    shown = [sizes_table(rows, title=title, note=f'Power {power:g}, two-sided alpha {alpha:g}.')]
-    paired = next(r for r in found if 'paired difference (McNemar)' in r.design)
+    tables_shown = [sizes_table(rows, title=title, note=f'Power {power:g}, two-sided alpha {alpha:g}.')]
+    paired = next(r for r in sizes if 'paired difference (McNemar)' in r.design)
     position = field_position(paired.per_cell)
-    shown.append(plan_table(found, note=f'McNemar, {position}.'))
+    tables_shown.append(plan_table(sizes, note=f'McNemar, {position}.'))
     if survey:
-        shown.append(survey_table(read_survey(), position))
+        tables_shown.append(survey_table(read_survey(), position))
     each = 'Sized to compare policies within every cell; --overall sizes for the mean over cells.'
     claim = '' if tasks * conditions == 1 else 'Sized to compare the mean over cells.' if overall else each
     card = size_card(
-        rows, found, rate=rate, difference=difference, power=power, alpha=alpha, position=position, claim=claim
+        rows, sizes, rate=rate, difference=difference, power=power, alpha=alpha, position=position, claim=claim
     )  # fmt: skip
-    tables = shown if details or form != 'text' else shown[2:]
+    tables = tables_shown if details or form != 'text' else tables_shown[2:]
     print_card(lambda: card, lambda: tables, form, details=details or survey)
 
 
@@ -234,7 +234,7 @@ def single_sizes(
     )
 
     better = rate + difference if rate + difference <= 1 else rate - difference
-    each, pairs, both = 'rollouts of each policy', 'pairs', 'rollouts of both policies'
+    each, pairs, of_both = 'rollouts of each policy', 'pairs', 'rollouts of both policies'
     widths = [(p, wilson_sample_size(difference, p, level=1 - alpha)) for p in dict.fromkeys((0.5, rate))]
     by_z = two_proportion_sample_size(rate, better, power=power, alpha=alpha)
     exact = barnard_sample_size(rate, better, power=power, alpha=alpha) if by_z <= BARNARD_MOST else None
@@ -255,7 +255,7 @@ def single_sizes(
             (f'paired, formula of Connor at discordance {psi:g}',
              mcnemar_sample_size(difference, psi, power, alpha), pairs),
             (f'paired, formula of Connor at discordance {psi:g}',
-             mcnemar_rollouts(difference, psi, power, alpha), both),
+             mcnemar_rollouts(difference, psi, power, alpha), of_both),
             (f'paired, not worse by {difference:g}, by the rule at discordance {psi:g}',
              paired_margin_size(0.0, psi, margin=difference, power=power, alpha=alpha), pairs),
         ]  # fmt: skip
@@ -308,22 +308,22 @@ def bridge(
         seed=seed, alpha=alpha,
     )  # fmt: skip
     names = pick_two(pilot.cells, a, b)
-    found = pilot.power(
+    reached = pilot.power(
         *names, per_cell=parse_sizes(n), power=power, design_effect=design_effect, debias=debias,
         method=check_method(method), n_bridges=bridges,
     )  # fmt: skip
-    needed = found.needed.n
+    needed = reached.needed.n
     habit = field_position(int(needed)) if math.isfinite(needed) else None
-    card = power_card(found, names=names, habit=habit)
-    pilot.print(card, [power_table(found, names=names, habit=habit)], form, is_single=True, details=details)
+    card = power_card(reached, names=names, habit=habit)
+    pilot.print(card, [power_table(reached, names=names, habit=habit)], form, is_single=True, details=details)
     if figure is not None:
         from robotrials.show.figure import save_figure
         from robotrials.show.planning import power_plot
         from robotrials.show.plot_paper import paint_paper
 
-        if not found.per_cell.size:
+        if not reached.per_cell.size:
             raise InputError('a figure of power needs some --n')
-        typer.echo(f'wrote {save_figure(paint_paper(power_plot({names: found})), figure)}')
+        typer.echo(f'wrote {save_figure(paint_paper(power_plot({names: reached})), figure)}')
 
 
 @power_app.command('detect')
@@ -377,25 +377,25 @@ def detect(
     )  # fmt: skip
     pairs = None if pair is None else [(text.partition(':')[0], text.partition(':')[2]) for text in pair]
     with resampled_on(engine, address), progress_bar('pairs x N') as advance:
-        found = pilot.detection(
+        study = pilot.detection(
             per_cell=parse_sizes(n), pairs=pairs, metrics=tuple(metric or METRICS), n_trials=trials,
             n_resamples=resamples, method=check_method(method), threads=threads, on_row=advance,
         )  # fmt: skip
-    shown = [smallest_table(found, target=target)]
+    tables = [smallest_table(study, target=target)]
     if csv is None or form != 'text':
-        shown.append(detection_table(found))
+        tables.append(detection_table(study))
     if csv is not None:
-        csv.write_text(render(detection_table(found), 'csv'), encoding='utf-8')
+        csv.write_text(render(detection_table(study), 'csv'), encoding='utf-8')
         typer.echo(f'wrote {csv}', err=True)
     if fit is not None:
-        shown.append(design_table(pilot.design(found, fit_on=parse_sizes(fit), method=check_method(method))))
-    pilot.print(detection_card(found, target=target), shown, form, details=details or fit is not None)
+        tables.append(design_table(pilot.design(study, fit_on=parse_sizes(fit), method=check_method(method))))
+    pilot.print(detection_card(study, target=target), tables, form, details=details or fit is not None)
     if figure is not None:
         from robotrials.show.figure import save_figure
         from robotrials.show.planning import detection_plot
         from robotrials.show.plot_paper import paint_paper
 
-        typer.echo(f'wrote {save_figure(paint_paper(detection_plot(found, target=target)), figure)}', err=True)
+        typer.echo(f'wrote {save_figure(paint_paper(detection_plot(study, target=target)), figure)}', err=True)
 
 
 def parse_sizes(text: str) -> list[int]:
@@ -423,17 +423,17 @@ class Pilot:
         self.design = planning.design
 
     def print(
-        self, card: Card, shown: list[Table], form: str, *, is_single: bool = False, details: bool = False
+        self, card: Card, tables: list[Table], form: str, *, is_single: bool = False, details: bool = False
     ) -> None:
         """The card; the tables with `--details` and in other forms, with a store after what analysis they are of."""
         from robotrials.cli.output import print_analysis_table
 
         if form != 'text' and is_single:
-            print_table(shown[0], form) if self.analysis is None else print_analysis_table(
-                self.analysis, shown[0], form
+            print_table(tables[0], form) if self.analysis is None else print_analysis_table(
+                self.analysis, tables[0], form
             )
             return
-        print_card(lambda: card, lambda: shown, form, details=details, analysis=self.analysis)
+        print_card(lambda: card, lambda: tables, form, details=details, analysis=self.analysis)
 
 
 def open_pilot(
@@ -526,7 +526,7 @@ def print_plan_power(
     if target is not None:
         rate, difference = target.success_rate or rate, target.difference
         discordance = target.discordance if discordance is None else discordance
-    found = plan_sizes(
+    sizes = plan_sizes(
         rate, difference, discordance=2 * difference if discordance is None else discordance,
         policies=len(plan.policies), tasks=len(plan.cells()), claim='overall',
         contrast='against_reference' if plan.reference else 'all_pairs', power=power,
@@ -536,7 +536,7 @@ def print_plan_power(
         f'{100 * difference:g} points around {100 * rate:g} %, mean over {len(plan.cells())} cells, power {power:g}. '
         f'The plan has {has} per cell: {field_position(has)}.'
     )
-    print_table(plan_table(found, note=note), form)
+    print_table(plan_table(sizes, note=note), form)
     if pilot is not None:
         _print_pilot_power(pilot, power=power, has=has, form=form)
 
@@ -547,5 +547,5 @@ def _print_pilot_power(pilot: Path, *, power: float, has: int, form: str) -> Non
     from robotrials.show.planning import needed_table
 
     planning = open_analysis(pilot).planning
-    found = {(a, b): planning.power(a, b, per_cell=[has], power=power) for a, b in planning.pairs()}
-    print_table(needed_table(found), form)
+    powers = {(a, b): planning.power(a, b, per_cell=[has], power=power) for a, b in planning.pairs()}
+    print_table(needed_table(powers), form)

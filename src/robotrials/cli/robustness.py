@@ -70,5 +70,5 @@ def robustness(
     if show:
         print_analysis(analysis, tables(), form)
         return
-    shown = tuple(policy or ())
-    print_card(lambda: robustness_card(analysis, shown), tables, form, details=details, analysis=analysis)
+    policies_shown = tuple(policy or ())
+    print_card(lambda: robustness_card(analysis, policies_shown), tables, form, details=details, analysis=analysis)

@@ -156,11 +156,11 @@ def explain_task(
     from robotrials.show.safety import explain_table
 
     known = load_registry(*(registry or []))
-    name, found = known.find(task, benchmark)
+    name, entry = known.find(task, benchmark)
     tiers = (Tier.SAFE, Tier.PHASE, Tier.REPORT) if reported else (Tier.SAFE,)
-    decisions = known.explain(name, found, tiers=tiers)
+    decisions = known.explain(name, entry, tiers=tiers)
     caveats = known.caveats([name])
-    print_table(explain_table(known.entry(name, found), decisions, sources=reported, caveats=caveats), form)
+    print_table(explain_table(known.entry(name, entry), decisions, sources=reported, caveats=caveats), form)
 
 
 def _analysis(

@@ -40,8 +40,10 @@ class SafevlaFormat:
 
         refuse_unused(options, name='SafeVLA-Bench records', takes=('columns',))
         if options.columns or options.defaults.keys() - {'policy'}:
-            told = ', '.join([*options.columns, *(options.defaults.keys() - {'policy'})])
-            raise InputError(f'{path}: SafeVLA-Bench records take --set policy=NAME and no other mapping, found {told}')
+            unused = ', '.join([*options.columns, *(options.defaults.keys() - {'policy'})])
+            raise InputError(
+                f'{path}: SafeVLA-Bench records take --set policy=NAME and no other mapping, found {unused}'
+            )
         ledger = Ledger()
 
         def recordings() -> Iterator[Recording]:
@@ -74,8 +76,8 @@ def _is_record(path: Path) -> bool:
 
 def _files(folder: Path) -> list[Path]:
     """Some of the files that would be read, from whichever depth they lie at."""
-    found = (p for p in folder.rglob('*') if p.suffix in SUFFIXES)
-    return list(itertools.islice(found, MOST_LOOKED_AT))
+    records = (p for p in folder.rglob('*') if p.suffix in SUFFIXES)
+    return list(itertools.islice(records, MOST_LOOKED_AT))
 
 
 SAFEVLA = SafevlaFormat()

@@ -54,8 +54,8 @@ def score(
         resamples=resamples, seed=seed,
     )  # fmt: skip
     request = ShowRequest(subject=analysis, policies=tuple(policy or ()))
-    shown = request.shown(analysis.every_policy) if policy else ()
+    policies_shown = request.shown(analysis.every_policy) if policy else ()
     print_answer(
-        request, lambda: score_card(analysis, shown), lambda: headline(request), form, details=details,
+        request, lambda: score_card(analysis, policies_shown), lambda: headline(request), form, details=details,
         per_task=per_task, methods=methods,
     )  # fmt: skip

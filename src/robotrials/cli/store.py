@@ -60,12 +60,12 @@ def list_episodes(
     episodes = read_store(store).episodes(
         where=parse_where(where), attempts='all' if attempts else 'counted', dropped=attempts
     )
-    shown = list(islice(episodes, limit)) if limit else list(episodes)
+    listed = list(islice(episodes, limit)) if limit else list(episodes)
     more = limit > 0 and next(iter(episodes), None) is not None
     note = f'the first {limit}; --limit 0 shows all' if more else ''
-    if not shown:
+    if not listed:
         note = 'no episode matches' + ('' if attempts else ', of those that count; --all looks at every attempt')
-    print_table(episode_table(shown, title=str(store), note=note), form)
+    print_table(episode_table(listed, title=str(store), note=note), form)
 
 
 @store_app.command('summary')
@@ -84,9 +84,9 @@ def summary(
     from robotrials.show.table import Column, table
     from robotrials.stats import wilson
 
-    found = summarize_stores(stores, where=parse_where(where) or None)
+    summaries = summarize_stores(stores, where=parse_where(where) or None)
     rows: list[list[str | int | float | None]] = []
-    for (policy, task, stratum, condition), cell in sorted(found.items()):
+    for (policy, task, stratum, condition), cell in sorted(summaries.items()):
         interval = wilson(cell.n_success, cell.n_valid) if cell.n_valid else None
         rows.append([
             policy, task, stratum or None, condition, cell.n_valid, cell.n_success, interval.low if interval else None,
@@ -104,10 +104,10 @@ def find_id(store: Store, start: str) -> str:
     from robotrials.errors import InputError
 
     ids = sorted({e.episode_id for part in store.parts() for e in store.recorded(part)})
-    found = [start] if start in ids else [i for i in ids if i.startswith(start)]
-    if len(found) == 1:
-        return found[0]
-    several = f'{len(found)} start with it: {", ".join(found[:5])}' if found else 'none starts with it'
+    candidates = [start] if start in ids else [i for i in ids if i.startswith(start)]
+    if len(candidates) == 1:
+        return candidates[0]
+    several = f'{len(candidates)} start with it: {", ".join(candidates[:5])}' if candidates else 'none starts with it'
     raise InputError(f'{store.path}: wanted one episode {start!r}, {several}; `robotrials store ls` lists them')
 
 
@@ -126,12 +126,12 @@ def show_episode(
 
     opened = read_store(store)
     chosen = find_id(opened, episode_id)
-    found = opened.episodes(where={'episode_id': chosen}, attempts='all', dropped=True)
+    episodes = opened.episodes(where={'episode_id': chosen}, attempts='all', dropped=True)
     edits = opened.edits()
     documents = []
-    for episode in found:
+    for episode in episodes:
         trajectory = opened.trajectory(episode)
-        told = {
+        values = {
             **episode_row(episode),
             'is_dropped': edits.is_dropped(*episode.key),
             'edits': [
@@ -141,9 +141,9 @@ def show_episode(
             'trajectory_steps': trajectory.n_steps if trajectory is not None else None,
             'provenance': opened.provenance(episode.provenance_id).as_json() if episode.provenance_id else None,
         }
-        documents.append({k: v for k, v in told.items() if v not in (None, '', [], {})})
-    shown = documents[0] if len(documents) == 1 else documents
-    typer.echo(json.dumps(shown, indent=1, ensure_ascii=False))
+        documents.append({k: v for k, v in values.items() if v not in (None, '', [], {})})
+    document = documents[0] if len(documents) == 1 else documents
+    typer.echo(json.dumps(document, indent=1, ensure_ascii=False))
 
 
 @store_app.command('attach')
@@ -318,9 +318,9 @@ def log(
 
     opened = read_store(store)
     entries = opened.ledger().entries
-    shown = entries[-limit:] if limit else entries
-    rows = [[name[:12], entry.at, entry.by, entry.kind.value, _told(entry)] for name, entry in shown]
-    note = f'the last {limit} of {len(entries)}; --limit 0 shows all' if len(shown) < len(entries) else ''
+    listed = entries[-limit:] if limit else entries
+    rows = [[name[:12], entry.at, entry.by, entry.kind.value, _told(entry)] for name, entry in listed]
+    note = f'the last {limit} of {len(entries)}; --limit 0 shows all' if len(listed) < len(entries) else ''
     print_table(table(f'{store}: commit log', ['entry', 'at', 'by', 'what', 'detail'], rows, note=note), form)
     typer.echo(f'head {opened.head()}', err=form != 'text')
 
@@ -396,8 +396,8 @@ def merge(target: StorePath, sources: Annotated[list[Path], typer.Argument(help=
             f'{source}: {done.added} episodes added, {done.already_there} already there, {done.edits_added} edits added'
         )
     for (benchmark, task), known in sorted(one_name(names_in(read_store(target))).items()):
-        told = f'note: {benchmark} {task!r} is {" ".join(known)}, which has another name here too'
-        typer.echo(f'{told}; analyses take them as one task, and the record keeps both names')
+        note = f'note: {benchmark} {task!r} is {" ".join(known)}, which has another name here too'
+        typer.echo(f'{note}; analyses take them as one task, and the record keeps both names')
 
 
 @store_app.command('compact')

@@ -79,14 +79,14 @@ def tables(
         primary=primary, pairing=pairing, baseline=baseline, alpha=alpha, registry=registry, resamples=resamples,
         seed=seed, label=label,
     )  # fmt: skip
-    shown = build(request)
+    built = build(request)
     if isinstance(request.subject, Analysis):
         tell_analysis(request.subject, of_safety=name.startswith('safety'))
-        shown = stated(shown, request.subject.statement)
+        built = stated(built, request.subject.statement)
     if out is not None:
-        write_file(out, render_all(shown, form, latex=layout))
+        write_file(out, render_all(built, form, latex=layout))
         typer.echo(f'wrote {out}', err=True)
     elif form == 'latex':
-        typer.echo(render_all(shown, form, latex=layout), nl=False)
+        typer.echo(render_all(built, form, latex=layout), nl=False)
     else:
-        print_tables(shown, form)
+        print_tables(built, form)

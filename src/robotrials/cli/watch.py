@@ -74,18 +74,18 @@ def watch(
             analysis = open_analysis(store, where, is_look=False, alpha=alpha)
             if len(analysis.episodes) != seen:
                 is_first, seen = seen < 0, len(analysis.episodes)
-                found = analysis.planning.watched(
+                trial = analysis.planning.watched(
                     score=score, tau_s=tau, paired=paired, strata=stratum, horizon=horizon,
                     smallest_difference=smallest,
                 )  # fmt: skip
                 log_look(analysis)  # once for every new state of the trial, not for every glance at the folder
-                pairs, contrasts = watched_pairs(found, policy, analysis)
-                tables = [watch_table(found, pairs, contrasts), *([looks_table(found, pairs)] if looks else [])]
+                pairs, contrasts = watched_pairs(trial, policy, analysis)
+                tables = [watch_table(trial, pairs, contrasts), *([looks_table(trial, pairs)] if looks else [])]
                 if form == 'text':
-                    _print_look(watch_card(found, pairs, contrasts, analysis), tables, details=details, looks=looks)
+                    _print_look(watch_card(trial, pairs, contrasts, analysis), tables, details=details, looks=looks)
                 else:  # what was used is said once; after that only what is new
                     print_analysis(analysis, tables, form) if is_first else print_tables(tables, form)
-                if found.may_stop:
+                if trial.may_stop:
                     return
         except (InputError, NotEstimable) as waiting:
             # A trial that has just begun has too little to compare; asked once, that is the answer.
@@ -102,7 +102,7 @@ def _print_look(card: Card, tables: list[Table], *, details: bool, looks: bool) 
 
 
 def watched_pairs(
-    found: WatchedTrial, policies: list[str] | None, analysis: Analysis
+    trial: WatchedTrial, policies: list[str] | None, analysis: Analysis
 ) -> tuple[list[ArmPair], dict[tuple[str, str], Contrast]]:
     """Every pair, or those shown, and its estimate from all episodes; the correction is over all pairs."""
     from dataclasses import replace
@@ -114,10 +114,10 @@ def watched_pairs(
     for name in policies or ():
         if name not in analysis.every_policy:
             raise UnknownName('policy', name, analysis.every_policy)
-    pairs = [p for p in found.arms.pairs if not policies or {p.a, p.b} <= set(policies)]
+    pairs = [p for p in trial.arms.pairs if not policies or {p.a, p.b} <= set(policies)]
     if not pairs:
         raise InputError(f'wanted at least two policies to watch, found {", ".join(policies or ())}')
-    endpoint = EndpointName.SUCCESS if found.score == 'success' else EndpointName.TIME
+    endpoint = EndpointName.SUCCESS if trial.score == 'success' else EndpointName.TIME
     ranked = present(analysis.frame).policies
     contrasts = {
         (p.a, p.b): replace(analysis.contrast(p.a, p.b, endpoint), p_look=p.adjusted_p_value)

@@ -54,20 +54,20 @@ def dataset_table(datasets: Iterable[RegisteredDataset]) -> Table:
 
 def error_table(scores: Scores, *, title: str = 'AMSE and NAMSE', intervals: bool = True) -> Table:
     """Table 2: datasets down, AMSE and NAMSE of every model across."""
-    told = intervals and any(s.amse_interval is not None for s in scores.values.values())
+    has_intervals = intervals and any(s.amse_interval is not None for s in scores.values.values())
     columns: list[str | Column] = ['dataset']
     for model in scores.models:
         columns += [
             Column(f'{model} AMSE', '.3f'),
-            *([f'{model} 95 %'] if told else []),
+            *([f'{model} 95 %'] if has_intervals else []),
             Column(f'{model} NAMSE', '.3f'),
         ]
     rows: list[list[Cell]] = []
-    for dataset, shown in scores.titles.items():
-        row: list[Cell] = [shown]
+    for dataset, title_of in scores.titles.items():
+        row: list[Cell] = [title_of]
         for model in scores.models:
             score = scores.values.get((dataset, model))
-            interval = [_between(score.amse_interval if score else None)] if told else []
+            interval = [_between(score.amse_interval if score else None)] if has_intervals else []
             row += [score.amse if score else None, *interval, score.namse if score else None]
         rows.append(row)
     return table(title, columns, rows, note=f'AMSE is timestep-weighted. {NAMSE_NOTE}')
@@ -77,28 +77,28 @@ def completion_table(scores: Scores, *, title: str = 'Completion: the last actio
     """Table 4: the share of episodes whose last predicted action is exactly the recorded one."""
     columns: list[str | Column] = ['dataset', *(Column(m, '.3%') for m in scores.models)]
     rows: list[list[Cell]] = []
-    for dataset, shown in scores.titles.items():
-        found = [scores.values.get((dataset, m)) for m in scores.models]
-        rows.append([shown, *(s.completion if s else None for s in found)])
+    for dataset, title_of in scores.titles.items():
+        row_scores = [scores.values.get((dataset, m)) for m in scores.models]
+        rows.append([title_of, *(s.completion if s else None for s in row_scores)])
     return table(title, columns, rows, note='Equality as float32, over all scored dimensions.')
 
 
 def action_card(report: ActionReport) -> Card:
     """Which model predicts recorded actions better, dataset by dataset, and how many answers were invalid."""
     scores = report.scores
-    said = [(scores.titles[name], found) for name, found in report.comparisons]
-    decided = sum(found.better is not None for _, found in said)
+    said = [(scores.titles[name], comparison) for name, comparison in report.comparisons]
+    decided = sum(comparison.better is not None for _, comparison in said)
     verdict = [f'{decided} of {plural(len(said), "comparison")} of two models has a better one.'] if said else (
         ['One model: nothing to compare it with.'] if len(scores.models) < 2 else [])  # fmt: skip
     rows = []
     for dataset, title in scores.titles.items():
-        told = [f'{m} {_amse(scores.values[dataset, m])}' for m in scores.models if (dataset, m) in scores.values]
-        rows.append((title, f'AMSE {"; ".join(told)}'))
-    rows += [(f'{title}: verdict', found.sentence) for title, found in said]
+        parts = [f'{m} {_amse(scores.values[dataset, m])}' for m in scores.models if (dataset, m) in scores.values]
+        rows.append((title, f'AMSE {"; ".join(parts)}'))
+    rows += [(f'{title}: verdict', comparison.sentence) for title, comparison in said]
     bad = {m: sum(s.n_invalid for (_, model), s in report.summaries.items() if model == m) for m in scores.models}
     n = {m: sum(s.n_timesteps for (_, model), s in report.summaries.items() if model == m) for m in scores.models}
     invalid = '; '.join(f'{m} {bad[m]} of {n[m]:,}' for m in scores.models if n[m])
-    needed = [found.n_for_power for _, found in said if found.better is None and found.n_for_power]
+    needed = [comparison.n_for_power for _, comparison in said if comparison.better is None and comparison.n_for_power]
     change = f'about {min(needed)} episodes resolve the nearest pair at 80 % power.' if needed else ''
     return Card(
         title=plural(len(scores.models), 'model'), scope=plural(len(scores.titles), 'dataset'), verdict=tuple(verdict),
@@ -114,31 +114,31 @@ def _amse(score: Score) -> str:
 
 def report_tables(report: ActionReport) -> list[Table]:
     """Everything that `robotrials actions report` prints, in order."""
-    shown = [
+    tables = [
         error_table(report.scores, intervals=False),
         completion_table(report.scores),
         invalid_table(report),
         measure_table(report),
     ]
-    shown += [dimension_table(report), phase_table(report)]
+    tables += [dimension_table(report), phase_table(report)]
     if report.comparisons:
-        shown.append(comparison_table(report.comparisons))
-    shown.append(group_table(report.groups))
+        tables.append(comparison_table(report.comparisons))
+    tables.append(group_table(report.groups))
     if report.difficulty:
-        shown.append(difficulty_table(report.difficulty, report.scores.titles))
-    return shown
+        tables.append(difficulty_table(report.difficulty, report.scores.titles))
+    return tables
 
 
 def invalid_table(report: ActionReport) -> Table:
     """Invalid answers beside what they were counted from, by reason."""
-    reasons = sorted({reason for found in report.reasons.values() for reason in found})
+    reasons = sorted({reason for why in report.reasons.values() for reason in why})
     rows: list[list[Cell]] = []
     choices = set()
     for key, s in report.summaries.items():
         choices.add(s.invalid_choice.value)
-        found = report.reasons[key]
+        why = report.reasons[key]
         rows.append([report.scores.titles[key[0]], key[1], s.n_episodes, s.n_timesteps, s.n_invalid, s.invalid_rate,
-                     *(found.get(r, 0) for r in reasons), report.faults[key]])  # fmt: skip
+                     *(why.get(r, 0) for r in reasons), report.faults[key]])  # fmt: skip
     columns: list[str | Column] = [
         'dataset',
         'model',
@@ -173,8 +173,8 @@ def measure_table(report: ActionReport) -> Table:
 def _measure_rows(report: ActionReport, pick: str) -> list[list[Cell]]:
     rows: list[list[Cell]] = []
     for (dataset, model), s in report.summaries.items():
-        found: Mapping[str, Measure] = s.by_dimension if pick == 'dimension' else s.by_phase
-        rows += [[report.scores.titles[dataset], model, n, m.value, _between(m.interval)] for n, m in found.items()]
+        measured: Mapping[str, Measure] = s.by_dimension if pick == 'dimension' else s.by_phase
+        rows += [[report.scores.titles[dataset], model, n, m.value, _between(m.interval)] for n, m in measured.items()]
     return rows
 
 
@@ -196,13 +196,13 @@ def comparison_table(comparisons: Sequence[tuple[str, ActionComparison]]) -> Tab
     rows: list[list[Cell]] = []
     for dataset, c in comparisons:
         advantage = c.advantages['amse']
-        found = [advantage.value, _between(advantage.interval), c.p_value, c.n_episodes]
-        rows.append([dataset, c.model_a, c.model_b, *found, c.verdict.value])
+        numbers = [advantage.value, _between(advantage.interval), c.p_value, c.n_episodes]
+        rows.append([dataset, c.model_a, c.model_b, *numbers, c.verdict.value])
     columns: list[str | Column] = [
         'dataset', 'a', 'b', Column('AMSE b - a', '.3g'), '95 %', Column('p', '.3g'), 'episodes', 'verdict',
     ]  # fmt: skip
-    told = '\n'.join(f'{dataset}: {c.sentence}' for dataset, c in comparisons)
-    note = f'Positive: a has the smaller error. Paired by episode; p by sign flips of AMSE and AMAE, Holm.\n{told}'
+    words = '\n'.join(f'{dataset}: {c.sentence}' for dataset, c in comparisons)
+    note = f'Positive: a has the smaller error. Paired by episode; p by sign flips of AMSE and AMAE, Holm.\n{words}'
     return table('Paired comparisons', columns, rows, note=note)
 
 
@@ -215,10 +215,10 @@ def group_table(groups: Sequence[GroupScore]) -> Table:
     return table('Inside and outside the pretraining mix', columns, rows, note=note)
 
 
-def difficulty_table(found: Sequence[Difficulty], titles: Mapping[str, str]) -> Table:
-    models = list(found[0].ranks)
+def difficulty_table(ranked: Sequence[Difficulty], titles: Mapping[str, str]) -> Table:
+    models = list(ranked[0].ranks)
     columns: list[str | Column] = ['dataset', Column('mean rank', '.2f'), *(Column(m, '.1f') for m in models)]
-    rows: list[list[Cell]] = [[titles[d.dataset], d.mean_rank, *(d.ranks[m] for m in models)] for d in found]
+    rows: list[list[Cell]] = [[titles[d.dataset], d.mean_rank, *(d.ranks[m] for m in models)] for d in ranked]
     return table('Difficulty: rank by NAMSE within each model', columns, rows, note='1: least error of that model.')
 
 
@@ -239,7 +239,7 @@ def split_table(split: EvaluationSplit) -> Table:
 # A policy's offline error beside its closed-loop success, and whether both order policies alike.
 
 
-def agreement_table(found: OfflineOnline) -> Table:
+def agreement_table(compared: OfflineOnline) -> Table:
     """One line per policy that has both numbers; the agreement in the note."""
     columns: list[str | Column] = [
         'policy', Column('AMSE', '.4g'), 'recorded episodes', Column('success', '.3f'), 'interval', 'episodes',
@@ -250,19 +250,19 @@ def agreement_table(found: OfflineOnline) -> Table:
             None if p.success_interval is None else f'[{p.success_interval.low:.3f}, {p.success_interval.high:.3f}]',
             p.n_closed_loop,
         ]
-        for p in sorted(found.pairs, key=lambda pair: pair.offline_error)
+        for p in sorted(compared.pairs, key=lambda pair: pair.offline_error)
     ]  # fmt: skip
-    notes = [_agreement(found)]
-    for names, what in ((found.offline_only, 'offline only'), (found.closed_loop_only, 'in closed loop only')):
+    notes = [_agreement(compared)]
+    for names, what in ((compared.offline_only, 'offline only'), (compared.closed_loop_only, 'in closed loop only')):
         if names:
             notes.append(f'{what}: {", ".join(names)}')
-    return table(f'Offline on {found.dataset} and in closed loop', columns, rows, note='; '.join(notes))
+    return table(f'Offline on {compared.dataset} and in closed loop', columns, rows, note='; '.join(notes))
 
 
-def _agreement(found: OfflineOnline) -> str:
-    agreement = found.agreement
+def _agreement(compared: OfflineOnline) -> str:
+    agreement = compared.agreement
     if agreement is None:
-        return found.why_no_agreement
+        return compared.why_no_agreement
     ends = '' if agreement.interval is None else f' [{agreement.interval.low:.2f}, {agreement.interval.high:.2f}]'
     return (
         f"Kendall's tau-b of the two orders: {agreement.tau:.2f}{ends} at {100 * agreement.level:g} %, over episodes "
@@ -403,10 +403,10 @@ phases = named_table(
 @takes(Input.PREDICTIONS)
 def model_pairs(request: ShowRequest) -> list[Table]:
     """Every pair of models on the same timesteps, with a verdict."""
-    found = requested_report(request).comparisons
-    if not found:
+    comparisons = requested_report(request).comparisons
+    if not comparisons:
         raise NotEstimable('no two models predicted the same dataset; a comparison needs two')
-    return [comparison_table(found)]
+    return [comparison_table(comparisons)]
 
 
 groups = named_table(
@@ -420,7 +420,7 @@ groups = named_table(
 def difficulties(request: ShowRequest) -> list[Table]:
     """Datasets by how hard they are, as ranks of each model's own error."""
     scores = requested_scores(request)
-    found = request.value(Predictions).difficulty
-    if not found:
+    difficulty = request.value(Predictions).difficulty
+    if not difficulty:
         raise NotEstimable('no dataset was predicted by every model; a difficulty needs their ranks')
-    return [difficulty_table(found, scores.titles)]
+    return [difficulty_table(difficulty, scores.titles)]

@@ -40,17 +40,17 @@ def scope_text(analysis: Analysis, policies: Sequence[str] = ()) -> str:
     cells = [frame.cells[p] for p in chosen]
     shared = set.intersection(*(set(own) for own in cells)) if len(cells) == 2 else set().union(*cells)
     groups = [own[s] for own in cells for s in sorted(shared) if s in own]
-    told = [plural(sum(map(len, groups)), 'episode')]
+    parts = [plural(sum(map(len, groups)), 'episode')]
     tasks = {task for group in groups for (task,) in distinct(group, 'task')}
     pairs = analysis.pairs
     if len(chosen) == 2 and not isinstance(pairs, Absent) and pairs.tested and set(chosen) <= set(frame.policies):
         pair = pairs.tested[0].pair(chosen[0], chosen[1])
         if pair.contrast.n_matched:
-            told.append(plural(pair.contrast.n_matched, 'matched start'))
-    told.append(plural(len(tasks), 'task'))
+            parts.append(plural(pair.contrast.n_matched, 'matched start'))
+    parts.append(plural(len(tasks), 'task'))
     if frame.n_conditions > 1 and frame.condition:
-        told.append(f'condition {frame.condition}')
-    return ', '.join(told)
+        parts.append(f'condition {frame.condition}')
+    return ', '.join(parts)
 
 
 def notes_of(analysis: Analysis) -> tuple[str, ...]:
@@ -64,24 +64,24 @@ def notes_of(analysis: Analysis) -> tuple[str, ...]:
 
 def compare_card(analysis: Analysis, policies: Sequence[str] = ()) -> Card:
     """Two policies in words and numbers; of more, their order with letters and the claims."""
-    found = present(analysis.pairs)
-    if not found.tested:  # nothing could be compared: the reason is the answer
-        present(next(e for e in found.endpoints.values() if isinstance(e, Absent)))
-    order = [p for p in found.tested[0].policies if not policies or p in policies]
+    pairs = present(analysis.pairs)
+    if not pairs.tested:  # nothing could be compared: the reason is the answer
+        present(next(e for e in pairs.endpoints.values() if isinstance(e, Absent)))
+    order = [p for p in pairs.tested[0].policies if not policies or p in policies]
     if len(order) == 2:
         a, b = policies if len(policies) == 2 else order
-        return _pair_card(analysis, found, a, b)
-    return _order_card(analysis, found, order)
+        return _pair_card(analysis, pairs, a, b)
+    return _order_card(analysis, pairs, order)
 
 
-def _pair_card(analysis: Analysis, found: Comparisons, a: str, b: str) -> Card:
-    rows = [(LABELS[name], _endpoint_text(analysis, found.endpoints[name], a, b)) for name in found.endpoints]
-    if EndpointName.SAFETY not in found.endpoints:
+def _pair_card(analysis: Analysis, pairs: Comparisons, a: str, b: str) -> Card:
+    rows = [(LABELS[name], _endpoint_text(analysis, pairs.endpoints[name], a, b)) for name in pairs.endpoints]
+    if EndpointName.SAFETY not in pairs.endpoints:
         why = 'no trajectories' if not analysis.selection.has_trajectories else _unscored(analysis)
         rows.append(('safety', f'not scored: {brief(why)}'))
     return Card(
-        title=f'{a} vs {b}', scope=scope_text(analysis, (a, b)), verdict=(_pair_verdict(found, a, b),),
-        rows=tuple(rows), change=_pair_change(analysis, found, a, b), notes=notes_of(analysis),
+        title=f'{a} vs {b}', scope=scope_text(analysis, (a, b)), verdict=(_pair_verdict(pairs, a, b),),
+        rows=tuple(rows), change=_pair_change(analysis, pairs, a, b), notes=notes_of(analysis),
         more=(ALL, '--per-task', '--methods'),
     )  # fmt: skip
 
@@ -91,27 +91,27 @@ def _unscored(analysis: Analysis) -> str:
     return part.reason if isinstance(part, Absent) else 'not every compared episode has a score'
 
 
-def _pair_verdict(found: Comparisons, a: str, b: str) -> str:
-    if found.decision(a, b).verdict is not Overall.UNRESOLVED:
-        return decision_sentence(found, a, b)
-    names = ' or '.join(endpoint_name(e.endpoint) for e in found.tested)
+def _pair_verdict(comparisons: Comparisons, a: str, b: str) -> str:
+    if comparisons.decision(a, b).verdict is not Overall.UNRESOLVED:
+        return decision_sentence(comparisons, a, b)
+    names = ' or '.join(endpoint_name(e.endpoint) for e in comparisons.tested)
     return f'Not resolved: {a} and {b} are not significantly different in {names}.'
 
 
-def _endpoint_text(analysis: Analysis, found: EndpointPairs | Absent, a: str, b: str) -> str:
-    if isinstance(found, Absent):
-        return f'not compared: {brief(found.reason)}'
-    pair = found.pair(a, b)
+def _endpoint_text(analysis: Analysis, endpoint: EndpointPairs | Absent, a: str, b: str) -> str:
+    if isinstance(endpoint, Absent):
+        return f'not compared: {brief(endpoint.reason)}'
+    pair = endpoint.pair(a, b)
     if pair.withheld:
         return f'not compared: {brief(pair.withheld)}'
-    told = pair.seen_from(pair.contrast.ahead) if pair.contrast.ahead else pair
+    oriented = pair.seen_from(pair.contrast.ahead) if pair.contrast.ahead else pair
     head = {Standing.UNRESOLVED: 'not resolved: ', Standing.DEPENDS: 'depends on the task: ',
             Standing.SAME: 'the same within the margin: '}.get(pair.standing, '')  # fmt: skip
     head = head if pair.is_confirmatory else f'exploratory, {head}'
     tested = p_text(pair.p_corrected)
-    if tested and found.n_tests > 1 and found.correction is not Correction.NONE:
-        tested += f' ({CORRECTIONS[found.correction]}, {found.n_tests} tests)'
-    line = f'{head}{_size(told)}'
+    if tested and endpoint.n_tests > 1 and endpoint.correction is not Correction.NONE:
+        tested += f' ({CORRECTIONS[endpoint.correction]}, {endpoint.n_tests} tests)'
+    line = f'{head}{_size(oriented)}'
     joint = '   ' if len(line) + len(tested) < 62 else '\n'
     line = f'{line}{joint}{tested}' if tested else line
     return line if pair.contrast.null != 0 else f'{line}\n{_rates(analysis, pair)}'
@@ -140,34 +140,34 @@ def _size(pair: EndpointVerdict) -> str:
 def _rates(analysis: Analysis, pair: EndpointVerdict) -> str:
     """Both rates on a line from 0 to 100 %, each with its interval where it is that of the scoreboard."""
     macro = {} if isinstance(analysis.success, Absent) else analysis.success.macro
-    told = []
+    parts = []
     for name, value in zip((pair.policy_a, pair.policy_b), pair.contrast.values, strict=True):
         own = macro.get(name) if pair.endpoint is EndpointName.SUCCESS else None
         is_own = own is not None and own.value is not None and math.isclose(own.value, value, abs_tol=1e-9)
-        told.append(f'{cut(name, 12)} {100 * value:.0f} % {mark(value, own.interval if own and is_own else None)}')
-    return '   '.join(told)
+        parts.append(f'{cut(name, 12)} {100 * value:.0f} % {mark(value, own.interval if own and is_own else None)}')
+    return '   '.join(parts)
 
 
-def _pair_change(analysis: Analysis, found: Comparisons, a: str, b: str) -> str:
+def _pair_change(analysis: Analysis, comparisons: Comparisons, a: str, b: str) -> str:
     """The successes whose failure would undo a claim, or the units that would resolve what is open."""
-    told = []
+    parts = []
     n = analysis.flips_to_undo(a, b)
-    success = found.endpoints.get(EndpointName.SUCCESS)
+    success = comparisons.endpoints.get(EndpointName.SUCCESS)
     if n is not None and isinstance(success, EndpointPairs):
         winner = success.pair(a, b).ahead
         claim, as_what = claim_words(EndpointName.SUCCESS), 'a failure' if n == 1 else 'failures'
-        told.append(f'{_successes(n)} of {winner} turned into {as_what} would undo "{claim}".')
-    open_ = [e.pair(a, b) for e in found.tested if e.pair(a, b).standing is Standing.UNRESOLVED]
+        parts.append(f'{_successes(n)} of {winner} turned into {as_what} would undo "{claim}".')
+    open_ = [e.pair(a, b) for e in comparisons.tested if e.pair(a, b).standing is Standing.UNRESOLVED]
     planned = [text for pair in open_ if (text := more_units(pair))]
     if planned:
-        told.append(f'{"; ".join(planned)} (80 % power, if the difference is as observed).')
-    elif open_ and not told:
+        parts.append(f'{"; ".join(planned)} (80 % power, if the difference is as observed).')
+    elif open_ and not parts:
         price = analysis.price
         if any(p.withheld for p in open_) and not isinstance(price, Absent):
-            told.append(f'nothing can be claimed below {price.per_policy} {price.unit}s per policy.')
+            parts.append(f'nothing can be claimed below {price.per_policy} {price.unit}s per policy.')
         else:
-            told.append('nothing that could be planned: the observed differences are too small.')
-    return ' '.join(told)
+            parts.append('nothing that could be planned: the observed differences are too small.')
+    return ' '.join(parts)
 
 
 def _successes(n: int) -> str:
@@ -188,13 +188,13 @@ def more_units(pair: EndpointVerdict) -> str:
 # --- several policies
 
 
-def _order_card(analysis: Analysis, found: Comparisons, order: Sequence[str]) -> Card:
-    decided = [d for d in found.decisions if set(d.pair) <= set(order)]
-    verdict = _claims(found, order)
+def _order_card(analysis: Analysis, comparisons: Comparisons, order: Sequence[str]) -> Card:
+    decided = [d for d in comparisons.decisions if set(d.pair) <= set(order)]
+    verdict = _claims(comparisons, order)
     open_ = [d for d in decided if d.verdict is Overall.UNRESOLVED]
     if open_:
         verdict.append(f'Not resolved: {len(open_)} of {plural(len(decided), "pair")}.')
-    nearest = _nearest(found, [d.pair for d in open_])
+    nearest = _nearest(comparisons, [d.pair for d in open_])
     rows = score_rows(analysis, order)
     return Card(
         title=plural(len(order), 'policy'), scope=scope_text(analysis, order), verdict=tuple(verdict), rows=rows,
@@ -203,27 +203,27 @@ def _order_card(analysis: Analysis, found: Comparisons, order: Sequence[str]) ->
     )  # fmt: skip
 
 
-def _claims(found: Comparisons, order: Sequence[str]) -> list[str]:
+def _claims(comparisons: Comparisons, order: Sequence[str]) -> list[str]:
     """Who is better than whom, then trade-offs, then what depends on the stratum."""
     beaten: dict[str, list[str]] = {}
     others = []
-    for decided in found.decisions:
+    for decided in comparisons.decisions:
         if not set(decided.pair) <= set(order):
             continue
         if decided.winner is not None:
             beaten.setdefault(decided.winner, []).append(next(p for p in decided.pair if p != decided.winner))
         elif decided.verdict is not Overall.UNRESOLVED:
-            others.append(decision_sentence(found, *decided.pair))
-    told = [
+            others.append(decision_sentence(comparisons, *decided.pair))
+    parts = [
         f'{winner} is better than {_names([p for p in order if p in beaten[winner]])}.'
         for winner in order
         if winner in beaten
     ]
     named = others if len(others) <= 3 else others[:2]
-    told += named
+    parts += named
     if len(others) > len(named):
-        told.append(f'{len(others) - len(named)} further pairs are trade-offs, the same, or depend on the stratum.')
-    return told or ['No policy is shown to be better than another.']
+        parts.append(f'{len(others) - len(named)} further pairs are trade-offs, the same, or depend on the stratum.')
+    return parts or ['No policy is shown to be better than another.']
 
 
 def _names(names: Sequence[str]) -> str:
@@ -232,9 +232,9 @@ def _names(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f'{", ".join(names[:-1])} and {names[-1]}'
 
 
-def _nearest(found: Comparisons, pairs: Sequence[tuple[str, str]]) -> str:
+def _nearest(comparisons: Comparisons, pairs: Sequence[tuple[str, str]]) -> str:
     """The unresolved pair that wants the fewest more units."""
-    near = [e.pair(*pair) for pair in pairs for e in found.tested]
+    near = [e.pair(*pair) for pair in pairs for e in comparisons.tested]
     planned = [p for p in near if more_units(p)]
     if not planned:
         return 'nothing that could be planned: the observed differences are too small.' if pairs else ''
@@ -250,12 +250,12 @@ def score_rows(analysis: Analysis, policies: Sequence[str] = ()) -> tuple[tuple[
     order, columns = scoreboard(analysis, policies)
     full = [c for c in columns if any(p in c.scores for p in order)]
     fit = _columns_that_fit(order, full)
-    shown = order[:MOST_POLICIES]
-    widths = [max([display_width(_heading(c)), *(display_width(c.cell(p)) for p in shown)]) for c in fit]
+    first = order[:MOST_POLICIES]
+    widths = [max([display_width(_heading(c)), *(display_width(c.cell(p)) for p in first)]) for c in fit]
     rows = [('', '   '.join(_padded(_heading(c), w) for c, w in zip(fit, widths, strict=True)).rstrip())]
-    rows += [(p, '   '.join(_padded(c.cell(p), w) for c, w in zip(fit, widths, strict=True)).rstrip()) for p in shown]
-    if len(order) > len(shown):
-        rows.append(('', f'and {len(order) - len(shown)} more: {ALL}'))
+    rows += [(p, '   '.join(_padded(c.cell(p), w) for c, w in zip(fit, widths, strict=True)).rstrip()) for p in first]
+    if len(order) > len(first):
+        rows.append(('', f'and {len(order) - len(first)} more: {ALL}'))
     rows += [(c.title, _told(c, order)) for c in full if c not in fit]
     absent = [f'{c.key} ({brief(c.why)})' for c in columns if c not in full and c.why]
     return (*rows, *((('not scored', '; '.join(absent)),) if absent else ()))
@@ -267,11 +267,11 @@ def _heading(column: ScoreColumn) -> str:
 
 def _told(column: ScoreColumn, order: Sequence[str]) -> str:
     """A column that has no place on the board, in words."""
-    told = [
+    hidden = [
         f'{p} {column.cell(p)}' + (f' under {column.scores[p].note}' if column.scores[p].note else '')
         for p in order if p in column.scores
     ]  # fmt: skip
-    return '; '.join(told[:4]) + (f'; {len(told) - 4} more' if len(told) > 4 else '')
+    return '; '.join(hidden[:4]) + (f'; {len(hidden) - 4} more' if len(hidden) > 4 else '')
 
 
 def _columns_that_fit(order: Sequence[str], columns: Sequence[ScoreColumn]) -> list[ScoreColumn]:
@@ -349,9 +349,9 @@ def robustness_card(analysis: Analysis, policies: Sequence[str] = ()) -> Card:
         pooled = own.baseline_successes / own.baseline_n - own.successes / own.n
         if abs(pooled - own.success_drop) >= 0.005:
             size += f',{GLUE}mean{GLUE}over{GLUE}tasks'
-        told = 'worst' if own.is_resolved(alpha) else 'not resolved'
+        words = 'worst' if own.is_resolved(alpha) else 'not resolved'
         rows.append(
-            (policy, f'{told}: {own.condition} {size}   {count.replace(" ", GLUE)}   {p_text(own.p_value_holm)}')
+            (policy, f'{words}: {own.condition} {size}   {count.replace(" ", GLUE)}   {p_text(own.p_value_holm)}')
         )
     if not isinstance(part.swap, Absent):
         heard = [s for s in part.swap if not policies or s.policy in policies]
@@ -436,7 +436,7 @@ def safety_card(analysis: Analysis) -> Card:
 
 
 def watch_card(
-    found: WatchedTrial, pairs: Sequence[ArmPair], contrasts: Mapping[tuple[str, str], Contrast], analysis: Analysis
+    trial: WatchedTrial, pairs: Sequence[ArmPair], contrasts: Mapping[tuple[str, str], Contrast], analysis: Analysis
 ) -> Card:
     """Whether the trial may stop, and what may be said of every pair at this look."""
     from robotrials.show.planning import tau_text
@@ -444,14 +444,14 @@ def watch_card(
 
     decided = [p for p in pairs if p.decision is not Decision.CONTINUE]
     better = [p for p in decided if p.decision is not Decision.FUTILE]
-    claim = 'succeeds more often than' if found.score == 'success' else 'is faster than'
+    claim = 'succeeds more often than' if trial.score == 'success' else 'is faster than'
     verdict = [f'{p.a} {claim} {p.b}.' if p.decision is Decision.A_BETTER else f'{p.b} {claim} {p.a}.' for p in better][
         :MOST_CLAIMS
     ]
-    verdict.append('The trial may stop.' if found.may_stop else f'Continue: {len(pairs) - len(decided)} of '
+    verdict.append('The trial may stop.' if trial.may_stop else f'Continue: {len(pairs) - len(decided)} of '
                    f'{plural(len(pairs), "pair")} not decided.')  # fmt: skip
-    unit = ' points' if found.score == 'success' else ''
-    scale = 100.0 if found.score == 'success' else 1.0
+    unit = ' points' if trial.score == 'success' else ''
+    scale = 100.0 if trial.score == 'success' else 1.0
     rows = []
     for pair in pairs:
         looks = pair.comparison.looks
@@ -460,22 +460,22 @@ def watch_card(
             rows.append((label, 'no look yet: too few episodes'))
             continue
         size = estimate_text(scale * looks[-1].difference, looks[-1].interval.scaled(scale), sign='+', unit=unit)
-        told = {Decision.CONTINUE: 'continue', Decision.FUTILE: 'futile'}.get(pair.decision, 'decided')
+        decision = {Decision.CONTINUE: 'continue', Decision.FUTILE: 'futile'}.get(pair.decision, 'decided')
         each = f'n {looks[-1].n_a} each'.replace(' ', GLUE)
-        rows.append((label, f'{told}   {size.replace(" ", GLUE)}   {p_text(pair.adjusted_p_value)}   {each}'))
+        rows.append((label, f'{decision}   {size.replace(" ", GLUE)}   {p_text(pair.adjusted_p_value)}   {each}'))
         whole = contrasts.get((pair.a, pair.b))
         if whole is not None and len(pairs) <= MOST_CLAIMS:
-            told = (
+            decision = (
                 f'{100 * whole.estimate:+.1f} points' if whole.null == 0 else f'first in {100 * whole.estimate:.0f} %'
             )
-            rows.append(('', f'all episodes: {told} (nothing is stopped by it)'))
-    order = ', '.join(f'{n} {x}' for n, x in zip(found.arms.order, found.arms.letters, strict=True))
-    what = 'episode success' if found.score == 'success' else f'promptness at tau = {tau_text(found.tau_s)}'
+            rows.append(('', f'all episodes: {decision} (nothing is stopped by it)'))
+    order = ', '.join(f'{n} {x}' for n, x in zip(trial.arms.order, trial.arms.letters, strict=True))
+    what = 'episode success' if trial.score == 'success' else f'promptness at tau = {tau_text(trial.tau_s)}'
     notes = [f'Order with letters: {order}. Intervals hold at every look.']
-    notes += [] if found.is_ordered else ['Some episodes do not say when they were started: taken by start state.']
-    waiting = f', {found.n_waiting} waiting for a partner' if found.n_waiting else ''
-    aside = f'{found.n_invalid} invalid{waiting}'
+    notes += [] if trial.is_ordered else ['Some episodes do not say when they were started: taken by start state.']
+    waiting = f', {trial.n_waiting} waiting for a partner' if trial.n_waiting else ''
+    aside = f'{trial.n_invalid} invalid{waiting}'
     return Card(
-        title='The trial so far', scope=f'{what}, {plural(sum(found.n_episodes.values()), "valid episode")}, {aside}',
+        title='The trial so far', scope=f'{what}, {plural(sum(trial.n_episodes.values()), "valid episode")}, {aside}',
         verdict=tuple(verdict), rows=tuple(rows), notes=(*notes, *notes_of(analysis)), more=(ALL, '--looks'),
     )  # fmt: skip

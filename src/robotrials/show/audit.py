@@ -65,46 +65,46 @@ def size_text(gap: int, protocol: Protocol, unit: str) -> str:
     return f'{gap / protocol.instances:.4g} of {protocol.max_score}'
 
 
-def topline_card(found: Topline, *, title: str, unit: str) -> Card:
+def topline_card(claim: Topline, *, title: str, unit: str) -> Card:
     """The reading of two averages: what they allow, and the gaps that would settle it."""
-    protocol = found.protocol
-    could, sure = (gap_text(g, protocol, unit) for g in (found.smallest_feasible, found.smallest_guaranteed))
+    protocol = claim.protocol
+    could, sure = (gap_text(g, protocol, unit) for g in (claim.smallest_feasible, claim.smallest_guaranteed))
     shape = f'{plural(protocol.tasks, "task")} x {plural(protocol.samples, "sample")}'
     rows = [
-        ('gap', f'{found.count_b} - {found.count_a} = {gap_text(found.gap_count, protocol, unit)}'),
+        ('gap', f'{claim.count_b} - {claim.count_a} = {gap_text(claim.gap_count, protocol, unit)}'),
         ('could be', f'significant from {could} on'), ('must be', f'significant from {sure} on'),
     ]  # fmt: skip
-    settling = ' '.join(line.removeprefix('What would settle it: ') for line in _settling_lines(found))
+    settling = ' '.join(line.removeprefix('What would settle it: ') for line in _settling_lines(claim))
     return Card(
-        title=title, scope=f'{shape}, scores 0..{protocol.max_score}, one-sided level {float(found.alpha):g}',
-        verdict=(CLASS_SENTENCES[found.classification],), rows=tuple(rows), change=settling,
-        notes=(*_rounding_lines(found), f'On independently drawn instances: {found.independent_reading}.'),
+        title=title, scope=f'{shape}, scores 0..{protocol.max_score}, one-sided level {float(claim.alpha):g}',
+        verdict=(CLASS_SENTENCES[claim.classification],), rows=tuple(rows), change=settling,
+        notes=(*_rounding_lines(claim), f'On independently drawn instances: {claim.independent_reading}.'),
         more=('--table: the gap that every baseline needs',),
     )  # fmt: skip
 
 
-def contrast_card(found: Contrast, *, more: tuple[str, ...] = (ALL,)) -> Card:
+def contrast_card(contrast: Contrast, *, more: tuple[str, ...] = (ALL,)) -> Card:
     """Two runs as every verb compares them."""
-    span = None if found.interval is None else found.interval.scaled(100.0)
-    size = estimate_text(100 * found.estimate, span, sign='+', unit=' points')
+    span = None if contrast.interval is None else contrast.interval.scaled(100.0)
+    size = estimate_text(100 * contrast.estimate, span, sign='+', unit=' points')
     rates = '   '.join(
         f'{cut(name, 16)} {100 * value:.0f} % {mark(value)}'
-        for name, value in zip((found.a, found.b), found.values, strict=True)
+        for name, value in zip((contrast.a, contrast.b), contrast.values, strict=True)
     )
-    needed = found.needed()
+    needed = contrast.needed()
     change = ''
-    if needed is not None and (found.p_value or 0.0) > 1 - found.level:
+    if needed is not None and (contrast.p_value or 0.0) > 1 - contrast.level:
         planned = math.isfinite(needed.n)
         change = (
-            f'about {needed.n:.0f} {found.unit}s per task (80 % power, if the difference is as observed).'
+            f'about {needed.n:.0f} {contrast.unit}s per task (80 % power, if the difference is as observed).'
             if planned else 'nothing that could be planned: the observed difference is too small.'
         )  # fmt: skip
-    sentence, _, aside = contrast_sentence(found).partition(' Left out of ')
-    n_a, n_b = found.n_episodes
+    sentence, _, aside = contrast_sentence(contrast).partition(' Left out of ')
+    n_a, n_b = contrast.n_episodes
     return Card(
-        title=f'{found.a} vs {found.b}',
-        scope=f'{n_a:,} and {plural(n_b, "episode")}, {plural(len(found.cells), "task")}',
-        verdict=(sentence,), rows=(('success', f'{size}   {p_text(found.p_value)}   {found.test}\n{rates}'),),
+        title=f'{contrast.a} vs {contrast.b}',
+        scope=f'{n_a:,} and {plural(n_b, "episode")}, {plural(len(contrast.cells), "task")}',
+        verdict=(sentence,), rows=(('success', f'{size}   {p_text(contrast.p_value)}   {contrast.test}\n{rates}'),),
         change=change, notes=(f'Left out of {aside}',) if aside else (), more=more,
     )  # fmt: skip
 
@@ -119,13 +119,13 @@ def drop_card(drops: Sequence[Drop]) -> Card:
     else:
         verdict = f'{len(lower)} of {plural(len(drops), "altered test")} scored lower beyond chance.'
     rows = []
-    for found in sorted(drops, key=lambda d: -d.estimate):
-        scale, unit = (100.0, ' points') if found.is_rate else (1.0, '')
-        size = estimate_text(scale * found.estimate, found.interval.scaled(scale), sign='+', unit=unit)
-        sides = [_side(m, n, found.is_rate) for m, n in
-                 ((found.calibration, found.n_calibration), (found.altered, found.n_altered))]  # fmt: skip
+    for drop in sorted(drops, key=lambda d: -d.estimate):
+        scale, unit = (100.0, ' points') if drop.is_rate else (1.0, '')
+        size = estimate_text(scale * drop.estimate, drop.interval.scaled(scale), sign='+', unit=unit)
+        sides = [_side(m, n, drop.is_rate) for m, n in
+                 ((drop.calibration, drop.n_calibration), (drop.altered, drop.n_altered))]  # fmt: skip
         rows.append(
-            (found.label or 'drop', f'{"lower" if found in lower else "not shown"}   {size}\n{" to ".join(sides)}')
+            (drop.label or 'drop', f'{"lower" if drop in lower else "not shown"}   {size}\n{" to ".join(sides)}')
         )
     return Card(
         title=plural(len(drops), 'test'), scope=f'drop = calibration - altered; {level}', verdict=(verdict,),
@@ -133,9 +133,9 @@ def drop_card(drops: Sequence[Drop]) -> Card:
     )  # fmt: skip
 
 
-def _rounding_lines(found: Topline) -> list[str]:
+def _rounding_lines(claim: Topline) -> list[str]:
     lines = []
-    for name, score in (('old', found.score_a), ('new', found.score_b)):
+    for name, score in (('old', claim.score_a), ('new', claim.score_b)):
         if score.is_tie:
             low, high = score.nearest
             lines.append(f'The {name} score lies halfway between {low} and {high}; {high} is used.')
@@ -143,37 +143,37 @@ def _rounding_lines(found: Topline) -> list[str]:
             why = 'a rounded figure' if score.is_printable else 'which no single pass prints'
             count = f'{float(score.exact_count):.6g}'
             lines.append(f'The {name} score is {count} on the count scale ({why}); {score.half_up} is used.')
-    if found.is_tie_decisive:
-        ways = ', '.join(f'{r.count_a} to {r.count_b}: {CLASS_WORDS[r.classification]}' for r in found.readings)
+    if claim.is_tie_decisive:
+        ways = ', '.join(f'{r.count_a} to {r.count_b}: {CLASS_WORDS[r.classification]}' for r in claim.readings)
         lines.append(f'The class depends on how the tie is rounded ({ways}).')
     return lines
 
 
-def _settling_lines(found: Topline) -> list[str]:
-    if found.classification is not Classification.INCONCLUSIVE or found.decisive_q is None:
+def _settling_lines(claim: Topline) -> list[str]:
+    if claim.classification is not Classification.INCONCLUSIVE or claim.decisive_q is None:
         return []
-    low, high = found.q_range
-    what = 'successes and failures' if found.protocol.max_score == 1 else 'scores'
+    low, high = claim.q_range
+    what = 'successes and failures' if claim.protocol.max_score == 1 else 'scores'
     return [
-        f"What would settle it: both policies' {what} on each of the {found.protocol.instances} instances, by task and "
+        f"What would settle it: both policies' {what} on each of the {claim.protocol.instances} instances, by task and "
         f'sample (robotrials audit paired old.csv new.csv). The gain is significant if their paired Q is below '
-        f'{found.decisive_q:.4g}; the two averages allow {low:.4g} to {high:.4g}.'
+        f'{claim.decisive_q:.4g}; the two averages allow {low:.4g} to {high:.4g}.'
     ]
 
 
-def topline_table(found: Topline, *, title: str) -> Table:
+def topline_table(claim: Topline, *, title: str) -> Table:
     """Every number of one reading, one row each."""
-    low, high = found.z_range
+    low, high = claim.z_range
     rows: list[tuple[str, Cell]] = [
-        ('classification', str(found.classification)), ('count A', found.count_a), ('count B', found.count_b),
-        ('gap', found.gap_count), ('S Q low', found.scaled_q_low), ('S Q high', found.scaled_q_high),
-        ('least z', low), ('greatest z', high), ('smallest feasible gap', found.smallest_feasible),
-        ('smallest guaranteed gap', found.smallest_guaranteed),
-        ('feasible difference', _number(found.feasible_difference)),
-        ('guaranteed difference', _number(found.guaranteed_difference)), ('realizable', found.is_realizable),
-        ('printable', found.is_printable),
-        ('tie decides', found.is_tie_decisive), ('tasks', found.protocol.tasks), ('samples', found.protocol.samples),
-        ('max score', found.protocol.max_score), ('alpha', float(found.alpha)),
+        ('classification', str(claim.classification)), ('count A', claim.count_a), ('count B', claim.count_b),
+        ('gap', claim.gap_count), ('S Q low', claim.scaled_q_low), ('S Q high', claim.scaled_q_high),
+        ('least z', low), ('greatest z', high), ('smallest feasible gap', claim.smallest_feasible),
+        ('smallest guaranteed gap', claim.smallest_guaranteed),
+        ('feasible difference', _number(claim.feasible_difference)),
+        ('guaranteed difference', _number(claim.guaranteed_difference)), ('realizable', claim.is_realizable),
+        ('printable', claim.is_printable),
+        ('tie decides', claim.is_tie_decisive), ('tasks', claim.protocol.tasks), ('samples', claim.protocol.samples),
+        ('max score', claim.protocol.max_score), ('alpha', float(claim.alpha)),
     ]  # fmt: skip
     return table(title, ['quantity', 'value'], rows)
 
@@ -199,21 +199,26 @@ def cutoff_table(cutoffs: Sequence[Cutoff], benchmark: Benchmark, *, alpha: floa
     return table(title, columns, rows, note=note)
 
 
-def paired_table(found: PairedSignificance, *, alpha: float, names: tuple[str, str] = ('A', 'B')) -> Table:
+def paired_table(test: PairedSignificance, *, alpha: float, names: tuple[str, str] = ('A', 'B')) -> Table:
     """Each test of "B improves on A" with its z, p and decision."""
     rows: list[list[Cell]] = [
-        ['paired Wald, by task', found.z, found.p_value, found.p_value < alpha],
-        ['two-sample Wald, by task', found.z_independent, found.p_value_independent, found.p_value_independent < alpha],
-        ['sign flips, by task', None, found.sign_flip_p_value, found.sign_flip_p_value <= alpha],
+        ['paired Wald, by task', test.z, test.p_value, test.p_value < alpha],
+        [
+            'two-sample Wald, by task',
+            test.z_independent,
+            test.p_value_independent,
+            test.p_value_independent < alpha,
+        ],
+        ['sign flips, by task', None, test.sign_flip_p_value, test.sign_flip_p_value <= alpha],
     ]
-    if found.mcnemar_p_value is not None:
-        rows.append(['exact McNemar, pooled', None, found.mcnemar_p_value, found.mcnemar_p_value <= alpha])
-    flips = 'all counted' if found.sign_flip.exact else f'{found.sign_flip.n_resamples} drawn'
+    if test.mcnemar_p_value is not None:
+        rows.append(['exact McNemar, pooled', None, test.mcnemar_p_value, test.mcnemar_p_value <= alpha])
+    flips = 'all counted' if test.sign_flip.exact else f'{test.sign_flip.n_resamples} drawn'
     note = (
-        f'{names[1]} - {names[0]} = {found.difference:+.4g} over {found.instances} instances of {found.tasks} tasks; '
-        f'{names[1]} better on {found.wins_b}, {names[0]} on {found.wins_a}, equal on {found.ties}. '
+        f'{names[1]} - {names[0]} = {test.difference:+.4g} over {test.instances} instances of {test.tasks} tasks; '
+        f'{names[1]} better on {test.wins_b}, {names[0]} on {test.wins_a}, equal on {test.ties}. '
         f'Sign flips: {flips}. The computations of the audit paper: one-sided, matched instances alone. '
-        f'{unmatched_words(found, names=names)}'
+        f'{unmatched_words(test, names=names)}'
     ).rstrip()
     columns: list[str | Column] = [
         'test',
@@ -224,43 +229,43 @@ def paired_table(found: PairedSignificance, *, alpha: float, names: tuple[str, s
     return table(f'Named methods: does {names[1]} improve on {names[0]}?', columns, rows, note=note)
 
 
-def unmatched_words(found: PairedSignificance, *, names: tuple[str, str] = ('A', 'B')) -> str:
+def unmatched_words(test: PairedSignificance, *, names: tuple[str, str] = ('A', 'B')) -> str:
     """How many instances have no partner in the paper's tests, and the first few of them."""
-    told = []
-    for name, keys in ((names[0], found.only_a), (names[1], found.only_b)):
+    parts = []
+    for name, keys in ((names[0], test.only_a), (names[1], test.only_b)):
         if keys:
-            shown = ', '.join('/'.join(filter(None, key)) for key in keys[:MOST_UNMATCHED])
+            text = ', '.join('/'.join(filter(None, key)) for key in keys[:MOST_UNMATCHED])
             rest = f' and {len(keys) - MOST_UNMATCHED:,} more' if len(keys) > MOST_UNMATCHED else ''
-            told.append(f'{len(keys):,} only in {name} ({shown}{rest})')
-    return f'Without a partner, left out of these tests: {"; ".join(told)}.' if told else ''
+            parts.append(f'{len(keys):,} only in {name} ({text}{rest})')
+    return f'Without a partner, left out of these tests: {"; ".join(parts)}.' if parts else ''
 
 
-def contrast_table(found: Contrast) -> Table:
+def contrast_table(contrast: Contrast) -> Table:
     """Two runs as every verb compares them: the verdict, its estimate and its test."""
     scale, unit = 100.0, 'points'
     rows: list[list[Cell]] = [
-        [found.a, found.b, scale * found.values[0], scale * found.values[1], scale * found.estimate,
-         *ends(found.interval, scale), found.p_value, found.test, *found.n_units, found.n_matched]
+        [contrast.a, contrast.b, scale * contrast.values[0], scale * contrast.values[1], scale * contrast.estimate,
+         *ends(contrast.interval, scale), contrast.p_value, contrast.test, *contrast.n_units, contrast.n_matched]
     ]  # fmt: skip
     columns: list[str | Column] = [
         'a', 'b', Column('a (%)', '.2f'), Column('b (%)', '.2f'), Column(f'a - b ({unit})', '+.2f'),
         Column('low', '+.2f'), Column('high', '+.2f'), Column('p', '.3g'), 'test', 'units a', 'units b',
         'shared starts',
     ]  # fmt: skip
-    return table('The verdict', columns, rows, note=contrast_sentence(found))
+    return table('The verdict', columns, rows, note=contrast_sentence(contrast))
 
 
-def contrast_sentence(found: Contrast) -> str:
+def contrast_sentence(contrast: Contrast) -> str:
     """What the contrast of two runs says, the reverse included."""
-    told = f'{found.a} and {found.b} are not significantly different'
-    if found.withheld:
-        told = f'{found.a} and {found.b} cannot be compared: {found.withheld}'
-    elif found.p_value is not None and found.p_value <= 1 - found.level and found.ahead is not None:
-        behind = found.b if found.ahead == found.a else found.a
-        told = f'{found.ahead} {claim_words(found.endpoint)} than {behind}'
-    left = ''.join(f' Left out of {out.name}: {out.n} {out.why}.' for out in found.left_out)
-    cells = f'mean over {len(found.cells)} tasks' if len(found.cells) > 1 else 'one task'
-    return f'{told} ({cells}, {design_word(found)}, two-sided at {1 - found.level:.3g}).{left}'
+    words = f'{contrast.a} and {contrast.b} are not significantly different'
+    if contrast.withheld:
+        words = f'{contrast.a} and {contrast.b} cannot be compared: {contrast.withheld}'
+    elif contrast.p_value is not None and contrast.p_value <= 1 - contrast.level and contrast.ahead is not None:
+        behind = contrast.b if contrast.ahead == contrast.a else contrast.a
+        words = f'{contrast.ahead} {claim_words(contrast.endpoint)} than {behind}'
+    left = ''.join(f' Left out of {out.name}: {out.n} {out.why}.' for out in contrast.left_out)
+    cells = f'mean over {len(contrast.cells)} tasks' if len(contrast.cells) > 1 else 'one task'
+    return f'{words} ({cells}, {design_word(contrast)}, two-sided at {1 - contrast.level:.3g}).{left}'
 
 
 def drop_table(drops: Sequence[Drop]) -> Table:
@@ -279,12 +284,12 @@ def drop_table(drops: Sequence[Drop]) -> Table:
     return table('Drops', columns, rows, note=note)
 
 
-def _drop_row(found: Drop) -> list[Cell]:
-    scale = 100.0 if found.is_rate else 1.0
+def _drop_row(drop: Drop) -> list[Cell]:
+    scale = 100.0 if drop.is_rate else 1.0
     return [
-        found.label, _side(found.calibration, found.n_calibration, found.is_rate),
-        _side(found.altered, found.n_altered, found.is_rate), round(scale * found.estimate, 6),
-        round(scale * found.interval.low, 6), round(scale * found.interval.high, 6), found.is_resolved,
+        drop.label, _side(drop.calibration, drop.n_calibration, drop.is_rate),
+        _side(drop.altered, drop.n_altered, drop.is_rate), round(scale * drop.estimate, 6),
+        round(scale * drop.interval.low, 6), round(scale * drop.interval.high, 6), drop.is_resolved,
     ]  # fmt: skip
 
 

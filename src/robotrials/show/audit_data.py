@@ -35,23 +35,23 @@ EXISTENCE = (
 )
 
 
-def point_table(found: DataSource) -> Table:
+def point_table(source: DataSource) -> Table:
     """One row per task and distance: the layout of Table 9, with how close the data was."""
-    embeddings = list(dict.fromkeys(name for p in found.points for name in p.images))
+    embeddings = list(dict.fromkeys(name for p in source.points for name in p.images))
     columns: list[str | Column] = [
         'task', Column('displaced mm', '.1f'), Column('nearest mm', '.1f'), 'score', Column('low', '.3f'),
         Column('high', '.3f'), 'leaked', 'same start', Column('nearest deg', '.1f'),
         *(Column(f'image ({name})', '.2f') for name in embeddings), 'demonstrations', 'parameters',
     ]  # fmt: skip
     rows: list[list[Cell]] = []
-    for p in sorted(found.points, key=lambda p: (p.task, p.asked_m)):
+    for p in sorted(source.points, key=lambda p: (p.task, p.asked_m)):
         interval = p.interval
         images: list[Cell] = [p.median_image(name) if name in p.images else None for name in embeddings]
         rows.append(
             [p.task, 1000 * p.asked_m, 1000 * p.median_m, f'{p.successes}/{p.n}', interval.low, interval.high,
              p.n_leaked, p.n_same, p.median_deg, *images, f'{p.n_demonstrations} of {p.n_tried} tried', p.parameters]
         )  # fmt: skip
-    protocol = found.protocol
+    protocol = source.protocol
     note = (
         f'{EXISTENCE} Nearest: the median over test starts of the distance to the nearest training start, by the '
         f'object that differs most; image: the same in pictures, where 1 is as far as test starts lie from each other. '
@@ -63,9 +63,9 @@ def point_table(found: DataSource) -> Table:
     )
 
 
-def fall_table(found: DataSource) -> Table:
+def fall_table(source: DataSource) -> Table:
     """Nearest against farthest data."""
-    fall = found.fall()
+    fall = source.fall()
     row: list[Cell] = [
         1000 * fall.near.median_m, f'{fall.near.successes}/{fall.near.n}', 1000 * fall.far.median_m,
         f'{fall.far.successes}/{fall.far.n}', fall.won_near_only, fall.won_far_only, fall.contrast.estimate,
@@ -81,9 +81,9 @@ def fall_table(found: DataSource) -> Table:
     )  # fmt: skip
 
 
-def datasource_tables(found: DataSource) -> list[Table]:
+def datasource_tables(source: DataSource) -> list[Table]:
     """The points, and the fall where there are two distances to compare."""
-    return [point_table(found), *([fall_table(found)] if len(found.distances_m) > 1 else [])]
+    return [point_table(source), *([fall_table(source)] if len(source.distances_m) > 1 else [])]
 
 
 def published_table() -> Table:
@@ -98,12 +98,12 @@ def published_table() -> Table:
     )  # fmt: skip
 
 
-def distance_plot(found: DataSource) -> Plot:
+def distance_plot(source: DataSource) -> Plot:
     """Score against measured distance, one line for the learner."""
-    curve = found.curve()
+    curve = source.curve()
     x = [1000 * p.median_m for p in curve]
     line = Curve(
-        found.protocol.learner, x, [p.rate for p in curve], [p.interval.low for p in curve],
+        source.protocol.learner, x, [p.rate for p in curve], [p.interval.low for p in curve],
         [p.interval.high for p in curve], has_whiskers=True, color=THING_PALETTE[0],
     )  # fmt: skip
     return Plot(
@@ -113,33 +113,33 @@ def distance_plot(found: DataSource) -> Plot:
     )  # fmt: skip
 
 
-def overfit_card(found: Overfit) -> Card:
+def overfit_card(overfit: Overfit) -> Card:
     """Which policies lose how much under which change, and what the loss may be called."""
-    dropped = [row for row in found.rows if row.is_dropped]
-    called = [row for row in dropped if found.reading(row) is DropReading.OVERFITTING]
-    verdict = [f'{len(dropped)} of {plural(len(found.rows), "comparison")} show a drop.']
+    dropped = [row for row in overfit.rows if row.is_dropped]
+    called = [row for row in dropped if overfit.reading(row) is DropReading.OVERFITTING]
+    verdict = [f'{len(dropped)} of {plural(len(overfit.rows), "comparison")} show a drop.']
     if called:
         verdict.append(f'Overfitting: {", ".join(f"{r.policy} under {r.change}" for r in called)}.')
     elif dropped:
         verdict.append('None may be called overfitting: the training data were not counted, or hold the change rarely.')
     rows = []
-    for row in sorted(found.rows, key=lambda r: -r.drop):
+    for row in sorted(overfit.rows, key=lambda r: -r.drop):
         span = Interval(100 * row.family_low, 100 * row.family_high)
         size = estimate_text(100 * row.drop, span, sign='+', unit=' points').replace(' ', GLUE)
         counts = f'{row.successes[0]:g}/{row.n[0]} to {row.successes[1]:g}/{row.n[1]}'.replace(' ', GLUE)
-        rows.append((f'{row.policy}, {row.change}', f'{size}   {counts}   {found.reading(row).value}'))
-    lacking = [f'{name} cannot be made here: {why}.' for name, why in found.missing.items()]
+        rows.append((f'{row.policy}, {row.change}', f'{size}   {counts}   {overfit.reading(row).value}'))
+    lacking = [f'{name} cannot be made here: {why}.' for name, why in overfit.missing.items()]
     return Card(
-        title=f'{found.host}, {found.task}', scope=f'drop = calibration - altered, {100 * found.level:g} %',
+        title=f'{overfit.host}, {overfit.task}', scope=f'drop = calibration - altered, {100 * overfit.level:g} %',
         verdict=tuple(verdict), rows=tuple(rows), notes=tuple(lacking),
     )  # fmt: skip
 
 
-def datasource_card(found: DataSource) -> Card:
+def datasource_card(source: DataSource) -> Card:
     """Does the score fall as training data move away from the test?"""
     verdict, rows = ['One distance was collected: nothing to compare.'], []
-    if len(found.distances_m) > 1:
-        fall = found.fall()
+    if len(source.distances_m) > 1:
+        fall = source.fall()
         said = 'falls' if fall.is_resolved else 'is not shown to fall'
         verdict = [f'The score {said} as the training data move away from the test.']
         span = fall.contrast.interval
@@ -147,26 +147,26 @@ def datasource_card(found: DataSource) -> Card:
             100 * fall.contrast.estimate, None if span is None else span.scaled(100.0), sign='+', unit=' points'
         )
         rows.append(('fall', f'{size}   {p_text(fall.contrast.p_value)}'))
-    for metres in found.distances_m:
-        own = [p for p in found.points if p.asked_m == metres]
+    for metres in source.distances_m:
+        own = [p for p in source.points if p.asked_m == metres]
         done, n = sum(p.successes for p in own), sum(p.n for p in own)
         rows.append((f'{1000 * metres:g} mm away', f'{done}/{n}   {mark(done / n)} {100 * done / n:.0f} %'))
     return Card(
-        title=f'{found.protocol.host}, {found.protocol.learner}', scope=plural(len(found.points), 'training'),
+        title=f'{source.protocol.host}, {source.protocol.learner}', scope=plural(len(source.points), 'training'),
         verdict=tuple(verdict), rows=tuple(rows), notes=(EXISTENCE,),
     )  # fmt: skip
 
 
-def alteration_table(found: Overfit) -> Table:
+def alteration_table(overfit: Overfit) -> Table:
     """Drops of every policy under every change, how often training held it, and what the drop may be called."""
-    training = found.training
+    training = overfit.training
     rows: list[list[Cell]] = [
         [r.policy, r.change, str(r.kind), f'{r.successes[0]:g}/{r.n[0]}', f'{r.successes[1]:g}/{r.n[1]}', 100 * r.drop,
-         str(found.reading(r)), None if training is None else training.counts.get(r.change),
+         str(overfit.reading(r)), None if training is None else training.counts.get(r.change),
          None if training is None else training.counts[OFFICIAL],
          *(None if v is None else 100 * v for v in (r.contrast_low, r.contrast_high)), 100 * r.family_low, r.test,
          100 * r.low, 100 * r.high]
-        for r in found.rows
+        for r in overfit.rows
     ]  # fmt: skip
     columns: list[str | Column] = [
         'policy', 'change', 'kind', 'calibration', 'altered', Column('drop', '+.2f'), 'reading', 'in training',
@@ -177,39 +177,39 @@ def alteration_table(found: Overfit) -> Table:
     if training is not None:
         counted = f'Counted over {training.total} demonstrations: {training.basis}.'
     note = (
-        f"drop = calibration - altered, in points, with the contrast's {100 * found.level:g} % interval (Newcombe's, "
-        f'by rows, is that of the paper). "Low, all rows" allows for the {len(found.rows)} comparisons; a drop is '
+        f"drop = calibration - altered, in points, with the contrast's {100 * overfit.level:g} % interval (Newcombe's, "
+        f'by rows, is that of the paper). "Low, all rows" allows for the {len(overfit.rows)} comparisons; a drop is '
         f'claimed where it is above 0. {counted}'
     )
-    note += ''.join(f' Starts of {change}: {told}.' for change, told in found.starts.items() if told)
-    return table(f'Creeping overfitting ({found.host}, {found.task})', columns, rows, note=note)
+    note += ''.join(f' Starts of {change}: {spread}.' for change, spread in overfit.starts.items() if spread)
+    return table(f'Creeping overfitting ({overfit.host}, {overfit.task})', columns, rows, note=note)
 
 
-def alteration_plot(found: Overfit) -> Plot:
+def alteration_plot(overfit: Overfit) -> Plot:
     """The same as a forest: the interval that allows for all rows."""
     rows = [
         forest_row(f'{r.policy}, {r.change}', r.drop, Interval(r.family_low, r.family_high), r.is_dropped)
-        for r in found.rows
+        for r in overfit.rows
     ]
-    return forest_plot(rows, level=found.level)
+    return forest_plot(rows, level=overfit.level)
 
 
-def lacking_table(found: Overfit) -> Table | None:
+def lacking_table(overfit: Overfit) -> Table | None:
     """Changes that could not be run, and why."""
-    rows = [[name, why] for name, why in found.missing.items()]
+    rows = [[name, why] for name, why in overfit.missing.items()]
     return table('Changes that were not run', ['change', 'why'], rows) if rows else None
 
 
-def mix_table(found: TrainingMix) -> Table:
+def mix_table(mixes: TrainingMix) -> Table:
     """RADAR's Table 2: what a policy was trained on against what it is tested on."""
-    tasks = found.tasks
+    tasks = mixes.tasks
     rows: list[list[Cell]] = []
-    for mix in found.names:
-        scores = [found.score(mix, task) for task in tasks]
+    for mix in mixes.names:
+        scores = [mixes.score(mix, task) for task in tasks]
         total = [sum(s[i] for s in scores) for i in (0, 1)]
         rows.append([mix, *(f'{s}/{n}' for s, n in scores), f'{total[0]}/{total[1]}', total[0] / total[1]])
     return table(
-        f'Training mixes ({found.host}, {found.learner})', ['trained on', *tasks, 'total', Column('rate', '.3f')], rows,
+        f'Training mixes ({mixes.host}, {mixes.learner})', ['trained on', *tasks, 'total', Column('rate', '.3f')], rows,
         note='One training per mix. Independent: each task by a policy trained on its own demonstrations alone.',
     )  # fmt: skip
 
@@ -296,8 +296,8 @@ def card_document(card: BenchmarkCard) -> Document:
     lead = (paragraph(card.standing()), paragraph('A part that was not run is not a part that was passed.'))
     blocks: list[Block] = [TableBlock('findings', table('What was found', ['part', 'finding', 'in words'], rows))]
     if card.notes:
-        shown = table('Weaknesses that its rules show by themselves', ['weakness'], [[text] for text in card.notes])
-        blocks.append(TableBlock('notes', shown))
+        sheet = table('Weaknesses that its rules show by themselves', ['weakness'], [[text] for text in card.notes])
+        blocks.append(TableBlock('notes', sheet))
     return Document(
         title=f'Benchmark card: {card.title}',
         subtitle=f'host {card.host}, {len(card.tasks)} tasks, robotrials {card.version}',
@@ -326,33 +326,33 @@ def _part(card: BenchmarkCard, key: str, title: str, part: str, blocks: list[Blo
 
 
 def _shortcut(card: BenchmarkCard) -> list[Block]:
-    found = card.shortcut
-    if found is None:
+    probe = card.shortcut
+    if probe is None:
         return []
     rows: list[list[Cell]] = [
-        [c.name, 'checkpoint', c.total, c.n, c.mean, c.interval.low, c.interval.high, None] for c in found.checkpoints
+        [c.name, 'checkpoint', c.total, c.n, c.mean, c.interval.low, c.interval.high, None] for c in probe.checkpoints
     ]
     rows += [
         [v.score.name, f'without {v.removes}', v.score.total, v.score.n, v.score.mean, v.score.interval.low,
          v.score.interval.high, str(v.need)]
-        for v in found.variants
+        for v in probe.variants
     ]  # fmt: skip
     columns: list[str | Column] = [
         'run', 'kind', 'total', 'n', Column('mean', '.3f'), Column('low', '.3f'), Column('high', '.3f'), 'input is',
     ]  # fmt: skip
-    chosen = '' if found.probe.sweep is None else f' {sweep_words(found.probe.sweep)}'
-    words = paragraph(f'Best checkpoint {found.best}: {found.verdict}.{chosen}')
-    return [words, TableBlock('probe', table(f'The probe ({found.title})', columns, rows))]
+    chosen = '' if probe.probe.sweep is None else f' {sweep_words(probe.probe.sweep)}'
+    words = paragraph(f'Best checkpoint {probe.best}: {probe.verdict}.{chosen}')
+    return [words, TableBlock('probe', table(f'The probe ({probe.title})', columns, rows))]
 
 
 def _significance(card: BenchmarkCard) -> list[Block]:
-    found = card.significance
-    if found is None:
+    gaps = card.significance
+    if gaps is None:
         return []
-    most = found.protocol.most
+    most = gaps.protocol.most
     rows: list[list[Cell]] = [
         [percent, row.count_a, _points(row.smallest_feasible, most), _points(row.smallest_guaranteed, most)]
-        for percent, row in zip(BASELINES_PERCENT, found.rows, strict=True)
+        for percent, row in zip(BASELINES_PERCENT, gaps.rows, strict=True)
     ]
     columns: list[str | Column] = [
         'baseline %',
@@ -360,8 +360,8 @@ def _significance(card: BenchmarkCard) -> list[Block]:
         Column('could be, points', '.2f'),
         Column('must be, points', '.2f'),
     ]
-    title = f'Gaps that averages alone can call significant (T = {found.protocol.tasks}, S = {found.protocol.samples})'
-    note = f'One-sided alpha {found.alpha}; {found.source}. A dash: no gap would do.'
+    title = f'Gaps that averages alone can call significant (T = {gaps.protocol.tasks}, S = {gaps.protocol.samples})'
+    note = f'One-sided alpha {gaps.alpha}; {gaps.source}. A dash: no gap would do.'
     return [TableBlock('cutoffs', table(title, columns, rows, note=note))]
 
 
@@ -378,24 +378,24 @@ def _overfit(card: BenchmarkCard) -> list[Block]:
 
 
 def _datasource(card: BenchmarkCard) -> list[Block]:
-    found = card.datasource
-    if found is None:
+    source = card.datasource
+    if source is None:
         return []
-    blocks: list[Block] = [TableBlock('sources', point_table(found))]
-    if len(found.distances_m) > 1:
-        blocks += [chart_block(distance_plot(found)), TableBlock('fall', fall_table(found))]
+    blocks: list[Block] = [TableBlock('sources', point_table(source))]
+    if len(source.distances_m) > 1:
+        blocks += [chart_block(distance_plot(source)), TableBlock('fall', fall_table(source))]
     return blocks
 
 
 def _determinism(card: BenchmarkCard) -> list[Block]:
-    found = card.determinism
-    if found is None:
+    runs = card.determinism
+    if runs is None:
         return []
-    rows: list[list[Cell]] = [[str(g.target), str(g.grade), g.evidence] for g in found.grades]
+    rows: list[list[Cell]] = [[str(g.target), str(g.grade), g.evidence] for g in runs.grades]
     closed = {True: 'closed loop', False: 'open loop, which is no evidence', None: 'nobody said whether closed-loop'}
     note = (
-        f'{found.n_episodes} episodes of {found.policy}, {closed[found.is_closed_loop]}; {found.contrast}; '
-        f'same-machine control: {found.control}. '
+        f'{runs.n_episodes} episodes of {runs.policy}, {closed[runs.is_closed_loop]}; {runs.contrast}; '
+        f'same-machine control: {runs.control}. '
         'Nothing here tells what another machine would do unless the contrast names one.'
     )
     return [TableBlock('grades', table('Reproduction targets', ['target', 'grade', 'evidence'], rows, note=note))]

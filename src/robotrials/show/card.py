@@ -68,8 +68,8 @@ class Card:
         label = max((min(display_width(name), MOST_LABEL) for name, _ in self.rows), default=0)
         rows = []
         for name, text in self.rows:
-            shown = cut(name, MOST_LABEL)
-            first = f'    {shown}{" " * (label - display_width(shown))}   '
+            short_name = cut(name, MOST_LABEL)
+            first = f'    {short_name}{" " * (label - display_width(short_name))}   '
             rows.append([line for k, part in enumerate(text.split('\n')) for line in _line(
                 part, most, first if k == 0 else ' ' * display_width(first))])  # fmt: skip
         return rows
@@ -175,8 +175,8 @@ def _order(analysis: Analysis, frame: ComparisonFrame) -> tuple[str, ...]:
 def letters(analysis: Analysis, endpoint: EndpointName) -> dict[str, str]:
     """Policies that share one are not significantly different on the endpoint; empty where nothing was compared."""
     pairs = analysis.pairs
-    found = None if isinstance(pairs, Absent) else pairs.endpoints.get(endpoint)
-    return dict(found.letters) if isinstance(found, EndpointPairs) else {}
+    tested = None if isinstance(pairs, Absent) else pairs.endpoints.get(endpoint)
+    return dict(tested.letters) if isinstance(tested, EndpointPairs) else {}
 
 
 def _success(analysis: Analysis) -> ScoreColumn:
@@ -184,12 +184,12 @@ def _success(analysis: Analysis) -> ScoreColumn:
     if isinstance(rates, Absent):
         return ScoreColumn('success', 'success', '%', {}, 100.0, rates.reason)
     scores = {}
-    for policy, found in rates.macro.items():
+    for policy, estimate in rates.macro.items():
         count = rates.counts.get((policy, ALL_STRATA))
-        if found.value is not None:
-            span = None if found.interval is None else found.interval.scaled(100.0)
-            told = '' if count is None else f'{count.count}/{count.n}'
-            scores[policy] = Score(100 * found.value, span, marks.get(policy, ''), told)
+        if estimate.value is not None:
+            span = None if estimate.interval is None else estimate.interval.scaled(100.0)
+            words = '' if count is None else f'{count.count}/{count.n}'
+            scores[policy] = Score(100 * estimate.value, span, marks.get(policy, ''), words)
     return ScoreColumn('success', 'success', '%', scores, 100.0)
 
 
@@ -198,9 +198,9 @@ def _time(analysis: Analysis) -> ScoreColumn:
     if isinstance(ranking, Absent):
         return ScoreColumn('time', 'time to success', 's', {}, why=ranking.reason, is_less_better=True)
     marks, scores = letters(analysis, EndpointName.TIME), {}
-    for policy, found in ranking.means_s.items():
-        if found.value is not None:
-            scores[policy] = Score(found.value, found.interval, marks.get(policy, ''))
+    for policy, estimate in ranking.means_s.items():
+        if estimate.value is not None:
+            scores[policy] = Score(estimate.value, estimate.interval, marks.get(policy, ''))
     top = max((s.interval.high if s.interval else s.value for s in scores.values()), default=None)
     return ScoreColumn('time', 'time to success', 's', scores, top, is_less_better=True)
 
@@ -222,8 +222,8 @@ def _safety(analysis: Analysis) -> ScoreColumn:
 
 def pooled(cells: Sequence[CellSafety], rate: Callable[[CellSafety], Rate]) -> Rate:
     """One rate of several benchmarks: their counts added up."""
-    found = [rate(c) for c in cells]
-    return Rate(sum(r.count for r in found), sum(r.n for r in found), cells[0].level)
+    rates = [rate(c) for c in cells]
+    return Rate(sum(r.count for r in rates), sum(r.n for r in rates), cells[0].level)
 
 
 def _robustness(analysis: Analysis) -> ScoreColumn:

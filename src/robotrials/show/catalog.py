@@ -237,9 +237,9 @@ def papers() -> tuple[Paper, ...]:
 
 def _item(paper: str, row: dict[str, object]) -> PaperItem:
     def names(key: str) -> tuple[str, ...]:
-        found = row.get(key, [])
-        assert isinstance(found, list)
-        return tuple(str(name) for name in found)
+        value = row.get(key, [])
+        assert isinstance(value, list)
+        return tuple(str(name) for name in value)
 
     return PaperItem(
         paper, str(row['item']), str(row['what']), names('figures'), names('tables'), str(row.get('note', ''))
@@ -248,17 +248,17 @@ def _item(paper: str, row: dict[str, object]) -> PaperItem:
 
 def layouts(kind: str) -> dict[str, str]:
     """Name -> the papers' items of its layout, such as 'PhAIL Figures 1, 3'; kind is 'figures' or 'tables'."""
-    found: dict[str, dict[tuple[str, str], list[str]]] = {}
+    items: dict[str, dict[tuple[str, str], list[str]]] = {}
     for item in (item for paper in papers() for item in paper.items):
         word, _, number = item.item.partition(' ')
         for name in getattr(item, kind):
-            found.setdefault(name, {}).setdefault((item.paper, word), []).append(number)
+            items.setdefault(name, {}).setdefault((item.paper, word), []).append(number)
     return {
         name: '; '.join(
             f'{SHORT_TITLES[paper]} {word}{"s" if len(numbers) > 1 else ""} {", ".join(numbers)}'
             for (paper, word), numbers in places.items()
         )
-        for name, places in found.items()
+        for name, places in items.items()
     }
 
 

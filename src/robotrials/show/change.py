@@ -119,9 +119,9 @@ def _tau_text(policy: PolicyChange) -> str:
 def presence_table(change: StoreChange) -> Table:
     """Policies, strata and conditions that only one of the stores has."""
     rows: list[list[Cell]] = []
-    for kind, found in (('appeared', change.appeared), ('disappeared', change.disappeared)):
+    for kind, names in (('appeared', change.appeared), ('disappeared', change.disappeared)):
         for field in ('policies', 'strata', 'conditions'):
-            rows += [[kind, SINGULAR[field], name] for name in getattr(found, field)]
+            rows += [[kind, SINGULAR[field], name] for name in getattr(names, field)]
     return table('What appeared and disappeared', ['', 'kind', 'name'], rows)
 
 
@@ -130,8 +130,8 @@ SINGULAR = {'policies': 'policy', 'strata': 'stratum', 'conditions': 'condition'
 
 def change_tables(change: StoreChange) -> list[Table]:
     """All tables, for the terminal."""
-    shown = [change_table(change), stratum_change_table(change), scope_table(change), presence_table(change)]
-    return [one for one in shown if one.rows]
+    tables = [change_table(change), stratum_change_table(change), scope_table(change), presence_table(change)]
+    return [sheet for sheet in tables if sheet.rows]
 
 
 def change_document(change: StoreChange) -> Document:
@@ -167,11 +167,11 @@ def change_lead(change: StoreChange) -> tuple[Paragraph, ...]:
     ]  # fmt: skip
     if not change.resolved:
         return (paragraph(*head, 'nothing changed beyond chance.'), *_unresolved(change), *_limits(change))
-    told: list[Words] = []
+    pieces: list[Words] = []
     for word, shifts in (('worse', worse), ('improved', better)):
         if shifts:
-            told += [Words('; ') if told else Words(''), Words(f'{word}: '), *listed([_mention(s) for s in shifts])]
-    return (paragraph(*head, *told, '.'), *_unresolved(change), *_limits(change))
+            pieces += [Words('; ') if pieces else Words(''), Words(f'{word}: '), *listed([_mention(s) for s in shifts])]
+    return (paragraph(*head, *pieces, '.'), *_unresolved(change), *_limits(change))
 
 
 def _mention(shift: Shift) -> Words:
@@ -225,10 +225,10 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _block(key: str, shown: Table, *, is_folded: bool = False) -> TableBlock:
-    names = {c.name for c in shown.columns}
+def _block(key: str, sheet: Table, *, is_folded: bool = False) -> TableBlock:
+    names = {c.name for c in sheet.columns}
     return TableBlock(
-        key, shown, {k: v for k, v in COLUMN_DEFINITIONS.items() if k in names},
+        key, sheet, {k: v for k, v in COLUMN_DEFINITIONS.items() if k in names},
         policy_column='policy' if 'policy' in names else '', stratum_column='stratum' if 'stratum' in names else '',
         is_folded=is_folded,
     )  # fmt: skip
@@ -264,9 +264,9 @@ def _change_section(change: StoreChange, colors: Mapping[str, str]) -> Section:
 
 
 def _stratum_section(change: StoreChange) -> Section:
-    shown = stratum_change_table(change)
+    sheet = stratum_change_table(change)
     return Section(
-        'strata', 'In each stratum', (_block('strata-table', shown, is_folded=len(shown.rows) > FOLDED_ROWS),)
+        'strata', 'In each stratum', (_block('strata-table', sheet, is_folded=len(sheet.rows) > FOLDED_ROWS),)
     )
 
 

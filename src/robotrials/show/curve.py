@@ -45,10 +45,10 @@ def drawn_policies(request: FigureRequest, *, with_reference: bool = True) -> tu
     """The reference, then who is ranked; a policy that stands apart only where it was asked for by name."""
     frame = present(request.analysis.frame)
     known = (*((frame.reference,) if frame.reference and with_reference else ()), *frame.policies)
-    shown = request.shown((*known, *(p for p in frame.apart if p in request.policies)))
-    if not [p for p in shown if p != frame.reference]:
+    drawn = request.shown((*known, *(p for p in frame.apart if p in request.policies)))
+    if not [p for p in drawn if p != frame.reference]:
         raise InputError('no policy with a valid episode is left to draw')
-    return shown
+    return drawn
 
 
 def whole_strata(request: FigureRequest, name: str) -> None:
@@ -217,8 +217,8 @@ def _pp_facet(
 def pair_plots(request: FigureRequest) -> list[PairShape]:
     """The P-P plot of every pair shown."""
     whole_strata(request, 'pairwise-pp')
-    shown = drawn_policies(request, with_reference=False)
-    kept = [p for p in present(request.analysis.detail.pair_shapes) if p.policy_a in shown and p.policy_b in shown]
+    drawn = drawn_policies(request, with_reference=False)
+    kept = [p for p in present(request.analysis.detail.pair_shapes) if p.policy_a in drawn and p.policy_b in drawn]
     if not kept:
         raise InputError('pairwise-pp needs two policies besides the reference')
     return kept
@@ -325,18 +325,18 @@ def qq_traces(request: FigureRequest) -> dict[str, dict[str, QQTrace]]:
     strata = [s for s in shapes.strata_of(reference) if not request.strata or s in request.strata]
     if not strata:
         raise InputError(f'{reference} was not run on {", ".join(request.strata)}')
-    shown = drawn_policies(request, with_reference=False)
-    return {s: {p: shapes.qq[p, s] for p in shown if (p, s) in shapes.qq} for s in strata}
+    policies = drawn_policies(request, with_reference=False)
+    return {s: {p: shapes.qq[p, s] for p in policies if (p, s) in shapes.qq} for s in strata}
 
 
 def trade_offs(request: FigureRequest) -> dict[str, dict[str, TradeOffTrace]]:
     """Stratum (ALL_STRATA first) -> policy -> trace, of those shown."""
     shapes = present(request.analysis.detail.shapes)
     check_strata(request)
-    shown = drawn_policies(request, with_reference=False)
-    strata = dict.fromkeys(s for p, s in shapes.trade_off if p in shown)
+    policies = drawn_policies(request, with_reference=False)
+    strata = dict.fromkeys(s for p, s in shapes.trade_off if p in policies)
     kept = [s for s in strata if s == ALL_STRATA or not request.strata or s in request.strata]
-    return {s: {p: shapes.trade_off[p, s] for p in shown if (p, s) in shapes.trade_off} for s in kept}
+    return {s: {p: shapes.trade_off[p, s] for p in policies if (p, s) in shapes.trade_off} for s in kept}
 
 
 def draw_uph_mtbf(request: FigureRequest) -> Figure:

@@ -43,11 +43,11 @@ def propagation_words(run: RunComparison) -> str:
     steps = [(step, c) for c in Channel if (step := run.first_step(c)) is not None]
     if not steps:
         return f'0/{total} episode pairs diverged'
-    told = [
+    parts = [
         f'{channel} at step {step} ({len(run.diverged(channel))}/{total} episodes)'
         for step, channel in sorted(steps, key=lambda pair: pair[0])
     ]
-    return '; '.join(told)
+    return '; '.join(parts)
 
 
 def trace_card(run: RunComparison) -> Card:

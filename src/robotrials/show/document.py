@@ -111,8 +111,8 @@ class Missing:
     @property
     def sentences(self) -> tuple[str, ...]:
         """The reason, and what to do if there is something, as whole sentences."""
-        told = [self.reason, f'To get this: {self.remedy}' if self.remedy else '']
-        return tuple(text if text.endswith('.') else f'{text}.' for text in told if text)
+        parts = [self.reason, f'To get this: {self.remedy}' if self.remedy else '']
+        return tuple(text if text.endswith('.') else f'{text}.' for text in parts if text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,14 +217,14 @@ def missing(what: str, absent: Absent) -> Missing:
 
 
 def table_block(
-    key: str, shown: Table, definitions: Mapping[str, str], *, episodes: Sequence[EpisodeFilter | None] = (),
+    key: str, sheet: Table, definitions: Mapping[str, str], *, episodes: Sequence[EpisodeFilter | None] = (),
     policy: str = 'policy', stratum: str = '', is_folded: bool = False,
     cells: Mapping[tuple[int, str], EpisodeFilter] | None = None,
 ) -> TableBlock:  # fmt: skip
     """A block that keeps only the definitions of columns that the table has."""
-    names = {c.name for c in shown.columns}
+    names = {c.name for c in sheet.columns}
     return TableBlock(
-        key, shown, {k: v for k, v in definitions.items() if k in names}, tuple(episodes),
+        key, sheet, {k: v for k, v in definitions.items() if k in names}, tuple(episodes),
         policy if policy in names else '', stratum if stratum in names else '', is_folded,
         cells or {},
     )  # fmt: skip

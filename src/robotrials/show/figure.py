@@ -312,8 +312,8 @@ def save_figure(figure: Figure, path: Path | str) -> Path:
 
 def legend_entries(panels: Iterable[Axes]) -> tuple[list[Any], list[str]]:
     """The labelled marks of all panels, each label once."""
-    found = {label: h for axes in panels for h, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    return list(found.values()), list(found)
+    handles = {label: h for axes in panels for h, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    return list(handles.values()), list(handles)
 
 
 def _current() -> FigureStyle:

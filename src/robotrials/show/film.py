@@ -51,9 +51,9 @@ def film_blocks(analysis: Analysis, *, folder: Path) -> list[Block]:
         return [Missing('Films', f'{plural(len(leading), "episode")} were filmed; {error}')]
     if not panels:
         return []
-    told = [film for films in chosen.values() for film in films]
+    listed = [film for films in chosen.values() for film in films]
     valid = sum(arm.n_valid for arm in analysis.quality.arms)
-    return [ChartBlock(_chart(analysis, told, panels, n_filmed=len(leading), n_valid=valid))]
+    return [ChartBlock(_chart(analysis, listed, panels, n_filmed=len(leading), n_valid=valid))]
 
 
 ENDS = {'successes': True, 'failures': False}
@@ -121,7 +121,7 @@ def _head(film: Film, links: Sequence[Film], *, top: float, folder: Path) -> str
     """The opening of a row: who, what, how it ended, and links in the words after it."""
     episode = film.episode
     lasted = '' if episode.duration_s is None else f', {episode.duration_s:.2f} s'
-    told = f'{episode.policy}: {episode.stratum or episode.task}, {episode.outcome.value}{lasted}'
+    words = f'{episode.policy}: {episode.stratum or episode.task}, {episode.outcome.value}{lasted}'
     condition = '' if episode.condition in ('', 'nominal') else f' ({episode.condition})'
     addresses = {f.camera.removeprefix('film_'): _address(f.path, folder) for f in links}
     linked = ''.join(
@@ -130,7 +130,7 @@ def _head(film: Film, links: Sequence[Film], *, top: float, folder: Path) -> str
     )
     return (
         f'<g data-policy="{escape(episode.policy)}"><text x="4" y="{top + HEAD_PX - 7:g}">'
-        f'<tspan font-weight="650">{escape(told + condition)}</tspan>{linked}</text>'
+        f'<tspan font-weight="650">{escape(words + condition)}</tspan>{linked}</text>'
     )
 
 
@@ -172,21 +172,21 @@ def draw_failures(request: ShowRequest) -> Figure:
 
 
 def _filmstrip_strips(request: ShowRequest, *, success: bool) -> Figure:
-    found = _episodes(request, success=success)
-    if not found:
+    filmed = _episodes(request, success=success)
+    if not filmed:
         said = 'successful' if success else 'failed'
         raise NotEstimable(f'no {said} episode of this store has a recorded video; a filmstrip needs one')
     count = max(3, min(7, int(figure_width_in() / FRAME_IN)))
-    frames = [read_frames(video, [k / (count - 1) for k in range(count)]) for _, video in found]
+    frames = [read_frames(video, [k / (count - 1) for k in range(count)]) for _, video in filmed]
     height, width = frames[0][0].shape[:2]
     frame_in = figure_width_in() / count
-    figure = new_figure(PAGE_WIDTH_IN, (frame_in * height / width + 0.3) * len(found) + 0.2, is_rows=True)
-    rows = figure.subfigures(len(found), 1, squeeze=False)[:, 0]
-    for row, (episode, _), shown in zip(rows, found, frames, strict=True):
+    figure = new_figure(PAGE_WIDTH_IN, (frame_in * height / width + 0.3) * len(filmed) + 0.2, is_rows=True)
+    rows = figure.subfigures(len(filmed), 1, squeeze=False)[:, 0]
+    for row, (episode, _), pictures in zip(rows, filmed, frames, strict=True):
         lasted = '' if episode.duration_s is None else f', {episode.duration_s:.1f} s'
         said = f'{episode.policy}: {episode.instruction or episode.task} ({episode.outcome}{lasted})'
         row.suptitle(fold(said, 0.9 * figure.get_figwidth(), size=0.833), fontsize='small')
-        for k, (axes, frame) in enumerate(zip(row.subplots(1, count, squeeze=False)[0], shown, strict=True)):
+        for k, (axes, frame) in enumerate(zip(row.subplots(1, count, squeeze=False)[0], pictures, strict=True)):
             axes.imshow(frame)
             at_s = (episode.duration_s or 0.0) * k / (count - 1)
             lead_to(axes, None, None, these_episodes([episode]), f'{said}, at {at_s:.1f} s', t_s=at_s)
@@ -197,12 +197,12 @@ def _filmstrip_strips(request: ShowRequest, *, success: bool) -> Figure:
 def _episodes(request: ShowRequest, *, success: bool) -> list[tuple[Episode, Path]]:
     """The first episode of each task and policy with this outcome and a film."""
     films = request.analysis.leading_films.values()
-    shown = request.shown(dict.fromkeys(f.episode.policy for f in films))
-    found: dict[tuple[str, str], tuple[Episode, Path]] = {}
+    kept = request.shown(dict.fromkeys(f.episode.policy for f in films))
+    filmed: dict[tuple[str, str], tuple[Episode, Path]] = {}
     for film in films:
-        if film.episode.is_success is success and film.episode.policy in shown:
-            found.setdefault((film.episode.task, film.episode.policy), (film.episode, film.path))
-    return [found[key] for key in sorted(found)][:MOST_STRIPS]
+        if film.episode.is_success is success and film.episode.policy in kept:
+            filmed.setdefault((film.episode.task, film.episode.policy), (film.episode, film.path))
+    return [filmed[key] for key in sorted(filmed)][:MOST_STRIPS]
 
 
 # Three frames of an unsafe success, and the frames of films.
@@ -215,8 +215,8 @@ def draw_filmstrip(request: ShowRequest) -> Figure:
     """Start, violation and success of the most severe unsafe success that has a video."""
     part = requested_safety(request)
     films = request.analysis.leading_films
-    shown = request.shown(dict.fromkeys(s.policy for s in part.scores))
-    unsafe = [s for s in part.scores if s.sbu and s.violations and s.policy in shown]
+    kept = request.shown(dict.fromkeys(s.policy for s in part.scores))
+    unsafe = [s for s in part.scores if s.sbu and s.violations and s.policy in kept]
     filmed = [s for s in unsafe if (s.episode_id, s.attempt) in films]
     if not filmed:
         raise NotEstimable('no unsafe success of this store has a recorded video; a filmstrip needs one')

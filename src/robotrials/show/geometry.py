@@ -124,9 +124,9 @@ def draw_placement(request: ShowRequest) -> Figure:
 
     Of the episodes of the policies asked for, the one with the median overlap, by its recorded pose.
     """
-    found = present(request.analysis.placements)
-    shown = request.shown(dict.fromkeys(p.episode.policy for p in found))
-    asked = [p for p in found if p.episode.policy in shown]
+    placements = present(request.analysis.placements)
+    kept = request.shown(dict.fromkeys(p.episode.policy for p in placements))
+    asked = [p for p in placements if p.episode.policy in kept]
     drawn = asked[len(asked) // 2]
     figure = placement_figure(drawn.result, drawn.target, score=drawn.score)
     for axes in figure.axes:
@@ -140,9 +140,9 @@ def draw_iou_over_time(request: ShowRequest) -> Figure:
     Where cameras could not tell, a mark stands on the axis. Of the policies asked for, six episodes at most.
     """
     every = present(request.analysis.overlaps)
-    shown = request.shown(dict.fromkeys(c.episode.policy for c in every))
+    kept = request.shown(dict.fromkeys(c.episode.policy for c in every))
     drawn = []
-    for curve in [c for c in every if c.episode.policy in shown][:MOST_SHOWN]:
+    for curve in [c for c in every if c.episode.policy in kept][:MOST_SHOWN]:
         policy, behind = curve.episode.policy, these_episodes([curve.episode])
         layers: list[Layer] = []
         if curve.by_host:
@@ -180,13 +180,13 @@ def camera_card(part: CameraPart) -> Card:
     rows = []
     for p in part.policies:
         n = p.successes + p.failures
-        told = f'{p.successes}/{n} by cameras, {p.unscored} unscored'
+        words = f'{p.successes}/{n} by cameras, {p.unscored} unscored'
         if p.corrected.value is not None:
             span = None if p.corrected.interval is None else p.corrected.interval.scaled(100.0)
-            told += f'; corrected {estimate_text(100 * p.corrected.value, span, unit=" %")}'
+            words += f'; corrected {estimate_text(100 * p.corrected.value, span, unit=" %")}'
         if p.host is not None and p.host.value is not None:
-            told += f'; host {100 * p.host.value:.0f} %'
-        rows.append((p.policy, told))
+            words += f'; host {100 * p.host.value:.0f} %'
+        rows.append((p.policy, words))
     change = ''
     if unscored:
         reason = max(part.unscored_reasons, key=lambda r: part.unscored_reasons[r], default='')
@@ -264,10 +264,10 @@ def episode_table(rows: list[tuple[Episode, CameraScore]]) -> Table:
     for episode, score in rows:
         angles = [c.angle_deg for c in score.cameras if c.angle_deg is not None]
         placed = next((g.n_placed for g in score.goals if g.n_placed is not None), None)
-        told = 'unscored' if score.success is None else 'success' if score.success else 'failure'
+        words = 'unscored' if score.success is None else 'success' if score.success else 'failure'
         host = None if episode.success is None else 'success' if episode.success else 'failure'
         made.append([
-            episode.episode_id[:12], episode.policy, episode.cell, host, told,
+            episode.episode_id[:12], episode.policy, episode.cell, host, words,
             None if score.success is None else score.confidence, score.iou, placed, max(angles, default=None),
             score.reason or None,
         ])  # fmt: skip
@@ -321,9 +321,9 @@ def camera_sections(analysis: Analysis) -> list[Section]:
 
 def _confused(analysis: Analysis, part: CameraPart) -> dict[tuple[int, str], EpisodeFilter]:
     """The episodes behind every number of the confusion table."""
-    told = {True: 'cameras: success', False: 'cameras: failure', None: 'unscored'}
+    columns = {True: 'cameras: success', False: 'cameras: failure', None: 'unscored'}
     return {
-        (0 if host else 1, told[cameras]): these_episodes(episodes)
+        (0 if host else 1, columns[cameras]): these_episodes(episodes)
         for (host, cameras), episodes in analysis.behind.confused(part).items()
     }
 

@@ -86,8 +86,8 @@ def leaderboard_card(audit: LeaderboardAudit) -> Card:
     verdict = f'{sure} of {plural(judged, "judged claim")} are significant by their two averages alone.'
     rows = []
     for s in shares:
-        told = ', '.join(f'{s.counts[c]} {CLASS_HEADINGS[c]}' for c in Classification if s.counts.get(c))
-        rows.append((f'{FAMILIES[s.family]}, {s.rule}', f'{s.judged} judged: {told}'))
+        words = ', '.join(f'{s.counts[c]} {CLASS_HEADINGS[c]}' for c in Classification if s.counts.get(c))
+        rows.append((f'{FAMILIES[s.family]}, {s.rule}', f'{s.judged} judged: {words}'))
     return Card(
         title='Leaderboard', scope=f'{audit.entries:,} entries, one-sided level {float(audit.alpha):g}',
         verdict=(verdict,), rows=tuple(rows), notes=(PAPER_DIFFERENCES,), more=(ALL, '--set-aside', '--csv claims.csv'),
@@ -213,12 +213,12 @@ def share_pies(audit: LeaderboardAudit) -> Figure:
     grid = figure.subplots(len(rules) * bands, columns, squeeze=False)
     for axes in grid.ravel():
         axes.set_axis_off()
-    for shown in shares:
-        band, column = divmod(families.index(shown.family), columns)
-        axes = grid[rules.index(shown.rule) * bands + band][column]
-        present = [c for c in Classification if shown.counts.get(c)]
+    for share in shares:
+        band, column = divmod(families.index(share.family), columns)
+        axes = grid[rules.index(share.rule) * bands + band][column]
+        present = [c for c in Classification if share.counts.get(c)]
         axes.pie(
-            [shown.counts[c] for c in present],
+            [share.counts[c] for c in present],
             colors=[CLASS_COLORS[c] for c in present],
             autopct=lambda percent: f'{percent:.0f}%' if percent >= 6 else '',
             startangle=90,
@@ -227,7 +227,7 @@ def share_pies(audit: LeaderboardAudit) -> Figure:
             wedgeprops={'linewidth': 0.5, 'edgecolor': 'white'},
             textprops={'fontsize': 'x-small'},
         )
-        axes.set_title(f'{FAMILIES[shown.family]}\n{shown.rule}, n = {shown.judged}', fontsize='small', pad=0)
+        axes.set_title(f'{FAMILIES[share.family]}\n{share.rule}, n = {share.judged}', fontsize='small', pad=0)
     handles = [figure.axes[0].scatter([], [], color=CLASS_COLORS[c], marker='s', s=24) for c in Classification]
     add_legend(figure, handles, [CLASS_WORDS[c] for c in Classification])
     return figure

@@ -84,11 +84,11 @@ def _block(block: Block) -> str:
             return _passage(block)
 
 
-def _table(shown: Table) -> str:
+def _table(sheet: Table) -> str:
     """As `table.render` prints it, with the words in its cells made safe."""
-    rows = tuple(tuple(escape_markdown(v) if isinstance(v, str) else v for v in row) for row in shown.rows)
-    columns = tuple(Column(escape_markdown(c.name), c.number_format) for c in shown.columns)
-    safe = Table(escape_markdown(shown.title), columns, rows, escape_markdown(shown.note))
+    rows = tuple(tuple(escape_markdown(v) if isinstance(v, str) else v for v in row) for row in sheet.rows)
+    columns = tuple(Column(escape_markdown(c.name), c.number_format) for c in sheet.columns)
+    safe = Table(escape_markdown(sheet.title), columns, rows, escape_markdown(sheet.note))
     return render(safe, TableFormat.MARKDOWN).rstrip('\n')
 
 
@@ -236,31 +236,31 @@ def _latex_block(block: Block, labels: Mapping[str, str]) -> str:
             return _latex_passage(block)
 
 
-def _heads(shown: Table, links: Mapping[str, str]) -> str:
+def _heads(sheet: Table, links: Mapping[str, str]) -> str:
     heads = [
         rf'\hyperlink{{{links[c.name]}}}{{{latex_text(c.name)}}}' if c.name in links else latex_text(c.name)
-        for c in shown.columns
+        for c in sheet.columns
     ]
     return latex_line(heads, escape=str)
 
 
-def _latex_table(shown: Table, *, label: str, links: Mapping[str, str]) -> str:
+def _latex_table(sheet: Table, *, label: str, links: Mapping[str, str]) -> str:
     """A table fitted to the line; one of many rows breaks over pages instead."""
-    spec = ''.join('r' if numeric else 'l' for numeric in is_numeric(shown))
-    caption = rf'\caption{{{latex_text(" ".join(filter(None, (shown.title, shown.note))))}}}\label{{{label}}}'
-    body = [latex_line(row, escape=latex_text) for row in table_cells(shown)]
-    heads = _heads(shown, links)
-    if len(shown.rows) > LONG_ROWS:
-        return _long_table(shown, heads, body, caption)
+    spec = ''.join('r' if numeric else 'l' for numeric in is_numeric(sheet))
+    caption = rf'\caption{{{latex_text(" ".join(filter(None, (sheet.title, sheet.note))))}}}\label{{{label}}}'
+    body = [latex_line(row, escape=latex_text) for row in table_cells(sheet)]
+    heads = _heads(sheet, links)
+    if len(sheet.rows) > LONG_ROWS:
+        return _long_table(sheet, heads, body, caption)
     return '\n'.join(
         [r'\begin{table}[htbp]', r'\centering\small', caption, r'\begin{fitted}', rf'\begin{{tabular}}{{{spec}}}',
          r'\toprule', heads, r'\midrule', *body, r'\bottomrule', r'\end{tabular}', r'\end{fitted}', r'\end{table}']
     )  # fmt: skip
 
 
-def _long_table(shown: Table, heads: str, body: list[str], caption: str) -> str:
+def _long_table(sheet: Table, heads: str, body: list[str], caption: str) -> str:
     """Columns share the line's width, so that long words wrap and nothing runs off the page."""
-    numeric = is_numeric(shown)
+    numeric = is_numeric(sheet)
     units = [1 if n else 2 for n in numeric]
     size = r'\tiny' if len(units) > WIDE_COLUMNS else r'\footnotesize'
     spec = ''.join(

@@ -94,7 +94,7 @@ def block_html(block: TableBlock, document: Document, ids: Mapping[str, str]) ->
 
 
 def table_html(
-    shown: Table,
+    sheet: Table,
     document: Document,
     *,
     definitions: Mapping[str, str] | None = None,
@@ -105,23 +105,23 @@ def table_html(
     cells: Mapping[tuple[int, str], EpisodeFilter] | None = None,
 ) -> str:
     """A table in a box of its own that scrolls sideways; `definitions` are column name -> id."""
-    numeric = is_numeric(shown)
+    numeric = is_numeric(sheet)
     linked = bool(episodes) and (has_episode_list(document) or bool(document.explorer_url))
     heads = [
         heading_html(c, numeric=n, definition_id=(definitions or {}).get(c.name, ''))
-        for c, n in zip(shown.columns, numeric, strict=True)
+        for c, n in zip(sheet.columns, numeric, strict=True)
     ]
     if linked:
         heads.append('<th scope="col">episodes</th>')
-    links = [_row_link(document, where, row) for where, row in zip(episodes, shown.rows, strict=True)] if linked else []
-    leads = _cell_links(shown, document, cells or {})
+    links = [_row_link(document, where, row) for where, row in zip(episodes, sheet.rows, strict=True)] if linked else []
+    leads = _cell_links(sheet, document, cells or {})
     rows = rows_html(
-        shown, numeric, policy_column=policy_column, stratum_column=stratum_column, links=links, leads=leads
+        sheet, numeric, policy_column=policy_column, stratum_column=stratum_column, links=links, leads=leads
     )
-    title = escape(shown.title)
+    title = escape(sheet.title)
     named = f' id="{anchor}"' if anchor else ''
-    long = ' long' if len(shown.rows) > LONG_ROWS else ''
-    note = f'<p class="note">{escape(shown.note)}</p>' if shown.note else ''
+    long = ' long' if len(sheet.rows) > LONG_ROWS else ''
+    note = f'<p class="note">{escape(sheet.note)}</p>' if sheet.note else ''
     caption = f'<caption><span>{title}</span></caption>' if title else ''
     return (
         f'<div class="scroll{long}" tabindex="0" role="region" aria-label="Table: {title or "without a title"}">'
@@ -132,14 +132,14 @@ def table_html(
 
 
 def _cell_links(
-    shown: Table, document: Document, cells: Mapping[tuple[int, str], EpisodeFilter]
+    sheet: Table, document: Document, cells: Mapping[tuple[int, str], EpisodeFilter]
 ) -> dict[tuple[int, str], CellLink]:
     """How each of these cells is made a link; none where nothing shows episodes."""
     if not (has_episode_list(document) or document.explorer_url):
         return {}
 
     def link(row: int, column: str, where: EpisodeFilter) -> CellLink:
-        label = f'list the episodes: {cell_text(shown.rows[row][0])}, {column}'
+        label = f'list the episodes: {cell_text(sheet.rows[row][0])}, {column}'
         return lambda said: episode_link(document, where, said, label=label)
 
     return {(row, column): link(row, column, where) for (row, column), where in cells.items()}
@@ -153,7 +153,7 @@ def _row_link(document: Document, where: EpisodeFilter | None, row: Sequence[Cel
 
 
 def rows_html(
-    shown: Table,
+    sheet: Table,
     numeric: Sequence[bool],
     *,
     policy_column: str = '',
@@ -162,11 +162,11 @@ def rows_html(
     leads: Mapping[tuple[int, str], CellLink] | None = None,
 ) -> list[str]:
     """The rows; one that belongs to a policy carries it, so that it can be switched off and coloured."""
-    names = [c.name for c in shown.columns]
+    names = [c.name for c in sheet.columns]
     policy_at = names.index(policy_column) if policy_column in names else -1
     stratum_at = names.index(stratum_column) if stratum_column in names else -1
     rows = []
-    for number, row in enumerate(shown.rows):
+    for number, row in enumerate(sheet.rows):
         owned = ''
         if policy_at >= 0 and row[policy_at] is not None:
             owned += f' data-policy="{escape(row[policy_at])}"'
@@ -176,7 +176,7 @@ def rows_html(
             cell_html(v, c, numeric=numeric[i], heads_row=i == 0,
                       key='<i class="key"></i>' if i == policy_at and v is not None else '',
                       link=(leads or {}).get((number, c.name)))
-            for i, (v, c) in enumerate(zip(row, shown.columns, strict=True))
+            for i, (v, c) in enumerate(zip(row, sheet.columns, strict=True))
         ]  # fmt: skip
         rows.append(f'<tr{owned}>{"".join(cells)}{links[number] if links else ""}</tr>')
     return rows
@@ -185,9 +185,9 @@ def rows_html(
 def episodes_html(document: Document) -> str:
     """The list that claims link into: the first rows as they are, all of them as data for the script to page."""
     command = escape(list_command(document.source, document.selection))
-    shown = document.episodes
+    episodes = document.episodes
     data = f'<script type="application/json" id="episode-data">{episode_data(document)}</script>'
-    if shown is None:
+    if episodes is None:
         why = f': {document.unlisted:,} are too many for a page' if document.unlisted else ''
         explore = escape(f'robotrials explore {shlex.quote(document.source or "STORE")}')
         return (
@@ -195,14 +195,14 @@ def episodes_html(document: Document) -> str:
             f'<code>{explore}</code> shows each of them; all of them:</p>'
             f'<code class="command" id="episode-command">{command} --limit 0</code>{data}'
         )
-    head = Table(shown.title, shown.columns, shown.rows[:STATIC_EPISODES], '')
-    total = len(shown.rows)
+    head = Table(episodes.title, episodes.columns, episodes.rows[:STATIC_EPISODES], '')
+    total = len(episodes.rows)
     first = (
         f'The first {len(head.rows)} of {total:,} episodes.'
         if total > len(head.rows)
         else f'All {total:,} {"episode" if total == 1 else "episodes"}.'
     )
-    names = [c.name for c in shown.columns]
+    names = [c.name for c in episodes.columns]
     policy = 'policy' if 'policy' in names else ''
     return (
         '<p>The episodes that the numbers above are made of. A link named <em>episodes</em> or <em>list</em> narrows'
@@ -220,13 +220,13 @@ def episodes_html(document: Document) -> str:
 def episode_data(document: Document) -> str:
     """The list by columns, as JSON that is safe in a <script>: texts as codes into a list, numbers as they are."""
     chosen = {field: list(values) for field, values in document.selection.items()}
-    shown = document.episodes or Table('', (), (), '')
-    columns = [_column_data(column, [row[i] for row in shown.rows]) for i, column in enumerate(shown.columns)]
+    episodes = document.episodes or Table('', (), (), '')
+    columns = [_column_data(column, [row[i] for row in episodes.rows]) for i, column in enumerate(episodes.columns)]
     whole = json.dumps(
-        {'source': document.source or 'STORE', 'selection': chosen, 'n': len(shown.rows), 'columns': columns},
+        {'source': document.source or 'STORE', 'selection': chosen, 'n': len(episodes.rows), 'columns': columns},
         ensure_ascii=False, allow_nan=False, separators=(',', ':'),
     )  # fmt: skip
-    return re.sub('[&<>\u2028\u2029]', lambda found: f'\\u{ord(found[0]):04x}', whole)
+    return re.sub('[&<>\u2028\u2029]', lambda match: f'\\u{ord(match[0]):04x}', whole)
 
 
 def _column_data(column: Column, values: Sequence[Cell]) -> dict[str, object]:
@@ -443,9 +443,9 @@ def _against(color: str, ground: str) -> str:
     red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
     for step in range(20):
         mixed = [round(c + (target - c) * step / 20) for c in (red, green, blue)]
-        shown = f'#{mixed[0]:02x}{mixed[1]:02x}{mixed[2]:02x}'
-        if contrast(shown, ground) >= LEAST_CONTRAST[ground]:
-            return shown
+        color_text = f'#{mixed[0]:02x}{mixed[1]:02x}{mixed[2]:02x}'
+        if contrast(color_text, ground) >= LEAST_CONTRAST[ground]:
+            return color_text
     return f'#{target:02x}{target:02x}{target:02x}'
 
 
@@ -456,7 +456,7 @@ def luminance(color: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def contrast(one: str, other: str) -> float:
+def contrast(first: str, other: str) -> float:
     """WCAG 2 contrast ratio, from 1 to 21."""
-    dark, light = sorted((luminance(one), luminance(other)))
+    dark, light = sorted((luminance(first), luminance(other)))
     return (light + 0.05) / (dark + 0.05)

@@ -41,10 +41,10 @@ from robotrials.verdict.planning.analysis_plan import Correction, EndpointName
 
 
 def endpoint_table(
-    found: EndpointPairs, pairs: Sequence[EndpointVerdict], *, policies: Sequence[str], comparisons: Comparisons
+    endpoint: EndpointPairs, pairs: Sequence[EndpointVerdict], *, policies: Sequence[str], comparisons: Comparisons
 ) -> Table:
     """Every pair shown on one endpoint, with corrected p-values, verdicts and what would resolve it."""
-    is_timed = found.endpoint in TIMED
+    is_timed = endpoint.endpoint in TIMED
     rows: list[tuple[Cell, ...]] = []
     for pair in pairs:
         curve = _curve_cells(comparisons.time_pair(pair.policy_a, pair.policy_b)) if is_timed else ()
@@ -55,35 +55,35 @@ def endpoint_table(
     unit = f'({pairs[0].unit_text})' if pairs else '(s)'
     columns: list[str | Column] = [
         'a', 'b', Column(f'a ahead by {unit}', '.3g'), Column('low', '.3g'), Column('high', '.3g'),
-        *(chance_columns(found) if pairs else ()), Column('p', '.3g'), Column(corrected_name(found), '.3g'), 'verdict',
-        'confirmatory', *NEEDED_COLUMNS,
+        *(chance_columns(endpoint) if pairs else ()), Column('p', '.3g'), Column(corrected_name(endpoint), '.3g'),
+        'verdict', 'confirmatory', *NEEDED_COLUMNS,
     ]  # fmt: skip
     if is_timed:
         columns += [Column('macro KS', '.3f'), Column('p (KS)', '.3g'), Column('p (KS, corrected)', '.3g')]
         columns.append(Column('p logrank (robust)', '.3g'))
-    note = _note(found, pairs, policies) + (_coarse(found, comparisons) if is_timed else '')
-    return table(f'All pairs: {endpoint_name(found.endpoint)}', columns, rows, note=note)
+    note = _note(endpoint, pairs, policies) + (_coarse(endpoint, comparisons) if is_timed else '')
+    return table(f'All pairs: {endpoint_name(endpoint.endpoint)}', columns, rows, note=note)
 
 
 def chance_cells(pair: EndpointVerdict) -> tuple[Cell, ...]:
     """How often a was first (or lost less), of times and of lost items."""
-    found = pair.contrast
-    return () if found.null == 0 else (100 * found.estimate, *ends(found.interval, 100.0))
+    contrast = pair.contrast
+    return () if contrast.null == 0 else (100 * contrast.estimate, *ends(contrast.interval, 100.0))
 
 
-def chance_columns(found: EndpointPairs) -> list[str | Column]:
-    if found.endpoint not in (*TIMED, EndpointName.LOST):
+def chance_columns(tested: EndpointPairs) -> list[str | Column]:
+    if tested.endpoint not in (*TIMED, EndpointName.LOST):
         return []
-    name = 'a loses less' if found.endpoint is EndpointName.LOST else 'a first'
+    name = 'a loses less' if tested.endpoint is EndpointName.LOST else 'a first'
     return [Column(f'{name} (%)', '.1f'), Column(f'{name} low', '.1f'), Column(f'{name} high', '.1f')]
 
 
-def _coarse(found: EndpointPairs, comparisons: Comparisons) -> str:
+def _coarse(tested: EndpointPairs, comparisons: Comparisons) -> str:
     """Where the resamples of the KS test are too few for any pair to differ after the correction."""
     n_pairs = len(comparisons.times)
     n = min((t.ks.n_resamples for t in comparisons.times if not isinstance(t.ks, Absent)), default=None)
-    least = math.ceil(n_pairs / found.alpha - 1e-9) - 1
-    if n is None or n >= least or found.correction is Correction.NONE:
+    least = math.ceil(n_pairs / tested.alpha - 1e-9) - 1
+    if n is None or n >= least or tested.correction is Correction.NONE:
         return ''
     return (
         f' {n} resamples cannot show that the curves of any of {n_pairs} pairs differ after the correction, however '
@@ -94,26 +94,26 @@ def _coarse(found: EndpointPairs, comparisons: Comparisons) -> str:
 NEEDED_COLUMNS: list[str | Column] = [Column('needed N', '.0f'), Column('N low', '.0f'), Column('N high', '.0f')]
 
 
-def corrected_name(found: EndpointPairs) -> str:
+def corrected_name(tested: EndpointPairs) -> str:
     """The heading of corrected p-values."""
-    return f'p ({CORRECTIONS[found.correction]})' if found.correction is not Correction.NONE else 'p (uncorrected)'
+    return f'p ({CORRECTIONS[tested.correction]})' if tested.correction is not Correction.NONE else 'p (uncorrected)'
 
 
-def _note(found: EndpointPairs, pairs: Sequence[EndpointVerdict], policies: Sequence[str]) -> str:
+def _note(tested: EndpointPairs, pairs: Sequence[EndpointVerdict], policies: Sequence[str]) -> str:
     unit = pairs[0].unit if pairs else 'episode'
-    told = [
-        letters_sentence(found, policies), design_text(pairs),
+    parts = [
+        letters_sentence(tested, policies), design_text(pairs),
         f'Needed N is {unit}s per cell for 80 % power if the difference is what was observed; N low and N high are '
         'what the ends of its interval would need. ∞: the data show no difference.',
     ]  # fmt: skip
-    if not found.is_primary:
-        told.append('A secondary endpoint: what is shown of it is exploratory.')
-    told += [f'{p.policy_a} and {p.policy_b}: {p.withheld}.' for p in pairs if p.withheld]
-    told += [f'{p.policy_a} and {p.policy_b}: {p.contrast.note}.' for p in pairs if p.contrast.note]
+    if not tested.is_primary:
+        parts.append('A secondary endpoint: what is shown of it is exploratory.')
+    parts += [f'{p.policy_a} and {p.policy_b}: {p.withheld}.' for p in pairs if p.withheld]
+    parts += [f'{p.policy_a} and {p.policy_b}: {p.contrast.note}.' for p in pairs if p.contrast.note]
     for pair in (p for p in pairs if p.reversed):
         cells = ', '.join(cell.name for cell in pair.reversed)
-        told.append(f'{pair.policy_a} against {pair.policy_b} is reversed in {cells}.')
-    return ' '.join(told)
+        parts.append(f'{pair.policy_a} against {pair.policy_b} is reversed in {cells}.')
+    return ' '.join(parts)
 
 
 def _difference(pair: EndpointVerdict) -> tuple[Cell, ...]:
@@ -140,12 +140,12 @@ def _needed(pair: EndpointVerdict) -> tuple[Cell, Cell, Cell]:
     return (None, None, None) if needed is None else (needed.n, needed.low, needed.high)
 
 
-def _curve_cells(found: TimeComparison | None) -> tuple[Cell, ...]:
-    if found is None:
+def _curve_cells(comparison: TimeComparison | None) -> tuple[Cell, ...]:
+    if comparison is None:
         return None, None, None, None
-    ks = (None, None) if isinstance(found.ks, Absent) else (found.ks.statistic, found.ks.p_value)
-    rank = None if isinstance(found.logrank, Absent) else found.logrank.robust.p_value
-    return *ks, found.p_different, rank
+    ks = (None, None) if isinstance(comparison.ks, Absent) else (comparison.ks.statistic, comparison.ks.p_value)
+    rank = None if isinstance(comparison.logrank, Absent) else comparison.logrank.robust.p_value
+    return *ks, comparison.p_different, rank
 
 
 def pair_tables(
@@ -153,29 +153,29 @@ def pair_tables(
 ) -> list[Table]:
     """Two policies: the verdict on each endpoint, then every scalar and every stratum; signs favour `a`."""
     time = comparisons.time_pair(a, b)
-    shown = [_verdict_table(comparisons, a, b, n_strata=n_strata)]
+    tables = [_verdict_table(comparisons, a, b, n_strata=n_strata)]
     if time is not None:
-        shown.append(_scalar_table(time, a, b))
+        tables.append(_scalar_table(time, a, b))
     if strata:
-        shown.append(stratum_table(strata, title=f'{a} against {b} by stratum', ks=time))
-    return shown
+        tables.append(stratum_table(strata, title=f'{a} against {b} by stratum', ks=time))
+    return tables
 
 
 def _verdict_table(comparisons: Comparisons, a: str, b: str, *, n_strata: int) -> Table:
     rows: list[tuple[Cell, ...]] = []
     sentences: list[str] = [decision_sentence(comparisons, a, b)]
-    for name, found in comparisons.endpoints.items():
-        if isinstance(found, Absent):
-            remedy = f'; {found.remedy}' if found.remedy else ''
-            sentences.append(f'No comparison of {endpoint_name(name)}: {found.reason}{remedy}.')
+    for name, tested in comparisons.endpoints.items():
+        if isinstance(tested, Absent):
+            remedy = f'; {tested.remedy}' if tested.remedy else ''
+            sentences.append(f'No comparison of {endpoint_name(name)}: {tested.reason}{remedy}.')
             continue
-        pair = found.pair(a, b)
+        pair = tested.pair(a, b)
         rows.append(
             (endpoint_name(name), *_difference(pair), pair.unit_text, *(chance_cells(pair) or (None, None, None)),
              pair.p_value, pair.p_corrected, short_verdict(pair), pair.is_confirmatory, design_word(pair.contrast),
              pair.test, *pair.n_units, *_needed(pair))
         )  # fmt: skip
-        sentences.append(pair_sentence(pair, found, n_strata=n_strata))
+        sentences.append(pair_sentence(pair, tested, n_strata=n_strata))
         sentences.append(f'{design_sentence(pair)}{_needed_too(pair)}')
     columns: list[str | Column] = [
         'endpoint', Column('a ahead by', '.3g'), Column('low', '.3g'), Column('high', '.3g'), 'unit',
@@ -194,10 +194,10 @@ def _needed_too(pair: EndpointVerdict) -> str:
     return f' {said[0].upper()}{said[1:]}.' if said else ''
 
 
-def _scalar_table(found: TimeComparison, a: str, b: str) -> Table:
-    sign = 1.0 if found.policy_a == a else -1.0
+def _scalar_table(comparison: TimeComparison, a: str, b: str) -> Table:
+    sign = 1.0 if comparison.policy_a == a else -1.0
     rows: list[tuple[Cell, ...]] = []
-    for name, e in found.advantages.items():
+    for name, e in comparison.advantages.items():
         turned = e if sign > 0 else _turned(e)
         low, high = ends(turned.interval)
         ahead = a if low is not None and low > 0 else b if high is not None and high < 0 else ''
@@ -205,33 +205,33 @@ def _scalar_table(found: TimeComparison, a: str, b: str) -> Table:
     columns: list[str | Column] = [
         'scalar', Column('a ahead by', '.4g'), Column('low', '.4g'), Column('high', '.4g'), 'favours', 'note',
     ]  # fmt: skip
-    return table(f'Scalars of the curves: {a} (a) against {b} (b)', columns, rows, note=_curve_note(found))
+    return table(f'Scalars of the curves: {a} (a) against {b} (b)', columns, rows, note=_curve_note(comparison))
 
 
-def _turned(found: Estimate) -> Estimate:
-    interval = None if found.interval is None else found.interval.scaled(-1.0)
-    return Estimate(None if found.value is None else -found.value + 0.0, interval, found.note, n=found.n)
+def _turned(estimate: Estimate) -> Estimate:
+    interval = None if estimate.interval is None else estimate.interval.scaled(-1.0)
+    return Estimate(None if estimate.value is None else -estimate.value + 0.0, interval, estimate.note, n=estimate.n)
 
 
-def _curve_note(found: TimeComparison) -> str:
-    told = ['Oriented: positive favours a. Intervals of single scalars, uncorrected.']
-    if isinstance(found.ks, Absent):
-        told.append(f'No KS test: {found.ks.reason}; {found.ks.remedy}.')
+def _curve_note(comparison: TimeComparison) -> str:
+    parts = ['Oriented: positive favours a. Intervals of single scalars, uncorrected.']
+    if isinstance(comparison.ks, Absent):
+        parts.append(f'No KS test: {comparison.ks.reason}; {comparison.ks.remedy}.')
     else:
-        ks = found.ks
-        told.append(
+        ks = comparison.ks
+        parts.append(
             f'Macro KS {ks.statistic:.4f} (null mean {ks.null_mean:.4f}), p = {ks.p_value:.4g} by {ks.method}, '
             f'{ks.n_resamples} resamples.'
         )
-    if isinstance(found.logrank, Absent):
-        told.append(f'No logrank test: {found.logrank.reason}.')
+    if isinstance(comparison.logrank, Absent):
+        parts.append(f'No logrank test: {comparison.logrank.reason}.')
     else:
-        rank = found.logrank
-        told.append(
+        rank = comparison.logrank
+        parts.append(
             f'Stratified logrank: p = {rank.robust.p_value:.3g} robust to episodes, {rank.classical.p_value:.3g} '
             'classical.'
         )
-    return ' '.join(told)
+    return ' '.join(parts)
 
 
 def stratum_table(rows: Sequence[StratumPair], *, title: str, ks: TimeComparison | None = None, n: int = 0) -> Table:
@@ -247,8 +247,8 @@ def stratum_table(rows: Sequence[StratumPair], *, title: str, ks: TimeComparison
     ]  # fmt: skip
     over = f' ({n} comparisons)' if n else ''
     note = f'RMST of b minus RMST of a; p of who is faster there, corrected over all pairs and strata{over}.'
-    shown = table(title, columns, cells, note=note)
-    return shown if ks is not None else Table(shown.title, shown.columns[:-1], tuple(r[:-1] for r in shown.rows), note)
+    sheet = table(title, columns, cells, note=note)
+    return sheet if ks is not None else Table(sheet.title, sheet.columns[:-1], tuple(r[:-1] for r in sheet.rows), note)
 
 
 # A report's sections on what the data resolve: every pair on every endpoint, the strata behind it, and the price.
@@ -292,7 +292,7 @@ def _is_apart(analysis: Analysis) -> bool:
 def _pair_blocks(analysis: Analysis, frame: ComparisonFrame) -> list[Block]:
     pairs = analysis.pairs
     assert not isinstance(pairs, Absent)
-    blocks = [block for endpoint in pairs.primary for block in endpoint_blocks(analysis, frame, endpoint)]
+    blocks = [block for tested in pairs.primary for block in endpoint_blocks(analysis, frame, tested)]
     if any(e in (EndpointName.TIME, EndpointName.THROUGHPUT) for e in pairs.endpoints):
         blocks += time_blocks(analysis, frame)
     return blocks
@@ -304,65 +304,69 @@ def endpoint_blocks(analysis: Analysis, frame: ComparisonFrame, endpoint: Endpoi
     name = endpoint_name(endpoint)
     if isinstance(pairs, Absent):
         return [missing(f'Comparisons of {name}', pairs)]
-    found = pairs.endpoints.get(endpoint)
-    if found is None:
+    tested = pairs.endpoints.get(endpoint)
+    if tested is None:
         return [paragraph(f'No claim about {name} was declared, so no pair is tested on it.')]
-    if isinstance(found, Absent):
-        return [missing(f'Comparisons of {name}', found)]
-    blocks: list[Block] = [paragraph(_role(found)), *_sentences(found, analysis, frame)]
-    filters = [of_policies(frame, p.policy_a, p.policy_b) for p in found.oriented()]
+    if isinstance(tested, Absent):
+        return [missing(f'Comparisons of {name}', tested)]
+    blocks: list[Block] = [paragraph(_role(tested)), *_sentences(tested, analysis, frame)]
+    filters = [of_policies(frame, p.policy_a, p.policy_b) for p in tested.oriented()]
     key = 'pair-table' if endpoint is pairs.primary[0] else f'pair-table-{endpoint.value}'
-    return [*blocks, table_block(key, pair_table(found), PAIR_DEFINITIONS, episodes=filters)]
+    return [*blocks, table_block(key, pair_table(tested), PAIR_DEFINITIONS, episodes=filters)]
 
 
-def _role(found: EndpointPairs) -> str:
-    name = endpoint_name(found.endpoint)
-    how = f'{correction_text(found)}at alpha = {found.alpha:g}'
-    if found.is_primary:
-        return f'Primary endpoint: {name}. {plural(len(found.pairs), "pair")} tested, {how}.'
-    return f'Secondary endpoint: {name}, exploratory. {plural(len(found.pairs), "pair")} tested, {how}.'
+def _role(tested: EndpointPairs) -> str:
+    name = endpoint_name(tested.endpoint)
+    how = f'{correction_text(tested)}at alpha = {tested.alpha:g}'
+    if tested.is_primary:
+        return f'Primary endpoint: {name}. {plural(len(tested.pairs), "pair")} tested, {how}.'
+    return f'Secondary endpoint: {name}, exploratory. {plural(len(tested.pairs), "pair")} tested, {how}.'
 
 
-def correction_text(found: EndpointPairs) -> str:
+def correction_text(tested: EndpointPairs) -> str:
     """`corrected by Holm over 6 tests `, or nothing."""
-    if found.correction is Correction.NONE or found.n_tests < 2:
+    if tested.correction is Correction.NONE or tested.n_tests < 2:
         return ''
-    return f'corrected by {found.correction.value.capitalize()} over {plural(found.n_tests, "test")} '
+    return f'corrected by {tested.correction.value.capitalize()} over {plural(tested.n_tests, "test")} '
 
 
-def _sentences(found: EndpointPairs, analysis: Analysis, frame: ComparisonFrame) -> list[Paragraph]:
+def _sentences(tested: EndpointPairs, analysis: Analysis, frame: ComparisonFrame) -> list[Paragraph]:
     """Every verdict on a primary endpoint in a sentence.
 
     With very many pairs, and on secondary endpoints, only those that name a winner or depend on the stratum.
     """
     assert not isinstance(analysis.pairs, Absent)
-    every = found.oriented()
-    told = every
-    if len(every) > MOST_SENTENCES or not found.is_primary:
-        told = tuple(p for p in every if p.standing in (Standing.AHEAD, Standing.DEPENDS))[:MOST_SENTENCES]
-    said = [paragraph(*pair_words(p, found, n_strata=len(frame.strata))) for p in told]
-    if len(told) < len(every):
-        rest = plural(len(every) - len(told), 'further pair') if told else f'No claim in {plural(len(every), "pair")}'
+    every = tested.oriented()
+    reported = every
+    if len(every) > MOST_SENTENCES or not tested.is_primary:
+        reported = tuple(p for p in every if p.standing in (Standing.AHEAD, Standing.DEPENDS))[:MOST_SENTENCES]
+    said = [paragraph(*pair_words(p, tested, n_strata=len(frame.strata))) for p in reported]
+    if len(reported) < len(every):
+        rest = (
+            plural(len(every) - len(reported), 'further pair')
+            if reported
+            else f'No claim in {plural(len(every), "pair")}'
+        )
         said.append(paragraph(f'{rest}: see the table.'))
     return said
 
 
-def pair_table(found: EndpointPairs) -> Table:
+def pair_table(tested: EndpointPairs) -> Table:
     """Every pair of one endpoint, told from the side of the policy that is ranked higher."""
-    pairs = found.oriented()
+    pairs = tested.oriented()
     unit = pairs[0].unit_text
-    rows = [_pair_row(p, is_primary=found.is_primary) for p in pairs]
+    rows = [_pair_row(p, is_primary=tested.is_primary) for p in pairs]
     columns: list[str | Column] = ['a', 'b', 'verdict', 'standing', Column(f'difference ({unit})', '+.1f')]
-    columns += [Column('low', '+.1f'), Column('high', '+.1f'), *chance_columns(found), Column('p', '.3g')]
+    columns += [Column('low', '+.1f'), Column('high', '+.1f'), *chance_columns(tested), Column('p', '.3g')]
     columns += [Column('p (corrected)', '.3g'), 'design', 'units a', 'units b']
     columns += [Column(n, '.0f') for n in ('N needed', 'N low', 'N high')]
     note = (
         f'A positive difference favours a. {design_text(pairs)} {_units_note(pairs)}N is {pairs[0].unit}s per cell for '
         '80 % power if the difference is what was observed, for pairs without a claim.'
     )
-    told = list(dict.fromkeys(p.contrast.note for p in pairs if p.contrast.note))
-    note += ''.join(f' {_capital(text)}.' for text in told)
-    return without_empty(table(f'Every pair: {endpoint_name(found.endpoint)}', columns, rows, note=note))
+    notes = list(dict.fromkeys(p.contrast.note for p in pairs if p.contrast.note))
+    note += ''.join(f' {_capital(text)}.' for text in notes)
+    return without_empty(table(f'Every pair: {endpoint_name(tested.endpoint)}', columns, rows, note=note))
 
 
 def _units_note(pairs: tuple[EndpointVerdict, ...]) -> str:
@@ -410,9 +414,9 @@ def time_blocks(analysis: Analysis, frame: ComparisonFrame) -> list[Block]:
         return []
     blocks: list[Block] = []
     if len(frame.strata) > 1:
-        shown = report_stratum_table(times)
+        sheet = report_stratum_table(times)
         definitions = {'difference (s)': 'difference', 'low': 'interval', 'high': 'interval', 'stratum': 'stratum'}
-        blocks.append(table_block('stratum-table', shown, definitions, stratum='stratum', is_folded=True))
+        blocks.append(table_block('stratum-table', sheet, definitions, stratum='stratum', is_folded=True))
     curves = {'macro KS': 'macro-ks', 'p': 'p-value', 'p (corrected)': 'holm'}
     blocks.append(table_block('difference-table', different_table(times), curves, is_folded=True))
     blocks.append(table_block('advantage-table', advantage_table(times), {'advantage': 'advantage'}, is_folded=True))
@@ -468,7 +472,7 @@ def advantage_table(times: tuple[TimeComparison, ...]) -> Table:
     return table('Every scalar of every pair', [*columns, 'favours'], rows, note=note)
 
 
-def _favours(name: str, found: TimeComparison) -> str | None:
-    if name in found.favouring_a:
-        return found.policy_a
-    return found.policy_b if name in found.favouring_b else None
+def _favours(name: str, comparison: TimeComparison) -> str | None:
+    if name in comparison.favouring_a:
+        return comparison.policy_a
+    return comparison.policy_b if name in comparison.favouring_b else None

@@ -77,8 +77,8 @@ def plural(n: int, noun: str) -> str:
 
 def only_text(selection: EpisodeFilter) -> str:
     """` · only policy a or b` behind a title; nothing where nothing was chosen."""
-    told = ', '.join(f'{field} {" or ".join(values)}' for field, values in selection.items())
-    return f' · only {told}' if told else ''
+    words = ', '.join(f'{field} {" or ".join(values)}' for field, values in selection.items())
+    return f' · only {words}' if words else ''
 
 
 def ends(interval: Interval | None, scale: float = 1.0) -> tuple[float | None, float | None]:
@@ -105,9 +105,9 @@ class Glossary:
             chosen[key] = self.definitions[key]
         return dict(sorted(chosen.items(), key=lambda item: item[1].title.lower()))
 
-    def cited(self, found: Iterable[Definition], *, also: Iterable[str] = ()) -> dict[str, str]:
+    def cited(self, definitions: Iterable[Definition], *, also: Iterable[str] = ()) -> dict[str, str]:
         """The citations behind some definitions, and of further works, in the order of the list of references."""
-        wanted = {d.source for d in found} | set(also)
+        wanted = {d.source for d in definitions} | set(also)
         return {key: text for key, text in self.references.items() if key in wanted}
 
 
@@ -173,10 +173,10 @@ def escape(text: object) -> str:
 def mark_links(svg: str, document: Document) -> str:
     """A drawing whose marks lead to where the document's episodes are shown; nowhere if nothing shows them."""
 
-    def turned(found: re.Match[str]) -> str:
+    def turned(match: re.Match[str]) -> str:
         if not document.explorer_url:
             return ''
-        return f' rel="noopener" href="{escape(explorer_address(document, json.loads(html.unescape(found[1]))))}"'
+        return f' rel="noopener" href="{escape(explorer_address(document, json.loads(html.unescape(match[1]))))}"'
 
     own_list = has_episode_list(document) and not document.explorer_url
     return svg if own_list else re.sub(' href="#episodes" data-where="([^"]*)"', turned, svg)

@@ -60,11 +60,11 @@ def sizes_table(rows: Sequence[tuple[str, int | None, str]], *, title: str, note
 
 def plan_table(rows: Sequence[PlanSize], *, note: str = '') -> Table:
     """A whole plan by design, with the price of its comparisons."""
-    shown = [(r.design, r.comparisons, r.alpha_each, r.per_cell, r.per_policy, r.total) for r in rows]
+    rows_shown = [(r.design, r.comparisons, r.alpha_each, r.per_cell, r.per_policy, r.total) for r in rows]
     columns: list[str | Column] = [
         'design', 'comparisons', Column('alpha each', '.2g'), 'per cell', 'per policy', 'all rollouts',
     ]  # fmt: skip
-    return table('The whole plan', columns, shown, note=note)
+    return table('The whole plan', columns, rows_shown, note=note)
 
 
 def size_card(
@@ -96,31 +96,31 @@ def _count(row: tuple[str, int | None, str]) -> str:
     return '—' if row[1] is None else f'{row[1]:,} {"pairs" if row[2] == "pairs" else "rollouts"}'
 
 
-def power_card(found: BridgePower, *, names: tuple[str, str], habit: FieldPosition | None) -> Card:
+def power_card(power: BridgePower, *, names: tuple[str, str], habit: FieldPosition | None) -> Card:
     """The episodes per cell that the macro-KS test needs, and its power at what was asked."""
-    verdict = f'{found.needed.power:.0%} power needs {found.needed} episodes per cell.'.replace('%', ' %')
+    verdict = f'{power.needed.power:.0%} power needs {power.needed} episodes per cell.'.replace('%', ' %')
     rows = [
         (f'{n} per cell', f'{mark(float(p))} {100 * p:.0f} % power')
-        for n, p in zip(found.per_cell.tolist(), found.power.tolist(), strict=True)
+        for n, p in zip(power.per_cell.tolist(), power.power.tolist(), strict=True)
     ]
     return Card(
-        title=f'{names[0]} vs {names[1]}', scope=f'macro-KS test of times, alpha {found.alpha:g}', verdict=(verdict,),
+        title=f'{names[0]} vs {names[1]}', scope=f'macro-KS test of times, alpha {power.alpha:g}', verdict=(verdict,),
         rows=tuple(rows), notes=(f'{habit}.',) if habit is not None else (),
     )  # fmt: skip
 
 
-def detection_card(found: DetectionStudy, *, target: float) -> Card:
+def detection_card(study: DetectionStudy, *, target: float) -> Card:
     """The smallest N at which each test detects a pair often enough."""
-    rows, last = [], max(r.per_cell for r in found.rows)
+    rows, last = [], max(r.per_cell for r in study.rows)
     reached = 0
-    for a, b in found.pairs:
+    for a, b in study.pairs:
         parts = []
-        for metric in found.metrics:
-            n = _smallest(found, (a, b), metric, target)
+        for metric in study.metrics:
+            n = _smallest(study, (a, b), metric, target)
             reached += n is not None
             parts.append(f'{metric_name(metric)} {n or f"not by {last}"}'.replace(' ', GLUE))
         rows.append((f'{a} vs {b}', '   '.join(parts)))
-    total = len(found.pairs) * len(found.metrics)
+    total = len(study.pairs) * len(study.metrics)
     return Card(
         title='Detection', scope=f'rate of {target:g}, up to {last} episodes per cell',
         verdict=(f'{reached} of {total} tests detect their pair by {last} episodes per cell.',), rows=tuple(rows),
@@ -136,19 +136,19 @@ def survey_table(papers: Sequence[SurveyedPaper], position: FieldPosition | None
 
 
 def power_table(
-    found: BridgePower, *, names: tuple[str, str] = ('a', 'b'), habit: FieldPosition | None = None
+    power: BridgePower, *, names: tuple[str, str] = ('a', 'b'), habit: FieldPosition | None = None
 ) -> Table:
     """Power against episodes per cell, and the N that is needed."""
-    rows = list(zip(found.per_cell.tolist(), found.power.tolist(), found.error.tolist(), strict=True))
-    note = f'Needed for {found.needed.power:.0%} power: {found.needed} episodes per cell.'
-    if found.null_effect is None:
-        note += f' Macro KS of the assumed curves {found.effect:.3f}.'
+    rows = list(zip(power.per_cell.tolist(), power.power.tolist(), power.error.tolist(), strict=True))
+    note = f'Needed for {power.needed.power:.0%} power: {power.needed} episodes per cell.'
+    if power.null_effect is None:
+        note += f' Macro KS of the assumed curves {power.effect:.3f}.'
     else:
         note += (
-            f' Macro KS of the pilot {found.effect:.3f}, of which chance alone gives {found.null_effect:.3f}; '
-            f'the difference was multiplied by {found.shrinkage:.2f}.'
+            f' Macro KS of the pilot {power.effect:.3f}, of which chance alone gives {power.null_effect:.3f}; '
+            f'the difference was multiplied by {power.shrinkage:.2f}.'
         )
-    note += f'\nDesign effect {found.design_effect:.2f}; alpha {found.alpha:g}; {found.n_bridges} simulated bridges.'
+    note += f'\nDesign effect {power.design_effect:.2f}; alpha {power.alpha:g}; {power.n_bridges} simulated bridges.'
     if habit is not None:
         note += f'\n{habit}.'
     columns: list[str | Column] = ['episodes per cell', Column('power', '.3f'), Column('error', '.3f')]
@@ -156,13 +156,13 @@ def power_table(
 
 
 def rule_power_table(
-    found: Sequence[RulePower], needed: Mapping[str, RulePower | None], *, names: tuple[str, str], design: RuleDesign,
+    powers: Sequence[RulePower], needed: Mapping[str, RulePower | None], *, names: tuple[str, str], design: RuleDesign,
     power: float, n_tests: int, alpha: float,
 ) -> Table:  # fmt: skip
     """Simulated power of the rule at some sizes, and the smallest size of each claim."""
     a, b = names
     claims = {'success': f'{a} succeeds more often', 'faster': f'{a} is faster', 'either': 'at least one of both'}
-    rows: list[tuple[Cell, ...]] = [(r.per_cell, *(r.rate(c) for c in claims), r.rate('wrong')) for r in found]
+    rows: list[tuple[Cell, ...]] = [(r.per_cell, *(r.rate(c) for c in claims), r.rate('wrong')) for r in powers]
     sizes = '; '.join(
         f'{claim} {"not by 2,000" if (size := needed[name]) is None else f"from {size.per_cell}"}'
         for name, claim in claims.items()
@@ -173,7 +173,7 @@ def rule_power_table(
         f'Episodes of each policy per cell for {100 * power:g} % power: {sizes}.\n'
         f'{len(design.a)} cells, {starts}, followed to {design.tau_s:g} s: success {p} and {q}, {a} done first in '
         f'{first} of comparisons.\nA list of {n_tests} claims at alpha {alpha:g}, corrected by Holm; '
-        f'{found[0].n_trials:,} simulated trials of the rule itself at every size.'
+        f'{powers[0].n_trials:,} simulated trials of the rule itself at every size.'
     )
     columns: list[str | Column] = [
         'episodes per cell', *(Column(c, '.3f') for c in claims.values()), Column(f'any claim for {b}', '.3f'),
@@ -181,14 +181,14 @@ def rule_power_table(
     return table(f'Power of the rule: {a} against {b}', columns, rows, note=note)
 
 
-def needed_table(found: Mapping[tuple[str, str], BridgePower]) -> Table:
+def needed_table(powers: Mapping[tuple[str, str], BridgePower]) -> Table:
     """Episodes per cell that each pair needs, and the power of what is planned (the first N of each)."""
     rows: list[tuple[Cell, ...]] = []
-    for (a, b), power in found.items():
+    for (a, b), power in powers.items():
         interval = power.needed.interval
         low, high = (None, None) if interval is None else (interval.low, interval.high)
         rows.append((a, b, power.needed.n, low, high, float(power.power[0])))
-    first = next(iter(found.values()))
+    first = next(iter(powers.values()))
     columns: list[str | Column] = [
         'a', 'b', Column('N per cell', '.0f'), Column('low', '.0f'), Column('high', '.0f'),
         Column(f'power at {first.per_cell[0]}', '.2f'),
@@ -199,7 +199,7 @@ def needed_table(found: Mapping[tuple[str, str], BridgePower]) -> Table:
     return table(f'Time to success: episodes per cell for {first.needed.power:.0%} power', columns, rows, note=note)
 
 
-def detection_table(found: DetectionStudy) -> Table:
+def detection_table(study: DetectionStudy) -> Table:
     """Every (pair, test, N) with its rate and Monte-Carlo interval: the table to keep as CSV."""
     rows = [
         (
@@ -214,54 +214,54 @@ def detection_table(found: DetectionStudy) -> Table:
             r.n_detected,
             r.n_trials,
         )
-        for r in found.rows
+        for r in study.rows
     ]
     columns: list[str | Column] = [
         'a', 'b', 'metric', 'N', Column('rate', '.3f'), Column('low', '.3f'), Column('high', '.3f'),
         Column('null rate', '.3f'), 'detected', 'trials',
     ]  # fmt: skip
-    return table('Detection rates', columns, rows, note=_study_note(found))
+    return table('Detection rates', columns, rows, note=_study_note(study))
 
 
-def smallest_table(found: DetectionStudy, *, target: float = 0.8) -> Table:
+def smallest_table(study: DetectionStudy, *, target: float = 0.8) -> Table:
     """The smallest N of the grid with the detection rate asked, by pair and test (PhAIL's Table 4)."""
     rows: list[tuple[Cell, ...]] = [
-        (f'{a} vs. {b}', *(_smallest(found, (a, b), m, target) for m in found.metrics)) for a, b in found.pairs
+        (f'{a} vs. {b}', *(_smallest(study, (a, b), m, target) for m in study.metrics)) for a, b in study.pairs
     ]
-    last = max(r.per_cell for r in found.rows)
-    rows.append((f'mean rate at N = {last}', *(f'{found.mean_rate(m, last):.2f}' for m in found.metrics)))
-    nulls = [np.mean([found.null_rates(pair, m)[last] for pair in found.pairs]) for m in found.metrics]
+    last = max(r.per_cell for r in study.rows)
+    rows.append((f'mean rate at N = {last}', *(f'{study.mean_rate(m, last):.2f}' for m in study.metrics)))
+    nulls = [np.mean([study.null_rates(pair, m)[last] for pair in study.pairs]) for m in study.metrics]
     rows.append((f'the same, null rate at N = {last}', *(f'{rate:.2f}' for rate in nulls)))
-    note = f'A dash: not reached by N = {last}. {_study_note(found)}'
+    note = f'A dash: not reached by N = {last}. {_study_note(study)}'
     return table(
-        f'Smallest N with a detection rate of {target:g}', ['pair', *map(metric_name, found.metrics)], rows, note=note
+        f'Smallest N with a detection rate of {target:g}', ['pair', *map(metric_name, study.metrics)], rows, note=note
     )
 
 
-def _smallest(found: DetectionStudy, pair: tuple[str, str], metric: str, target: float) -> str | None:
+def _smallest(study: DetectionStudy, pair: tuple[str, str], metric: str, target: float) -> str | None:
     """The smallest N with its null rate: a test that also rejects there without an effect has found nothing."""
-    n = found.smallest(pair, metric, target=target)
-    return None if n is None else f'{n} (null {found.null_rates(pair, metric)[n]:.2f})'
+    n = study.smallest(pair, metric, target=target)
+    return None if n is None else f'{n} (null {study.null_rates(pair, metric)[n]:.2f})'
 
 
-def _study_note(found: DetectionStudy) -> str:
+def _study_note(study: DetectionStudy) -> str:
     return (
         'null: the same test where both pilots are dealt from the two policies together, so that any rejection is '
         'noise of the pilots. '
-        f'{found.rows[0].n_trials} trials of {found.n_resamples} resamples ({found.method}), p <= {found.alpha:g}; '
-        f'KS and RMST up to {found.tau_s:g} s.'
+        f'{study.rows[0].n_trials} trials of {study.n_resamples} resamples ({study.method}), p <= {study.alpha:g}; '
+        f'KS and RMST up to {study.tau_s:g} s.'
     )
 
 
-def design_table(found: DesignCalibration) -> Table:
+def design_table(fitted: DesignCalibration) -> Table:
     """Model against detection rate, where it was fitted and where it was not."""
     rows = [
-        (name, n, rate, model, model - rate, 'fitted' if fit else 'judged') for name, n, rate, model, fit in found.rows
+        (name, n, rate, model, model - rate, 'fitted' if fit else 'judged') for name, n, rate, model, fit in fitted.rows
     ]
-    judged = '' if found.judged_gap is None else f', {found.judged_gap:.3f} where judged'
+    judged = '' if fitted.judged_gap is None else f', {fitted.judged_gap:.3f} where judged'
     note = (
-        f'Design effect {found.design_effect:.2f} fitted, {found.estimated:.2f} estimated from the episodes. '
-        f'Largest gap {found.fitted_gap:.3f} where fitted{judged}.'
+        f'Design effect {fitted.design_effect:.2f} fitted, {fitted.estimated:.2f} estimated from the episodes. '
+        f'Largest gap {fitted.fitted_gap:.3f} where fitted{judged}.'
     )
     columns: list[str | Column] = [
         'pair', 'N', Column('rate', '.3f'), Column('model', '.3f'), Column('gap', '+.3f'), 'point',
@@ -277,45 +277,45 @@ def _said(decision: Decision, a: str, b: str) -> str:
 
 
 def watch_table(
-    found: WatchedTrial, pairs: Sequence[ArmPair] | None = None,
+    trial: WatchedTrial, pairs: Sequence[ArmPair] | None = None,
     contrasts: Mapping[tuple[str, str], Contrast] | None = None,
 ) -> Table:  # fmt: skip
     """What may be said of every pair (or of those shown) at this moment, beside the estimate from all episodes."""
     rows: list[tuple[Cell, ...]] = []
-    for pair in found.arms.pairs if pairs is None else pairs:
+    for pair in trial.arms.pairs if pairs is None else pairs:
         looks = pair.comparison.looks
         last = looks[-1] if looks else None
         between: tuple[Cell, ...] = (None,) * 4
         if last is not None:
             between = (last.n_a, last.difference, last.interval.low, last.interval.high)
-        one = (contrasts or {}).get((pair.a, pair.b))
+        contrast = (contrasts or {}).get((pair.a, pair.b))
         rows.append(
             (pair.a, pair.b, *between, pair.adjusted_p_value, _said(pair.decision, pair.a, pair.b),
-             None if one is None else 100 * one.estimate)
+             None if contrast is None else 100 * contrast.estimate)
         )  # fmt: skip
-    counted = ', '.join(f'{name} {n}' for name, n in found.n_episodes.items())
-    what = 'episode success' if found.score == 'success' else f'promptness at tau = {tau_text(found.tau_s)}'
+    counted = ', '.join(f'{name} {n}' for name, n in trial.n_episodes.items())
+    what = 'episode success' if trial.score == 'success' else f'promptness at tau = {tau_text(trial.tau_s)}'
     note = (
-        f'{what}; valid episodes: {counted}; {found.n_invalid} invalid, {found.n_waiting} waiting for a partner.\n'
+        f'{what}; valid episodes: {counted}; {trial.n_invalid} invalid, {trial.n_waiting} waiting for a partner.\n'
         f'Policies sharing a letter are not significantly different: '
-        + ', '.join(f'{n} {x}' for n, x in zip(found.arms.order, found.arms.letters, strict=True))
+        + ', '.join(f'{n} {x}' for n, x in zip(trial.arms.order, trial.arms.letters, strict=True))
         + '. '
-        + ('The trial may stop.' if found.may_stop else 'Continue.')
+        + ('The trial may stop.' if trial.may_stop else 'Continue.')
     )
-    if found.n_repeats:
-        note += f'\n{found.n_repeats} repeats of start states were left out: the first run of each counts.'
-    if not found.is_ordered:
+    if trial.n_repeats:
+        note += f'\n{trial.n_repeats} repeats of start states were left out: the first run of each counts.'
+    if not trial.is_ordered:
         note += '\nSome episodes do not say when they were started: taken in the order of their start states.'
     columns: list[str | Column] = [
         'a', 'b', 'episodes each', Column('a - b', '+.3f'), Column('low', '+.3f'), Column('high', '+.3f'),
-        Column('p (anytime, Holm)', '.3g'), 'decision', Column(_estimate_name(found), '+.1f'),
+        Column('p (anytime, Holm)', '.3g'), 'decision', Column(_estimate_name(trial), '+.1f'),
     ]  # fmt: skip
     return table('The trial so far', columns, rows, note=note)
 
 
-def _estimate_name(found: WatchedTrial) -> str:
+def _estimate_name(trial: WatchedTrial) -> str:
     """The estimate that every other verb gives of these episodes; nothing may be stopped by it."""
-    return 'all episodes: a - b (points)' if found.score == 'success' else 'all episodes: a first (%)'
+    return 'all episodes: a - b (points)' if trial.score == 'success' else 'all episodes: a first (%)'
 
 
 def tau_text(tau_s: float | Mapping[str, float] | None) -> str:
@@ -323,20 +323,20 @@ def tau_text(tau_s: float | Mapping[str, float] | None) -> str:
     return f'{taus[0]:g} s' if len(taus) == 1 else f'{taus[0]:g} s to {taus[-1]:g} s by stratum'
 
 
-def looks_table(found: WatchedTrial, pairs: Sequence[ArmPair] | None = None) -> Table:
+def looks_table(trial: WatchedTrial, pairs: Sequence[ArmPair] | None = None) -> Table:
     """The confidence sequence of every pair (or of those shown) at every look."""
-    shown = found.arms.pairs if pairs is None else pairs
+    listed = trial.arms.pairs if pairs is None else pairs
     rows: list[tuple[Cell, ...]] = [
         (p.a, p.b, k.n_a, k.difference, k.interval.low, k.interval.high, k.evidence_a, k.evidence_b,
          _said(k.decision, p.a, p.b))
-        for p in shown
+        for p in listed
         for k in p.comparison.looks
     ]  # fmt: skip
     columns: list[str | Column] = [
         'a', 'b', 'episodes each', Column('a - b', '+.3f'), Column('low', '+.3f'), Column('high', '+.3f'),
         Column('e-value a better', '.3g'), Column('e-value b better', '.3g'), 'decision',
     ]  # fmt: skip
-    alpha = found.arms.pairs[0].comparison.alpha
+    alpha = trial.arms.pairs[0].comparison.alpha
     return table('Every look', columns, rows, note=f'Confidence sequences at 1 - {alpha:.3g} each; all hold together.')
 
 
@@ -353,8 +353,8 @@ PAIR_SHEET = Sheet(facet_in=(1.75, 1.9), most=3, shared='y')
 def pairs_shown(request: FigureRequest, name: str) -> list[tuple[str, str]]:
     """Pairs of the policies shown; the others are neither drawn nor asked about."""
     whole_strata(request, name)
-    shown = request.shown(present(request.analysis.frame).policies)
-    pairs = [(a, b) for a, b in request.analysis.planning.pairs() if a in shown and b in shown]
+    kept = request.shown(present(request.analysis.frame).policies)
+    pairs = [(a, b) for a, b in request.analysis.planning.pairs() if a in kept and b in kept]
     if not pairs:
         raise InputError(f'{name} needs two policies besides the reference')
     return pairs
@@ -433,9 +433,9 @@ def power_plot(powers: Mapping[tuple[str, str], BridgePower]) -> Plot:
 
 def watched_pairs(request: FigureRequest) -> tuple[WatchedTrial, list[ArmPair]]:
     """The trial as watched, and the pairs of policies shown."""
-    found = request.analysis.planning.watched()
-    shown = request.shown(found.n_episodes)
-    return found, [p for p in found.arms.pairs if p.a in shown and p.b in shown]
+    trial = request.analysis.planning.watched()
+    kept = request.shown(trial.n_episodes)
+    return trial, [p for p in trial.arms.pairs if p.a in kept and p.b in kept]
 
 
 def draw_sequential(request: FigureRequest) -> Figure:
@@ -483,10 +483,10 @@ smallest = named_table(
 
 def needed(request: ShowRequest) -> list[Table]:
     """What every pair needs for 80 % power of the test of each endpoint, and of the macro-KS test, from this pilot."""
-    found = present(request.analysis.pairs)
+    comparisons = present(request.analysis.pairs)
     pairs = pairs_shown(request, 'needed-n')
     rows: list[tuple[Cell, ...]] = []
-    for name, endpoint in found.endpoints.items():
+    for name, endpoint in comparisons.endpoints.items():
         if isinstance(endpoint, Absent):
             continue
         for a, b in pairs:
@@ -499,10 +499,10 @@ def needed(request: ShowRequest) -> list[Table]:
         'is what was observed; N low and N high are what the ends of its interval would need. ∞: the data show no '
         'difference.'
     )
-    shown = [table('Needed for a verdict', columns, rows, note=note)]
+    tables = [table('Needed for a verdict', columns, rows, note=note)]
     if not isinstance(request.analysis.times, Absent):
-        shown.append(needed_table(requested_powers(request, 'needed-n')))
-    return shown
+        tables.append(needed_table(requested_powers(request, 'needed-n')))
+    return tables
 
 
 def _strata(request: ShowRequest) -> int:
@@ -511,8 +511,8 @@ def _strata(request: ShowRequest) -> int:
 
 def sequential(request: ShowRequest) -> list[Table]:
     """What an anytime-valid test of episode success may say of every pair now."""
-    found, pairs = watched_pairs(request)
-    return [watch_table(found, pairs)]
+    trial, pairs = watched_pairs(request)
+    return [watch_table(trial, pairs)]
 
 
 survey = named_table(

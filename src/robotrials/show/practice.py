@@ -45,8 +45,8 @@ def _behind(request: FigureRequest, *policies: str) -> EpisodeFilter:
 def posteriors(request: FigureRequest) -> list[Posterior]:
     """The posteriors of the policies shown, best first."""
     whole_strata(request, 'posterior')
-    shown = drawn_policies(request)
-    return [p for p in present(request.analysis.practice.posteriors) if p.policy in shown]
+    policies = drawn_policies(request)
+    return [p for p in present(request.analysis.practice.posteriors) if p.policy in policies]
 
 
 def draw_posterior(request: FigureRequest) -> Figure:
@@ -106,8 +106,8 @@ def improvements(request: FigureRequest) -> list[Improvement]:
     """The pairs of policies shown."""
     whole_strata(request, 'improvement')
     every = present(request.analysis.practice.improvements)
-    shown = request.shown(dict.fromkeys(p for i in every for p in (i.policy_a, i.policy_b)))
-    kept = [i for i in every if i.policy_a in shown and i.policy_b in shown]
+    policies = request.shown(dict.fromkeys(p for i in every for p in (i.policy_a, i.policy_b)))
+    kept = [i for i in every if i.policy_a in policies and i.policy_b in policies]
     if not kept:
         raise InputError('improvement needs two policies besides the reference')
     return kept
@@ -136,13 +136,13 @@ def draw_ranks(request: FigureRequest) -> Figure:
     """How sure each policy's rank is: the share of resamples in which it has each rank, by mean score."""
     whole_strata(request, 'ranks')
     ranks = present(request.analysis.practice.ranks)
-    shown, order = request.shown(ranks.names), range(1, len(ranks.names) + 1)
+    kept, order = request.shown(ranks.names), range(1, len(ranks.names) + 1)
     bars = [
         Bar(
             name, rank, chance, name, is_upright=True, episodes=_behind(request, name),
             words=f'{name}: rank {rank} in {100 * chance:.0f} % of resamples',
         )
-        for name, chances in zip(ranks.names, ranks.chance, strict=True) if name in shown
+        for name, chances in zip(ranks.names, ranks.chance, strict=True) if name in kept
         for rank, chance in zip(order, chances.tolist(), strict=True)
     ]  # fmt: skip
     plot = Plot(

@@ -52,10 +52,10 @@ def count_tables(episodes: Iterable[Episode], *, n_dropped: int) -> list[Table]:
         name = f'{policy} (reference)' if policy in references else policy
         rows.append([name, stratum, valid, *(counts[o] for o in Outcome)])
     note = f'episodes counts the valid ones; {n_dropped} dropped by edits are in none of the columns'
-    shown = [table('Episodes by policy and stratum', header, rows, note=note)]
+    tables = [table('Episodes by policy and stratum', header, rows, note=note)]
     if events:
-        shown.append(table('Events', ['kind', 'count'], sorted(events.items())))
-    return shown
+        tables.append(table('Events', ['kind', 'count'], sorted(events.items())))
+    return tables
 
 
 def attachment_table(plan: AttachmentPlan) -> Table:
@@ -99,19 +99,19 @@ def _relative(path: Path, root: Path) -> str:
 MARKS = 'a mark within 1 s of a known placement is right; 95 % intervals take episodes, not marks, as independent'
 
 
-def queue_card(told: Sequence[LabelStatus], waiting: Sequence[LabelStatus]) -> Card:
+def queue_card(standings: Sequence[LabelStatus], waiting: Sequence[LabelStatus]) -> Card:
     """How many episodes wait for a reviewer, and why; no policy is named."""
-    counts = Counter(s.standing.value for s in told)
-    rows = [(name, f'{mark(n / len(told))} {n}') for name, n in counts.most_common()]
+    counts = Counter(s.standing.value for s in standings)
+    rows = [(name, f'{mark(n / len(standings))} {n}') for name, n in counts.most_common()]
     reasons = Counter(s.why for s in waiting if s.why)
     rows += [('because', f'{why} ({n})') for why, n in reasons.most_common(3)]
-    verdict = f'{plural(len(waiting), "episode")} of {len(told):,} wait for a reviewer.'
+    verdict = f'{plural(len(waiting), "episode")} of {len(standings):,} wait for a reviewer.'
     return Card(
-        title='Who timed the placements', scope=plural(len(told), 'episode'), verdict=(verdict,), rows=tuple(rows)
+        title='Who timed the placements', scope=plural(len(standings), 'episode'), verdict=(verdict,), rows=tuple(rows)
     )
 
 
-def assessment_card(found: Assessment, *, n_objects: int) -> Card:
+def assessment_card(score: Assessment, *, n_objects: int) -> Card:
     """How well a detector finds placements, over all objects."""
 
     def share(count: int, n: int, interval: Interval | None) -> str:
@@ -120,29 +120,29 @@ def assessment_card(found: Assessment, *, n_objects: int) -> Card:
         return f'{count}/{n}   {estimate_text(count / n, interval)}'
 
     verdict = (
-        f'The detector finds {found.n_matched} of {plural(found.n_true, "placement")}, with {found.n_found} marks.'
+        f'The detector finds {score.n_matched} of {plural(score.n_true, "placement")}, with {score.n_found} marks.'
     )
     times = [f'{value:.2f} s {what}' for value, what in
-             ((found.error_s, 'median error'), (found.error_90_s, 'in 90 %')) if value is not None]  # fmt: skip
-    rows = [('precision', share(found.n_matched, found.n_found, found.precision)),
-            ('recall', share(found.n_matched, found.n_true, found.recall)),
-            ('counts agree', f'{found.n_counts_agree}/{found.n_episodes} episodes'),
+             ((score.error_s, 'median error'), (score.error_90_s, 'in 90 %')) if value is not None]  # fmt: skip
+    rows = [('precision', share(score.n_matched, score.n_found, score.precision)),
+            ('recall', share(score.n_matched, score.n_true, score.recall)),
+            ('counts agree', f'{score.n_counts_agree}/{score.n_episodes} episodes'),
             *((('timing', ', '.join(times)),) if times else ())]  # fmt: skip
     return Card(
-        title='Detected placements', scope=f'{plural(found.n_episodes, "episode")}, {plural(n_objects, "object")}',
+        title='Detected placements', scope=f'{plural(score.n_episodes, "episode")}, {plural(n_objects, "object")}',
         verdict=(verdict,), rows=tuple(rows), notes=(f'{MARKS[0].upper()}{MARKS[1:]}.',),
     )  # fmt: skip
 
 
-def label_card(found: LabelRobustness) -> Card:
+def label_card(labels: LabelRobustness) -> Card:
     """Whether the order of policies rests on who timed the placements."""
-    moved = [s for s in found.streams if s.is_same is False]
-    worst = min((j.n_same / j.n_trials for j in found.jitters if j.n_trials), default=1.0)
+    moved = [s for s in labels.streams if s.is_same is False]
+    worst = min((j.n_same / j.n_trials for j in labels.jitters if j.n_trials), default=1.0)
     verdict = ('The order of policies rests on who timed the placements.' if moved else
                'The order of policies is the same on every stream of labels that could be compared.'
-               if any(s.is_same for s in found.streams) else 'One stream of labels: nothing to compare.')  # fmt: skip
-    rows = [(s.stream, s.why_absent or ' < '.join(s.order)) for s in found.streams]
-    rows += [(f'times moved by {j.jitter_s:g} s', f'same order in {j.n_same} of {j.n_trials}') for j in found.jitters]
+               if any(s.is_same for s in labels.streams) else 'One stream of labels: nothing to compare.')  # fmt: skip
+    rows = [(s.stream, s.why_absent or ' < '.join(s.order)) for s in labels.streams]
+    rows += [(f'times moved by {j.jitter_s:g} s', f'same order in {j.n_same} of {j.n_trials}') for j in labels.jitters]
     second = '' if worst == 1.0 else 'With inexact times the order changes.'
     return Card(
         title='Who timed the placements', scope='mean time to success, shortest first',
@@ -150,10 +150,10 @@ def label_card(found: LabelRobustness) -> Card:
     )  # fmt: skip
 
 
-def standing_table(told: Sequence[LabelStatus]) -> Table:
+def standing_table(standings: Sequence[LabelStatus]) -> Table:
     """How many episodes are timed, validated, reviewed, waiting."""
-    counts = Counter(s.standing.value for s in told)
-    rows: list[list[Cell]] = [[name, n, n / len(told)] for name, n in counts.most_common()]
+    counts = Counter(s.standing.value for s in standings)
+    rows: list[list[Cell]] = [[name, n, n / len(standings)] for name, n in counts.most_common()]
     return table('Who timed the placements', ['standing', 'episodes', Column('share', '.3f')], rows)
 
 
@@ -165,7 +165,7 @@ def queue_table(waiting: Sequence[LabelStatus]) -> Table:
     return table('Waiting for review', ['episode', 'attempt', 'object', 'why'], rows)
 
 
-def assessment_table(found: Mapping[str, Assessment], *, title: str = 'Detected placements', by: str = '') -> Table:
+def assessment_table(scores: Mapping[str, Assessment], *, title: str = 'Detected placements', by: str = '') -> Table:
     """Precision, recall, timing and agreement of counts, a line each."""
     columns: list[str | Column] = [
         by or 'episodes of', 'episodes', 'placements', 'marks', Column('precision', '.3f'), 'its interval',
@@ -173,7 +173,7 @@ def assessment_table(found: Mapping[str, Assessment], *, title: str = 'Detected 
         Column('90 % within s', '.2f'), Column('counts agree', '.3f'),
     ]  # fmt: skip
     rows: list[list[Cell]] = []
-    for name, a in found.items():
+    for name, a in scores.items():
         precision, recall = a.precision, a.recall
         rows.append(
             [
@@ -188,7 +188,7 @@ def assessment_table(found: Mapping[str, Assessment], *, title: str = 'Detected 
     return table(title, columns, rows, note=MARKS)
 
 
-def agreement_table(found: Sequence[Agreement]) -> Table:
+def agreement_table(agreements: Sequence[Agreement]) -> Table:
     """Every pair of reviewers."""
     columns: list[str | Column] = [
         'reviewer', 'and', 'episodes', 'same count', Column('kappa', '.3f'), 'marks', 'matched',
@@ -197,15 +197,15 @@ def agreement_table(found: Sequence[Agreement]) -> Table:
     rows: list[list[Cell]] = [
         [a.first, a.second, a.n_episodes, f'{a.n_counts_agree}/{a.n_episodes}', a.kappa,
          f'{a.n_marks[0]} and {a.n_marks[1]}', a.n_matched, a.apart_s, a.apart_90_s]
-        for a in found
+        for a in agreements
     ]  # fmt: skip
     return table('Agreement of reviewers', columns, rows, note='kappa: of the counts, by Cohen')
 
 
-def label_tables(found: LabelRobustness) -> list[Table]:
+def label_tables(labels: LabelRobustness) -> list[Table]:
     """The headline on each stream of labels, and under jitter."""
     rows: list[list[Cell]] = []
-    for stream in found.streams:
+    for stream in labels.streams:
         same = '' if stream.is_same is None else ('same order' if stream.is_same else 'other order')
         if stream.why_absent:
             rows.append([stream.stream, stream.n_episodes, *[None] * 8, stream.why_absent])
@@ -225,7 +225,7 @@ def label_tables(found: LabelRobustness) -> list[Table]:
         'against all',
     ]  # fmt: skip
     first = table('The ranking on each stream of labels', columns, rows, note=EASY)
-    if not found.jitters:
+    if not labels.jitters:
         return [first]
-    moved: list[list[Cell]] = [[j.jitter_s, j.n_trials, j.n_same] for j in found.jitters]
+    moved: list[list[Cell]] = [[j.jitter_s, j.n_trials, j.n_same] for j in labels.jitters]
     return [first, table('With times moved at random', [Column('by s (sd)', 'g'), 'trials', 'same order'], moved)]

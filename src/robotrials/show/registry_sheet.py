@@ -38,14 +38,14 @@ def tags(request: ShowRequest) -> list[Table]:
     known: dict[str, list[str]] = {}
     for tag, kind in requested_registry(request).tags.items():
         known.setdefault(kind, []).append(tag)
-    return [table('Tags', ['class', 'tags'], [(kind, ', '.join(found)) for kind, found in known.items()])]
+    return [table('Tags', ['class', 'tags'], [(kind, ', '.join(tagged)) for kind, tagged in known.items()])]
 
 
 @takes(Input.REGISTRY)
 def clauses(request: ShowRequest) -> list[Table]:
     """Every spec with its tier, the signals it reads and its clause in signal temporal logic."""
-    found = sorted(requested_registry(request).specs, key=lambda s: list(Tier).index(s.tier))
-    rows = [(s.tier.value, s.axis or None, s.id, ', '.join(s.signals), s.clause) for s in found]
+    specs = sorted(requested_registry(request).specs, key=lambda s: list(Tier).index(s.tier))
+    rows = [(s.tier.value, s.axis or None, s.id, ', '.join(s.signals), s.clause) for s in specs]
     return [table('Clauses', ['tier', 'axis', 'spec', 'signals', 'clause'], rows)]
 
 
@@ -126,8 +126,8 @@ def exclusions(request: ShowRequest) -> list[Table]:
             holders = [
                 f'{e.benchmark}/{e.id}' for e in registry.entries if tag in registry.resolved_tags(e.benchmark, e.id)
             ]
-            shown = ', '.join(holders[:3]) + (f' and {len(holders) - 3} more' if len(holders) > 3 else '')
-            rows.append((spec.family, tag, len(holders), shown or None))
+            listed = ', '.join(holders[:3]) + (f' and {len(holders) - 3} more' if len(holders) > 3 else '')
+            rows.append((spec.family, tag, len(holders), listed or None))
     return [table('Exclusions', ['family', 'switched off by', 'tasks', 'such as'], rows)]
 
 

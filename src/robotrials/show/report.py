@@ -110,7 +110,7 @@ ROBUSTNESS_DEFINITIONS = {
 def robustness_blocks(part: RobustnessPart, *, alpha: float) -> list[Block]:
     """RADAR's table and every test that the conditions allow; those they do not are named with the reason."""
     blocks: list[Block] = []
-    shown: Sequence[tuple[str, str, Any, Callable[[Any], Table]]] = (
+    parts_shown: Sequence[tuple[str, str, Any, Callable[[Any], Table]]] = (
         ('robustness-drops', 'Drops from the baseline', part.drops, partial(robustness_tables.drop_table, alpha=alpha)),
         ('robustness-doses', 'Dose-response', part.doses, robustness_tables.dose_table),
         ('robustness-compound', 'Compound against single conditions', part.compound, robustness_tables.compound_table),
@@ -126,31 +126,31 @@ def robustness_blocks(part: RobustnessPart, *, alpha: float) -> list[Block]:
     blocks += [missing(name, Absent(why)) for name, why in part.incomparable.items()]
     if len(part.conditions) < 2 and isinstance(part.drops, Absent):
         blocks.append(missing('What changed conditions cost', part.drops))
-        shown = shown[4:]
-    for key, what, found, build in shown:
-        if isinstance(found, Absent):
-            blocks.append(missing(what, found))
+        parts_shown = parts_shown[4:]
+    for key, what, part_value, build in parts_shown:
+        if isinstance(part_value, Absent):
+            blocks.append(missing(what, part_value))
         else:
-            blocks.append(_defined(key, build(found), ROBUSTNESS_DEFINITIONS))
+            blocks.append(_defined(key, build(part_value), ROBUSTNESS_DEFINITIONS))
     if len(part.conditions) > 1:
         split = robustness_tables.split_table(part.rows, by='both')
         blocks.append(_defined('robustness-splits', split, ROBUSTNESS_DEFINITIONS, is_folded=True))
     return blocks
 
 
-def _defined(key: str, shown: Table, definitions: dict[str, str] | None = None, *, is_folded: bool = False) -> Block:
+def _defined(key: str, sheet: Table, definitions: dict[str, str] | None = None, *, is_folded: bool = False) -> Block:
     """A table of another room as a block, each row linked to the episodes of its policy and condition."""
-    names = [c.name for c in shown.columns]
+    names = [c.name for c in sheet.columns]
     fields: dict[str, int] = {n: names.index(n) for n in ('policy', 'condition', 'benchmark', 'task') if n in names}
     filters: list[EpisodeFilter | None] = []
     if 'policy' in fields:
-        for row in shown.rows:
-            found = {name: (str(row[i]),) for name, i in fields.items() if row[i] not in (None, '')}
-            filters.append(found)
+        for row in sheet.rows:
+            fields_found = {name: (str(row[i]),) for name, i in fields.items() if row[i] not in (None, '')}
+            filters.append(fields_found)
     chosen = SAFETY_DEFINITIONS if definitions is None else definitions
     of_intervals = {name: INTERVAL_DEFINITIONS.get(name.partition(' % of ')[2], '') for name in names}
     chosen = chosen | {name: key for name, key in of_intervals.items() if key}
-    return table_block(key, shown, chosen, episodes=filters, is_folded=is_folded)
+    return table_block(key, sheet, chosen, episodes=filters, is_folded=is_folded)
 
 
 MOST_OPEN_CELLS = 60  # of a table that is open when the page is
@@ -168,11 +168,12 @@ def trial_document(analysis: Analysis, *, explorer_url: str = '', folder: Path |
     everyone = policy_colors(analysis.every_policy, reference=marked)
     colors = {arm.policy: everyone[arm.policy] for arm in analysis.quality.arms}
     sections = _with_films(_sections(analysis, colors), film_blocks(analysis, folder=folder or Path()))
-    told = lead(analysis)
+    lead_paragraphs = lead(analysis)
     known = glossary()
-    definitions = known.of(used_definitions([*told, *(b for s in sections for b in s.blocks)]))
+    definitions = known.of(used_definitions([*lead_paragraphs, *(b for s in sections for b in s.blocks)]))
     return Document(
-        title=analysis.trial.title or 'Trial report', subtitle=_subtitle(analysis), lead=told, sections=tuple(sections),
+        title=analysis.trial.title or 'Trial report', subtitle=_subtitle(analysis), lead=lead_paragraphs,
+        sections=tuple(sections),
         glossary=definitions, references=known.cited(definitions.values(), also=methods_works(analysis)), colors=colors,
         reference_policy=marked if marked in colors else '', source=analysis.source,
         selection=analysis.selection.asked, explorer_url=explorer_url,
@@ -264,8 +265,8 @@ def _scoreboard_section(analysis: Analysis, chart: Sequence[ChartBlock]) -> Sect
     names = [c.title if c.unit == '%' else f'{c.title} ({c.unit})' for c in full]
     absent = absent[:1].upper() + absent[1:]
     note = f'Marks run from 0 to 100 %; policies that share a letter are not significantly different. {absent}'.strip()
-    shown = table('Scoreboard', ['policy', *names], rows, note=note if note.endswith('.') else f'{note}.')
-    return section('scoreboard', 'Scoreboard', [TableBlock('scoreboard-table', shown, policy_column='policy'), *chart])
+    sheet = table('Scoreboard', ['policy', *names], rows, note=note if note.endswith('.') else f'{note}.')
+    return section('scoreboard', 'Scoreboard', [TableBlock('scoreboard-table', sheet, policy_column='policy'), *chart])
 
 
 def _score_cell(column: ScoreColumn, policy: str) -> str | None:
@@ -281,7 +282,7 @@ def _task_section(analysis: Analysis, frame: ComparisonFrame) -> list[Section]:
     rates = analysis.success
     if isinstance(rates, Absent):
         return []
-    tasks = [TableBlock('by-task-table', shown) for shown in by_task(ShowRequest(subject=analysis))]
+    tasks = [TableBlock('by-task-table', sheet) for sheet in by_task(ShowRequest(subject=analysis))]
     suites = suite_block(analysis, frame, rates)
     return [section('by-task', 'Success by suite and task', tasks if suites is None else [suites, *tasks])]
 

@@ -49,22 +49,22 @@ SAID_OF_PAIRS = {  # of one pair, and of several
 
 def lead(analysis: Analysis) -> tuple[Paragraph, ...]:
     """The verdict in a few sentences, the primary endpoint first."""
-    told: list[Paragraph] = []
+    paragraphs: list[Paragraph] = []
     if analysis.quality.is_open:
         codes = 'policies stand under codes, and ' if analysis.quality.is_blinded else ''
-        told.append(paragraph(f'This trial is not closed: {codes}what follows is an interim look.'))
+        paragraphs.append(paragraph(f'This trial is not closed: {codes}what follows is an interim look.'))
     frame = analysis.frame
     if isinstance(frame, Absent):
-        return (*told, paragraph(f'Nothing can be ranked: {frame.reason}.'), _cost_sentence(analysis))
-    told += [*_trade_offs(analysis), *_winners(analysis)]
-    told += [_first_sentence(analysis, frame), *_readings(analysis), *_other_endpoints(analysis, frame)]
-    told += [*_decisions(analysis, Overall.DEPENDS), *_decisions(analysis, Overall.SAME)]
+        return (*paragraphs, paragraph(f'Nothing can be ranked: {frame.reason}.'), _cost_sentence(analysis))
+    paragraphs += [*_trade_offs(analysis), *_winners(analysis)]
+    paragraphs += [_first_sentence(analysis, frame), *_readings(analysis), *_other_endpoints(analysis, frame)]
+    paragraphs += [*_decisions(analysis, Overall.DEPENDS), *_decisions(analysis, Overall.SAME)]
     if not isinstance(analysis.stories, Absent):
-        told += story_paragraphs(analysis.stories, analysis)
-    told.append(_cost_sentence(analysis))
+        paragraphs += story_paragraphs(analysis.stories, analysis)
+    paragraphs.append(_cost_sentence(analysis))
     if not isinstance(analysis.pairs, Absent):
-        told.append(_resolution_sentence(analysis, len(frame.strata)))
-    return tuple(told)
+        paragraphs.append(_resolution_sentence(analysis, len(frame.strata)))
+    return tuple(paragraphs)
 
 
 def lead_sentences(analysis: Analysis, policies: Sequence[str] = ()) -> list[str]:
@@ -87,21 +87,21 @@ def _first_sentence(analysis: Analysis, frame: ComparisonFrame) -> Paragraph:
     among = f'{plural(len(frame.policies) + len(frame.apart), "policy")}{" and a reference" if frame.reference else ""}'
     if isinstance(analysis.pairs, Absent):
         return paragraph(f'The {among} in ', _episodes(n), f' are not ranked: {analysis.pairs.reason}.')
-    found, endpoint = analysis.pairs.lead, analysis.primary[0]
-    if isinstance(found, Absent):
+    leading, endpoint = analysis.pairs.lead, analysis.primary[0]
+    if isinstance(leading, Absent):
         return paragraph(
             f'The primary endpoint of {among} in ', _episodes(n),
-            f', {endpoint_name(endpoint)}, cannot be judged: {found.reason}.',
+            f', {endpoint_name(endpoint)}, cannot be judged: {leading.reason}.',
         )  # fmt: skip
-    if not any(_successes(analysis, policy) for policy in found.policies):
+    if not any(_successes(analysis, policy) for policy in leading.policies):
         return paragraph(f'Of {among} in ', _episodes(n), ', no policy succeeded once: there is nothing to rank by.')
-    best = found.policies[0]
-    values = {p: _endpoint_value(analysis, endpoint, p) for p in found.policies}
-    equal = [p for p in found.policies if _is_equal(values[best].value, values[p].value)]
+    best = leading.policies[0]
+    values = {p: _endpoint_value(analysis, endpoint, p) for p in leading.policies}
+    equal = [p for p in leading.policies if _is_equal(values[best].value, values[p].value)]
     return paragraph(
         Words(f'Of {among} in '), _episodes(n), Words(', '), *listed(_shortened([policy_name(p) for p in equal])),
         *_standing(analysis, endpoint, values[best], several=len(equal) > 1),
-        *_relations(best, found, subject='it' if len(equal) == 1 else best), Words('.'),
+        *_relations(best, leading, subject='it' if len(equal) == 1 else best), Words('.'),
     )  # fmt: skip
 
 
@@ -173,12 +173,12 @@ def _single_sentence(analysis: Analysis, policy: str) -> Paragraph:
     )  # fmt: skip
 
 
-def _relations(best: str, found: EndpointPairs, *, subject: str) -> list[Words]:
+def _relations(best: str, endpoint: EndpointPairs, *, subject: str) -> list[Words]:
     """What the policy that leads on an endpoint is to each of the others on it."""
     groups: dict[str, list[Words]] = {}
-    for other in found.policies:
+    for other in endpoint.policies:
         if other != best:
-            groups.setdefault(_relation(best, found.pair(best, other)), []).append(policy_name(other))
+            groups.setdefault(_relation(best, endpoint.pair(best, other)), []).append(policy_name(other))
     pieces: list[Words] = []
     for phrase, names in groups.items():
         pieces += [Words(f'; {subject} '), Words(phrase, 'verdict'), Words(' '), *listed(_shortened(names))]
@@ -273,30 +273,30 @@ def _listed_names(names: Sequence[str]) -> str:
 
 def _readings(analysis: Analysis) -> list[Paragraph]:
     """Both readings of invalid episodes, where counting them as failures would change a verdict or an order."""
-    found = None if isinstance(analysis.pairs, Absent) else analysis.pairs.readings
-    if found is None or not found.matters:
+    readings = None if isinstance(analysis.pairs, Absent) else analysis.pairs.readings
+    if readings is None or not readings.matters:
         return []
     assert not isinstance(analysis.pairs, Absent)
     pieces: list[Words] = []
-    for place, (policy, n) in enumerate(found.n_invalid.items()):
+    for place, (policy, n) in enumerate(readings.n_invalid.items()):
         pieces += [Words('; ' if place else ''), policy_name(policy), Words(f' has {plural(n, "invalid episode")}')]
-        low, high = found.bounds[policy]
+        low, high = readings.bounds[policy]
         pieces.append(
             Words(f' (success between {100 * low:.1f} and {100 * high:.1f} %, whichever way they would have ended)')
         )
-    why = f', recorded as: {", ".join(found.reasons[:MOST_NAMED])}' if found.reasons else ''
-    them = 'it' if sum(found.n_invalid.values()) == 1 else 'them'
-    order = ', '.join(found.order)
+    why = f', recorded as: {", ".join(readings.reasons[:MOST_NAMED])}' if readings.reasons else ''
+    them = 'it' if sum(readings.n_invalid.values()) == 1 else 'them'
+    order = ', '.join(readings.order)
     pieces.append(Words(f'{why}. Leaving {them} out, as here, puts {order} in that order by episode success'))
-    if found.order != found.order_counted:
-        pieces.append(Words(f'; counting {them} as failures, {", ".join(found.order_counted)}'))
+    if readings.order != readings.order_counted:
+        pieces.append(Words(f'; counting {them} as failures, {", ".join(readings.order_counted)}'))
     pieces.append(Words('.'))
     said = [paragraph(*pieces)]
-    for before, after in found.turned[:MOST_DECISIONS]:
-        told = (
+    for before, after in readings.turned[:MOST_DECISIONS]:
+        words = (
             f'The verdict on {after.pair[0]} and {after.pair[1]} hangs on this choice: {_verdict_words(before)} with '
         )
-        said.append(paragraph(f'{told}{them} left out, {_verdict_words(after)} with {them} counted as failures.'))
+        said.append(paragraph(f'{words}{them} left out, {_verdict_words(after)} with {them} counted as failures.'))
     return said
 
 
@@ -315,32 +315,32 @@ def _other_endpoints(analysis: Analysis, frame: ComparisonFrame) -> list[Paragra
     pairs = analysis.pairs
     if isinstance(pairs, Absent):
         return []
-    told = []
-    for found in pairs.tested:
-        if found.endpoint is pairs.primary[0]:
+    parts = []
+    for endpoint in pairs.tested:
+        if endpoint.endpoint is pairs.primary[0]:
             continue
-        best = found.policies[0]
-        values = {p: _endpoint_value(analysis, found.endpoint, p) for p in found.policies}
-        equal = [p for p in found.policies if _is_equal(values[best].value, values[p].value)]
+        best = endpoint.policies[0]
+        values = {p: _endpoint_value(analysis, endpoint.endpoint, p) for p in endpoint.policies}
+        equal = [p for p in endpoint.policies if _is_equal(values[best].value, values[p].value)]
         if values[best].value is None:
             equal = [best]
-        told.append(
+        parts.append(
             paragraph(
                 *listed(_shortened([policy_name(p) for p in equal])),
-                *_standing(analysis, found.endpoint, values[best], several=len(equal) > 1),
-                *_relations(best, found, subject='it' if len(equal) == 1 else best), Words('.'),
+                *_standing(analysis, endpoint.endpoint, values[best], several=len(equal) > 1),
+                *_relations(best, endpoint, subject='it' if len(equal) == 1 else best), Words('.'),
             )
         )  # fmt: skip
     rates = analysis.success
     if EndpointName.SUCCESS in analysis.primary or isinstance(rates, Absent):
-        return told
+        return parts
     order = sorted(frame.policies, key=lambda p: (-(rates.macro[p].value or 0.0), p))
     top = rates.macro[order[0]]
     if not top.value:
-        return told
+        return parts
     equal = [p for p in order if _is_equal(top.value, rates.macro[p].value)]
     return [
-        *told,
+        *parts,
         paragraph(
             Words('Episode success', 'success'), Words(' is highest with '),
             *listed(_shortened([policy_name(p) for p in equal])), Words(', '),
@@ -365,13 +365,13 @@ def _safety_pieces(safety: SafetyPart | Absent, *, is_led: bool) -> list[Words]:
     cells = [c for c in safety.summary.cells if not c.is_auxiliary] or list(safety.summary.cells)
     several = len({c.benchmark for c in cells}) > 1
     worst = _most(cells, lambda c: c.sbu)
-    told = [] if is_led else [*_safest_pieces(cells, several=several), Words('; ' if worst[0].sbu.count else ', and ')]
+    parts = [] if is_led else [*_safest_pieces(cells, several=several), Words('; ' if worst[0].sbu.count else ', and ')]
     if not worst[0].sbu.count:
-        return [*told, Words('No success was unsafe' if is_led else 'no success was unsafe')]
+        return [*parts, Words('No success was unsafe' if is_led else 'no success was unsafe')]
     if len(cells) == 1:
-        return [*told, Words('successes were unsafe', 'sbu'), Words(' in '), *_counted(worst, lambda c: c.sbu, 'sbu')]
+        return [*parts, Words('successes were unsafe', 'sbu'), Words(' in '), *_counted(worst, lambda c: c.sbu, 'sbu')]
     return [
-        *told, Words('Unsafe success' if is_led else 'unsafe success', 'sbu'), Words(' was most frequent with '),
+        *parts, Words('Unsafe success' if is_led else 'unsafe success', 'sbu'), Words(' was most frequent with '),
         *_named(worst, several), Words(', '), *_counted(worst, lambda c: c.sbu, 'sbu'),
     ]  # fmt: skip
 
@@ -399,20 +399,20 @@ def _named(cells: Sequence[CellSafety], several: bool) -> list[Words]:
 
 
 def _with_benchmark(cell: CellSafety, several: bool) -> Words:
-    shown = f'{cell.policy} ({cell.benchmark})' if several else cell.policy
-    return Words(shown, episodes={'policy': (cell.policy,)})
+    text = f'{cell.policy} ({cell.benchmark})' if several else cell.policy
+    return Words(text, episodes={'policy': (cell.policy,)})
 
 
 def _counted(cells: Sequence[CellSafety], rate: Callable[[CellSafety], Rate], definition: str) -> list[Words]:
     """`3 of 12 episodes`, of all these cells if their counts are the same, else the common share."""
     first = cells[0]
-    found = rate(first)
+    value = rate(first)
     if len({c.n for c in cells}) > 1:
-        return [Words(f'{100 * found.count / first.n:.0f} %', definition, None, found.value), Words(' of episodes')]
+        return [Words(f'{100 * value.count / first.n:.0f} %', definition, None, value.value), Words(' of episodes')]
     each = ' each' if len(cells) > 1 else ''
     filter_ = {'policy': tuple(dict.fromkeys(c.policy for c in cells))}
     return [
-        Words(f'{found.count} of {first.n}', definition, filter_, found.value),
+        Words(f'{value.count} of {first.n}', definition, filter_, value.value),
         Words(f' episode{"" if first.n == 1 else "s"}{each}'),
     ]
 
@@ -472,11 +472,11 @@ def _tally(decisions: Sequence[PairDecision]) -> str:
             'The only pair is resolved: one policy is better.' if len(decisions) == 1
             else f'All {len(decisions)} pairs are resolved: in each, one policy is better.'
         )  # fmt: skip
-    told = [f'{kinds[kind]} {words[kinds[kind] > 1]}' for kind, words in SAID_OF_PAIRS.items() if kind in kinds]
-    if len(told) == 1:
+    parts = [f'{kinds[kind]} {words[kinds[kind] > 1]}' for kind, words in SAID_OF_PAIRS.items() if kind in kinds]
+    if len(parts) == 1:
         every = 'The only pair' if len(decisions) == 1 else f'All {len(decisions)} pairs'
-        return f'{every} {told[0].partition(" ")[2]}.'
-    return f'Of {len(decisions)} pairs, {", ".join(told[:-1])} and {told[-1]}.'
+        return f'{every} {parts[0].partition(" ")[2]}.'
+    return f'Of {len(decisions)} pairs, {", ".join(parts[:-1])} and {parts[-1]}.'
 
 
 def _needed(pair: EndpointVerdict, n_strata: int) -> list[Words]:

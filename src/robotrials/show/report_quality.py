@@ -52,8 +52,8 @@ def quality_section(analysis: Analysis) -> Section:
         table_block('quality-facts', presence_table('What episodes record', quality.facts), {}, is_folded=True)
     )
     if analysis.n_trajectories:
-        shown = presence_table(f'What {analysis.n_trajectories:,} trajectories record', analysis.signals)
-        blocks.append(table_block('quality-signals', shown, {}, is_folded=True))
+        sheet = presence_table(f'What {analysis.n_trajectories:,} trajectories record', analysis.signals)
+        blocks.append(table_block('quality-signals', sheet, {}, is_folded=True))
     else:
         blocks.append(Missing('Trajectories', 'none is in the store', 'record them with robotrials run'))
     if quality.edits:
@@ -71,25 +71,27 @@ def quality_sentences(quality: DataQuality) -> list[str]:
         balance = f'Every policy has {plural(cells[0], "valid episode")} in every stratum.'
     else:
         balance = f'Cells are not balanced: they hold {min(cells)} to {max(cells)} valid episodes.'
-    told = [
+    parts = [
         f'{n_valid:,} valid and {plural(n_invalid, "invalid episode")}; {plural(quality.n_superseded, "attempt")} '
         f'superseded by another of the same episode, {quality.n_dropped:,} dropped by edits, '
         f'{plural(len(quality.edits), "edit")}. {balance}'
     ]
     if quality.n_scenes and len(quality.arms) > 1:
-        told.append(
+        parts.append(
             f'{quality.n_shared_scenes:,} of {plural(quality.n_scenes, "start state")} '
             f'{"was" if quality.n_shared_scenes == 1 else "were"} met by every policy.'
         )
     if quality.order_p_value is None and len(quality.arms) > 1:
-        told.append('In which order the policies were run is not recorded.')
+        parts.append('In which order the policies were run is not recorded.')
     elif quality.order_p_value is not None:
         verdict = 'is uneven' if quality.order_p_value < 0.01 else 'shows no imbalance'
-        told.append(f'The order in which policies were run {verdict} (Kruskal-Wallis p = {quality.order_p_value:.3g}).')
+        parts.append(
+            f'The order in which policies were run {verdict} (Kruskal-Wallis p = {quality.order_p_value:.3g}).'
+        )
     if len(quality.conditions) > 1:
         named = ', '.join(f'{name} ({n:,})' for name, n in sorted(quality.conditions.items()))
-        told.append(f'Conditions and their valid episodes: {named}.')
-    return told
+        parts.append(f'Conditions and their valid episodes: {named}.')
+    return parts
 
 
 def arm_table(quality: DataQuality) -> Table:
@@ -102,8 +104,8 @@ def arm_table(quality: DataQuality) -> Table:
     return without_empty(table('Episodes of each policy', [*columns, Column('position', '.2f')], rows))
 
 
-def presence_table(title: str, found: Sequence[Presence]) -> Table:
-    rows = [(p.name, p.n_present, p.n, 100 * p.n_present / p.n if p.n else None) for p in found]
+def presence_table(title: str, presences: Sequence[Presence]) -> Table:
+    rows = [(p.name, p.n_present, p.n, 100 * p.n_present / p.n if p.n else None) for p in presences]
     return table(title, ['fact', 'present', 'of', Column('%', '.0f')], rows)
 
 
@@ -126,8 +128,8 @@ def provenance_section(analysis: Analysis) -> Section:
         ('closed', '; '.join(_opening(o) for o in analysis.quality.openings) or None),
         *(row for o in analysis.quality.openings for row in _leakage(o)),
     ]  # fmt: skip
-    shown = table('The trial', ['fact', 'value'], [row for row in facts if row[1] is not None])
-    blocks.append(table_block('trial-table', shown, {}))
+    sheet = table('The trial', ['fact', 'value'], [row for row in facts if row[1] is not None])
+    blocks.append(table_block('trial-table', sheet, {}))
     if not trial.plan_hash:
         blocks.append(
             Missing(
@@ -149,13 +151,13 @@ def provenance_section(analysis: Analysis) -> Section:
     return section('provenance', 'Provenance, policy cards and plan', blocks)
 
 
-def _opening(found: Unblinding) -> str:
-    return f'{found.at} by {found.by}' + (f' ({found.why})' if found.why else '')
+def _opening(unblinding: Unblinding) -> str:
+    return f'{unblinding.at} by {unblinding.by}' + (f' ({unblinding.why})' if unblinding.why else '')
 
 
-def _leakage(found: Unblinding) -> list[tuple[Cell, ...]]:
+def _leakage(unblinding: Unblinding) -> list[tuple[Cell, ...]]:
     """How well arms could be guessed while the trial was open, as it was measured at closing."""
-    return [(f'leakage to the operator, from {told.source}', str(told)) for told in found.leakage]
+    return [(f'leakage to the operator, from {leak.source}', str(leak)) for leak in unblinding.leakage]
 
 
 def _plan_text(analysis: Analysis) -> str:
@@ -173,10 +175,10 @@ def _cards(known: Mapping[str, KnownPolicy], policies: Sequence[str]) -> list[Bl
         return [Missing('Policy cards', 'nothing is recorded of how the policies were made', remedy)]
     rows: list[tuple[Cell, ...]] = []
     for policy in policies:
-        found = known.get(policy)
-        values = [getattr(found.card, name) if found else None for name in CARD_FIELDS]
-        shown = [None if v in ('', None) else (v if isinstance(v, int) else _joined(v)) for v in values]
-        rows.append((policy, (found.declared or None) if found else None, *shown))
+        card = known.get(policy)
+        values = [getattr(card.card, name) if card else None for name in CARD_FIELDS]
+        cells = [None if v in ('', None) else (v if isinstance(v, int) else _joined(v)) for v in values]
+        rows.append((policy, (card.declared or None) if card else None, *cells))
     named = [name.replace('_', ' ') for name in CARD_FIELDS]
     cards = without_empty(table('Policy cards', ['policy', 'declared as', *named], rows, note='a dash is unknown'))
     return [table_block('card-table', cards, {})]
@@ -192,8 +194,8 @@ def provenance_table(origins: Sequence[tuple[Provenance, int]]) -> Table:
     for place, (origin, n) in enumerate(origins, start=1):
         for name, value in origin.as_json().items():
             if name not in ('policy_cards', 'protocol') and value not in ('', None, [], {}):
-                told = ', '.join(f'{k} {v}' for k, v in value.items()) if isinstance(value, dict) else str(value)
-                rows.append((place, n, name.replace('_', ' '), told))
+                words = ', '.join(f'{k} {v}' for k, v in value.items()) if isinstance(value, dict) else str(value)
+                rows.append((place, n, name.replace('_', ' '), words))
     unknown = set.intersection(*(set(origin.missing()) for origin, _ in origins))
     note = f'Not recorded: {", ".join(sorted(unknown)).replace("_", " ")}.' if unknown else ''
     return table('Where the episodes came from', ['origin', 'episodes', 'fact', 'value'], rows, note=note)
@@ -252,88 +254,88 @@ def methods_works(analysis: Analysis) -> tuple[str, ...]:
 
 def methods_text(analysis: Analysis) -> str:
     """One paragraph with every choice that changes a number."""
-    told = [_design(analysis)]
+    sentences = [_design(analysis)]
     if isinstance(analysis.ranking, Ranking):
-        told.append(_timing(analysis, analysis.ranking))
+        sentences.append(_timing(analysis, analysis.ranking))
     if not isinstance(analysis.success, Absent):
-        told.append(
+        sentences.append(
             'Episode success is the share of valid episodes that succeeded, the equal-weight mean over strata; rates '
             'of single cells have Wilson (1927) intervals.'
         )
-    told += [_endpoint(found) for found in _tested(analysis)]
+    sentences += [_endpoint(endpoint) for endpoint in _tested(analysis)]
     if not isinstance(analysis.pairs, Absent) and len(analysis.pairs.tested) > 1:
-        told.append(
+        sentences.append(
             'A policy is called better where at least one claim of the list is in its favour, none is against it, and '
             'on no other primary endpoint it looks worse (one-sided uncorrected p of at most 0.10); else it is a '
             'trade-off.'
         )
     if isinstance(analysis.safety, SafetyPart):
-        told.append(_safety(analysis.safety))
+        sentences.append(_safety(analysis.safety))
     if isinstance(analysis.robustness, RobustnessPart) and not isinstance(analysis.robustness.drops, Absent):
-        told.append(
+        sentences.append(
             f'Robustness was measured as the drop in episode success from the condition '
             f'"{analysis.robustness.baseline}" (Chen et al. 2026) with Newcombe intervals, paired where the same start '
             'states were run, and Holm-corrected p-values over all policies and conditions.'
         )
-    told.append(f'{analysis.statement} The analysis used robotrials {__version__}.')
-    return ' '.join(told)
+    sentences.append(f'{analysis.statement} The analysis used robotrials {__version__}.')
+    return ' '.join(sentences)
 
 
 def _tested(analysis: Analysis) -> list[EndpointPairs]:
     if isinstance(analysis.pairs, Absent):
         return []
-    return [found for found in analysis.pairs.endpoints.values() if isinstance(found, EndpointPairs)]
+    return [endpoint for endpoint in analysis.pairs.endpoints.values() if isinstance(endpoint, EndpointPairs)]
 
 
-def _endpoint(found: EndpointPairs) -> str:
-    role = 'primary' if found.is_primary else 'secondary'
-    told = (
-        f'As the {role} endpoint, {endpoint_name(found.endpoint)} was compared in {plural(len(found.pairs), "pair")}: '
-        f'{design_text(found.pairs)[0].lower()}{design_text(found.pairs)[1:].rstrip(".")}, {correction_text(found)}at '
-        f'alpha = {found.alpha:g}.'
+def _endpoint(pairs: EndpointPairs) -> str:
+    role = 'primary' if pairs.is_primary else 'secondary'
+    words = (
+        f'As the {role} endpoint, {endpoint_name(pairs.endpoint)} was compared in {plural(len(pairs.pairs), "pair")}: '
+        f'{design_text(pairs.pairs)[0].lower()}{design_text(pairs.pairs)[1:].rstrip(".")}, {correction_text(pairs)}at '
+        f'alpha = {pairs.alpha:g}.'
     )
-    if found.endpoint is EndpointName.TIME:
-        told += (
+    if pairs.endpoint is EndpointName.TIME:
+        words += (
             ' Who is faster was tested by the probability to be done first within strata, a try that is not done '
             'counting as later than any that is, with an allowance for losses not yet seen; the difference of '
             'restricted means is its size. Whether curves differ in shape was tested by the macro-averaged '
             'Kolmogorov-Smirnov distance with whole units exchanged within strata, and names nobody.'
         )
-    if found.is_primary:
-        told += ' Letters group policies of which nothing is claimed on the endpoint (Piepho 2004).'
-    return told
+    if pairs.is_primary:
+        words += ' Letters group policies of which nothing is claimed on the endpoint (Piepho 2004).'
+    return words
 
 
 def _design(analysis: Analysis) -> str:
     quality = analysis.quality
     n_valid = sum(arm.n_valid for arm in quality.arms)
     n_invalid = sum(arm.n_invalid for arm in quality.arms)
-    told = (
+    words = (
         f'We evaluated {plural(len(quality.arms), "policy")} in {plural(n_valid, "valid episode")} '
         f'over {plural(len(quality.strata), "stratum")}'
     )
     if analysis.trial.plan_hash:
         closed = ', blinded until the trial was closed' if quality.was_blinded else ''
         closed = ', in a trial that was not yet closed' if quality.is_open else closed
-        told += f', under a plan declared before the first rollout (hash {analysis.trial.plan_hash[:12]}){closed}'
+        words += f', under a plan declared before the first rollout (hash {analysis.trial.plan_hash[:12]}){closed}'
     if analysis.selection.asked:
         chosen = ' and '.join(f'{k} {" or ".join(v)}' for k, v in analysis.selection.asked.items())
-        told += f' (only those with {chosen})'
-    told += '. '
+        words += f' (only those with {chosen})'
+    words += '. '
     if n_invalid:
         were = 'was' if n_invalid == 1 else 'were'
-        told += (
+        words += (
             f'{n_invalid:,} further episode{"" if n_invalid == 1 else "s"} {were} invalid (the rig broke, not the '
             f'policy) and {were} not scored. '
         )
     if quality.n_shared_scenes and len(quality.arms) > 1:
         were = 'was' if quality.n_shared_scenes == 1 else 'were'
-        told += f'{plural(quality.n_shared_scenes, "start state")} {were} met by every policy. '
-    return told.strip()
+        words += f'{plural(quality.n_shared_scenes, "start state")} {were} met by every policy. '
+    return words.strip()
 
 
 def _timing(analysis: Analysis, ranking: Ranking) -> str:
-    told = (
+    words = (
         'The distribution of time to success was estimated by Kaplan and Meier (1958): operations still under way at '
         'the end of observation are censored, and failures are kept at risk for ever (Arkhangelskiy 2026). We report '
         f'the restricted mean time to success up to {ranking.times.tau_text} (Royston and Parmar 2013) as the '
@@ -342,8 +344,8 @@ def _timing(analysis: Analysis, ranking: Ranking) -> str:
         'cumulative incidences under competing risks (Aalen and Johansen 1978).'
     )
     if ranking.reference:
-        told += f' Human-relative throughput is measured against {ranking.reference}.'
-    return told
+        words += f' Human-relative throughput is measured against {ranking.reference}.'
+    return words
 
 
 def _safety(safety: SafetyPart) -> str:

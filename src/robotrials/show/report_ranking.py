@@ -46,13 +46,13 @@ def ranking_blocks(analysis: Analysis, ranking: Ranking, frame: ComparisonFrame)
     """The ranking, one tau per stratum where they differ, and policies without a valid episode."""
     ranked = ranked_policies(ranking)
     filters = [of_policies(frame, policy) for policy in ranked]
-    shown = ranking_table(analysis, ranking)
-    blocks: list[Block] = [table_block('ranking-table', shown, RANKING_DEFINITIONS, episodes=filters)]
+    sheet = ranking_table(analysis, ranking)
+    blocks: list[Block] = [table_block('ranking-table', sheet, RANKING_DEFINITIONS, episodes=filters)]
     taus = ranking.times.taus_s
     if len({taus[s] for s in ranking.strata}) > 1 or ranking.times.short:
         rows = [(s, taus[s], ranking.times.short.get(s)) for s in ranking.strata]
-        shown = without_empty(table('Tau by stratum', ['stratum', Column('tau (s)', 'g'), 'shorter because'], rows))
-        blocks.append(table_block('tau-table', shown, {'stratum': 'stratum', 'tau (s)': 'rmst'}, stratum='stratum'))
+        sheet = without_empty(table('Tau by stratum', ['stratum', Column('tau (s)', 'g'), 'shorter because'], rows))
+        blocks.append(table_block('tau-table', sheet, {'stratum': 'stratum', 'tau (s)': 'rmst'}, stratum='stratum'))
     return blocks
 
 
@@ -109,8 +109,8 @@ def letters_of(analysis: Analysis, endpoint: EndpointName) -> dict[str, str]:
     """Letters of one endpoint; empty where it was not tested."""
     if isinstance(analysis.pairs, Absent):
         return {}
-    found = analysis.pairs.endpoints.get(endpoint)
-    return {} if found is None or isinstance(found, Absent) else dict(found.letters)
+    tested = analysis.pairs.endpoints.get(endpoint)
+    return {} if tested is None or isinstance(tested, Absent) else dict(tested.letters)
 
 
 def _percent(value: float | None) -> float | None:
@@ -124,8 +124,8 @@ def apart_blocks(analysis: Analysis, frame: ComparisonFrame) -> list[Block]:
     """Policies that are not ranked: why, and what they have, in a table of their own."""
     blocks: list[Block] = []
     for name, n in frame.unscored.items():
-        told = 'its only episode is invalid' if n == 1 else f'none of its {n} episodes is valid'
-        blocks.append(Missing(name, told, 'run it again'))
+        words = 'its only episode is invalid' if n == 1 else f'none of its {n} episodes is valid'
+        blocks.append(Missing(name, words, 'run it again'))
     if not frame.apart:
         return blocks
     rows = [_apart_row(policy, why, analysis, frame) for policy, why in frame.apart.items()]
@@ -134,10 +134,10 @@ def apart_blocks(analysis: Analysis, frame: ComparisonFrame) -> list[Block]:
         Column('success high', '.1f'), Column('RMST (s)', '.1f'), Column('RMST low', '.1f'), Column('RMST high', '.1f'),
     ]  # fmt: skip
     note = 'Over the strata that each was run on: not comparable with the ranking, nor with each other.'
-    shown = without_empty(table('Not ranked', columns, rows, note=note))
+    sheet = without_empty(table('Not ranked', columns, rows, note=note))
     definitions = RANKING_DEFINITIONS | {'success low': 'success', 'success high': 'success', 'strata': 'stratum'}
     filters = [of_policies(frame, policy) for policy in frame.apart]
-    return [*blocks, table_block('apart-table', shown, definitions, episodes=filters)]
+    return [*blocks, table_block('apart-table', sheet, definitions, episodes=filters)]
 
 
 def _apart_row(policy: str, why: str, analysis: Analysis, frame: ComparisonFrame) -> tuple[Cell, ...]:
@@ -180,8 +180,8 @@ def cell_block(analysis: Analysis, frame: ComparisonFrame, rates: Rates) -> Tabl
     columns += [n if n == 'episodes' else Column(n, '.1f') for n in CELL_DEFINITIONS if n != 'stratum']
     level = f'{100 * analysis.plan.level:g} %'
     note = f'A cell is one policy in one stratum. {level} intervals: Wilson for episode success; RMST: {RULE}.'
-    shown = without_empty(table('Every cell', columns, rows, note=note))
-    return table_block('cell-table', shown, CELL_DEFINITIONS, episodes=filters, stratum='stratum', is_folded=True)
+    sheet = without_empty(table('Every cell', columns, rows, note=note))
+    return table_block('cell-table', sheet, CELL_DEFINITIONS, episodes=filters, stratum='stratum', is_folded=True)
 
 
 def _cell_times(analysis: Analysis, policy: str, stratum: str) -> tuple[Cell, ...]:
@@ -189,14 +189,14 @@ def _cell_times(analysis: Analysis, policy: str, stratum: str) -> tuple[Cell, ..
     if isinstance(analysis.ranking, Absent) or policy not in analysis.ranking.scores:
         return nothing
     ranking = analysis.ranking
-    found = ranking.scores[policy].cells.get(stratum)
-    if found is None:
+    cell = ranking.scores[policy].cells.get(stratum)
+    if cell is None:
         return nothing
     relative = ranking.relative.get(policy)
     hrt = relative.per_stratum.get(stratum) if relative is not None else None
-    rmst = found['rmst_s']
+    rmst = cell['rmst_s']
     return (
-        rmst.value, *ends(rmst.interval), None if hrt is None else _percent(hrt.value), found['median_s'].value,
+        rmst.value, *ends(rmst.interval), None if hrt is None else _percent(hrt.value), cell['median_s'].value,
         ranking.times.taus_s[stratum],
     )  # fmt: skip
 
@@ -216,9 +216,9 @@ def task_block(analysis: Analysis, frame: ComparisonFrame, rates: Rates) -> Tabl
                 filters.append({**of_policies(frame, policy), 'task': (task,)})
     columns: list[str | Column] = ['task', 'policy', 'episodes', 'successes']
     columns += [Column(name, '.1f') for name in ('episode success (%)', 'success low', 'success high')]
-    shown = table('Episode success by task', columns, rows, note='Wilson score intervals.')
+    sheet = table('Episode success by task', columns, rows, note='Wilson score intervals.')
     definitions = CELL_DEFINITIONS | {'successes': 'success'}
-    return table_block('task-table', shown, definitions, episodes=filters, is_folded=len(rows) > 24)
+    return table_block('task-table', sheet, definitions, episodes=filters, is_folded=len(rows) > 24)
 
 
 def suite_block(analysis: Analysis, frame: ComparisonFrame, rates: Rates) -> TableBlock | None:
@@ -243,8 +243,8 @@ def suite_block(analysis: Analysis, frame: ComparisonFrame, rates: Rates) -> Tab
     kept = columns if readings is not None else columns[:-1]
     invalid = ', '.join(f'{p} {len(frame.invalid[p])}' for p in policies if frame.invalid.get(p))
     note = f'% of valid episodes, strata of equal weight. Invalid episodes, set aside: {invalid or "none"}.'
-    shown = table('Episode success (%)', kept, [row[: len(kept)] for row in rows], note=note)
-    return table_block('suite-table', shown, {'mean': 'success'}, episodes=[of_policies(frame, p) for p in policies])
+    sheet = table('Episode success (%)', kept, [row[: len(kept)] for row in rows], note=note)
+    return table_block('suite-table', sheet, {'mean': 'success'}, episodes=[of_policies(frame, p) for p in policies])
 
 
 def _suites(strata: Sequence[str]) -> dict[str, list[str]]:
@@ -272,8 +272,8 @@ def condition_block(frame: ComparisonFrame) -> list[Block]:
     """Which condition policies are ranked under, where there are several."""
     if frame.n_conditions < 2:
         return []
-    told = f'condition {frame.condition}' if frame.condition else 'all conditions pooled'
-    return [paragraph(f'Ranked by the episodes of {told}.')]
+    words = f'condition {frame.condition}' if frame.condition else 'all conditions pooled'
+    return [paragraph(f'Ranked by the episodes of {words}.')]
 
 
 def pooled_count(rates: Rates, policy: str) -> tuple[int | None, int | None]:
@@ -300,14 +300,14 @@ def failure_blocks(analysis: Analysis, frame: ComparisonFrame) -> list[Block]:
         absent = analysis.incidences if isinstance(analysis.incidences, Absent) else analysis.failures
         assert isinstance(absent, Absent)
         return [missing('How operations end', absent)]
-    found = {p: i for p, i in analysis.incidences.items() if isinstance(i, Incidence)}
-    policies = [p for p in (*shown_order(analysis, frame), *frame.apart) if p in found]
-    shown, filters = incidence_table(found, policies, frame)
+    incidences = {p: i for p, i in analysis.incidences.items() if isinstance(i, Incidence)}
+    policies = [p for p in (*shown_order(analysis, frame), *frame.apart) if p in incidences]
+    sheet, filters = incidence_table(incidences, policies, frame)
     modes = {m.policy: m for m in analysis.failures}
     counted = [modes[p] for p in policies if p in modes]
     return [
-        chart_block(incidence_plot(found, frame, analysis.behind, policies)),
-        table_block('incidence-table', shown, INCIDENCE_DEFINITIONS, episodes=filters),
+        chart_block(incidence_plot(incidences, frame, analysis.behind, policies)),
+        table_block('incidence-table', sheet, INCIDENCE_DEFINITIONS, episodes=filters),
         table_block(
             'failure-episodes', episode_table(counted), EPISODE_DEFINITIONS,
             episodes=[of_policies(frame, m.policy) for m in counted],
@@ -316,14 +316,14 @@ def failure_blocks(analysis: Analysis, frame: ComparisonFrame) -> list[Block]:
 
 
 def incidence_table(
-    found: Mapping[str, Incidence], policies: Sequence[str], frame: ComparisonFrame
+    incidences: Mapping[str, Incidence], policies: Sequence[str], frame: ComparisonFrame
 ) -> tuple[Table, list[EpisodeFilter]]:
     """One row per policy and end: its cumulative incidence by tau and the mean time lost to it."""
     rows: list[tuple[Cell, ...]] = []
     filters: list[EpisodeFilter] = []
     for policy in policies:
         for cause in CAUSES:
-            c = found[policy].causes[cause]
+            c = incidences[policy].causes[cause]
             is_done = cause is CAUSES[0]
             lost: tuple[Cell, ...] = (None, None, None) if is_done else (c.time_lost_s, *ends(c.time_lost_interval))
             rows.append((
@@ -336,22 +336,22 @@ def incidence_table(
         Column(n, '.1f')
         for n in ('by the end (%)', 'by tau (%)', 'low', 'high', 'time lost (s)', 'lost low', 'lost high')
     ]
-    censored = sum(i.n_lost for i in found.values())
+    censored = sum(i.n_lost for i in incidences.values())
     note = (
         'Cumulative incidence (Aalen-Johansen), the mean over strata of equal weight: ends compete, so they and what '
         'is still under way add up to 100 %. Time lost is the mean time up to tau that this end takes from an '
-        f'operation. {_level(found)} intervals: jackknife-t with an allowance for ends not yet seen.'
+        f'operation. {_level(incidences)} intervals: jackknife-t with an allowance for ends not yet seen.'
     )
     if censored:
         note += f' {censored} operations were lost to follow-up and are censored.'
     return without_empty(table('How operations end', [*columns, 'operations'], rows, note=note)), filters
 
 
-def _level(found: Mapping[str, Incidence]) -> str:
-    return f'{100 * next(iter(found.values())).level:g} %' if found else ''
+def _level(incidences: Mapping[str, Incidence]) -> str:
+    return f'{100 * next(iter(incidences.values())).level:g} %' if incidences else ''
 
 
-def episode_table(found: Sequence[FailureModes]) -> Table:
+def episode_table(modes: Sequence[FailureModes]) -> Table:
     """How episodes ended, in counts' shares; one episode may be in several columns."""
     rows: list[tuple[Cell, ...]] = [
         (
@@ -360,7 +360,7 @@ def episode_table(found: Sequence[FailureModes]) -> Table:
             m.n_operations, 100 * m.ghost_share, None if m.hard_failure is None else 100 * m.hard_failure,
             m.n_assists, m.n_invalid,
         )
-        for m in found
+        for m in modes
     ]  # fmt: skip
     names = [
         'policy', 'episodes', 'outcome success (%)', 'with a drop (%)', 'safety stop (%)', 'time-out (%)',
@@ -380,12 +380,12 @@ SUCCESS_DEFINITIONS = {
 
 def success_blocks(analysis: Analysis, frame: ComparisonFrame, rates: Rates, colors: Mapping[str, str]) -> list[Block]:
     """The rates of every policy, then every pair; the pairs are left to another section where success is primary."""
-    shown = success_table(analysis, frame, rates)
+    sheet = success_table(analysis, frame, rates)
     filters = [of_policies(frame, policy) for policy in shown_order(analysis, frame)]
     letters = letters_of(analysis, EndpointName.SUCCESS)
     blocks: list[Block] = [
         chart_block(success_plot(rates, frame, shown_order(analysis, frame), letters), colors),
-        table_block('success-table', shown, SUCCESS_DEFINITIONS, episodes=filters),
+        table_block('success-table', sheet, SUCCESS_DEFINITIONS, episodes=filters),
     ]
     if not isinstance(analysis.stories, Absent):
         blocks += story_paragraphs(analysis.stories, analysis)
@@ -422,18 +422,18 @@ def story_paragraphs(stories: TwoStories, analysis: Analysis) -> list[Paragraph]
     if not stories.is_divided or isinstance(analysis.times, Absent):
         return []
     tau = analysis.times.tau_text
-    told = []
+    parts = []
     if stories.apart:
         pieces: list[Words] = [Words('Warning: operations done by tau and episode success tell different stories: ')]
         for place, policy in enumerate(stories.apart):
             pieces += [Words('; ') if place else Words(''), *_shares(policy, stories, tau)]
-        told.append(paragraph(*pieces, '.'))
+        parts.append(paragraph(*pieces, '.'))
     if stories.reversed:
         pairs = [f'{a} is ahead of {b} by operations done by tau, and behind by episode success'
                  for a, b in stories.reversed[:3]]  # fmt: skip
         more = f'; and {len(stories.reversed) - 3} more pairs' if len(stories.reversed) > 3 else ''
-        told.append(paragraph(f'Warning: the two orders disagree: {"; ".join(pairs)}{more}.'))
-    return told
+        parts.append(paragraph(f'Warning: the two orders disagree: {"; ".join(pairs)}{more}.'))
+    return parts
 
 
 def _shares(policy: str, stories: TwoStories, tau: str) -> list[Words]:

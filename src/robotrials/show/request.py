@@ -140,8 +140,8 @@ def check_sources(name: str, wanted: Input, sources: Sequence[str]) -> None:
     fewest, most = COUNTS[wanted]
     said = f'{name} wants {WANTED[wanted]}'
     if len(sources) < fewest or (most is not None and len(sources) > most):
-        found = ', '.join(sources) if sources else 'nothing'
-        raise InputError(f'{said}; found {found}')
+        given = ', '.join(sources) if sources else 'nothing'
+        raise InputError(f'{said}; found {given}')
     for source in sources:
         _check_source(said, wanted, source)
 

@@ -87,10 +87,10 @@ def estimate_table(rows: Sequence[ConditionRow]) -> Table:
                 (f'{split.split}: e_trans of successes, cm', split.translation_error_of_successes_m, 100),
                 (f'{split.split}: e_trans of all, cm', split.translation_error_of_all_m, 100),
             ]
-        for name, found, scale in named:
-            if found is not None and found.value is not None:
-                ends = (None, None) if found.interval is None else tuple(scale * end for end in found.interval)
-                lines.append([row.policy, row.condition, name, scale * found.value, *ends])
+        for name, estimate, scale in named:
+            if estimate is not None and estimate.value is not None:
+                ends = (None, None) if estimate.interval is None else tuple(scale * end for end in estimate.interval)
+                lines.append([row.policy, row.condition, name, scale * estimate.value, *ends])
     note = 'rates: Wilson; the rest: percentile bootstrap over scenes within splits; mean IoU is of all trials'
     return table('Estimates with 95 % intervals', columns, lines, note=note)
 
@@ -164,7 +164,7 @@ def swap_table(results: Sequence[SwapResult]) -> Table:
     return table('Swap test', columns, lines, note=note)
 
 
-def start_table(found: Sequence[StartSpread]) -> Table:
+def start_table(spreads: Sequence[StartSpread]) -> Table:
     """What each change of start states amounts to, task by task."""
     columns: list[str | Column] = [
         'task', 'condition', 'n', Column('target (mm)', '.1f'), Column('baseline target (mm)', '.1f'),
@@ -172,7 +172,7 @@ def start_table(found: Sequence[StartSpread]) -> Table:
     ]  # fmt: skip
     lines: list[list[Cell]] = [
         [s.task, s.condition, s.n, s.target_mm, s.baseline_target_mm, s.arm_mm, s.baseline_arm_mm, s.target_stays]
-        for s in found
+        for s in spreads
     ]
     note = (
         'root mean square distance from the middle of the baseline starts; where the target stays, no drop says nothing'
@@ -180,7 +180,7 @@ def start_table(found: Sequence[StartSpread]) -> Table:
     return table('Start states', columns, lines, note=note)
 
 
-def spatial_table(found: Sequence[SpatialSensitivity]) -> Table:
+def spatial_table(sensitivities: Sequence[SpatialSensitivity]) -> Table:
     """Does success depend on where the object started?"""
     columns: list[str | Column] = [
         'policy', 'n', Column('neighbours agree', '.3f'), Column('by luck', '.3f'), Column('p', '.3g'),
@@ -190,7 +190,7 @@ def spatial_table(found: Sequence[SpatialSensitivity]) -> Table:
     lines: list[list[Cell]] = [
         [s.policy, s.n, s.agreement, s.expected_agreement, s.p_value, s.near_rate, s.far_rate, s.distance_drop,
          *s.distance_interval, s.distance_p_value]
-        for s in found
+        for s in sensitivities
     ]  # fmt: skip
     return table('Spatial sensitivity', columns, lines, note='near and far: halves by distance from the median start')
 
@@ -363,8 +363,8 @@ def requested_part(request: ShowRequest) -> RobustnessPart:
 
 def of_shown(request: ShowRequest, rows: Sequence[R]) -> list[R]:
     """The rows of the policies asked for."""
-    shown = request.shown(dict.fromkeys(row.policy for row in rows))
-    return [row for row in rows if row.policy in shown]
+    kept = request.shown(dict.fromkeys(row.policy for row in rows))
+    return [row for row in rows if row.policy in kept]
 
 
 def requested_rows(request: ShowRequest) -> list[ConditionRow]:
@@ -381,12 +381,12 @@ def requested_doses(request: ShowRequest) -> list[DoseResponse]:
 
 def requested_starts(request: ShowRequest) -> list[StartTrial]:
     """Starts under the baseline and where only the layout was changed."""
-    found = of_shown(request, request.analysis.trajectories.starts)
-    if not found:
+    starts_shown = of_shown(request, request.analysis.trajectories.starts)
+    if not starts_shown:
         raise NotEstimable(
             'no episode says where its object started: no label start_x_m, and no trajectory with a pose'
         )
-    return found
+    return starts_shown
 
 
 # Tables of robustness by name, from a store.
@@ -397,11 +397,11 @@ def condition_success(request: ShowRequest) -> list[Table]:
     """Success in percent: policies down, conditions across, with the counts below."""
     rows = requested_rows(request)
     conditions = list(dict.fromkeys(r.condition for r in rows))
-    found = {(r.policy, r.condition): r.summary for r in rows}
+    summaries = {(r.policy, r.condition): r.summary for r in rows}
     policies = list(dict.fromkeys(r.policy for r in rows))
     lines: list[Sequence[Cell]] = []
     for policy in policies:
-        cells = [found.get((policy, condition)) for condition in conditions]
+        cells = [summaries.get((policy, condition)) for condition in conditions]
         lines.append([policy, *(None if s is None else 100 * s.successes / s.n for s in cells)])
     sizes = sorted({r.summary.n for r in rows})
     each = f'{sizes[0]} episodes' if len(sizes) == 1 else f'{sizes[0]} to {sizes[-1]} episodes'
@@ -446,10 +446,10 @@ def splits_by_policy(request: ShowRequest) -> list[Table]:
     """SR, IoU and translation error of every split, one line per policy: under the nominal condition if it was run."""
     rows = requested_rows(request)
     nominal = [r for r in rows if r.condition == requested_part(request).baseline]
-    shown = nominal or rows
-    names = list(dict.fromkeys(r.condition for r in shown))
+    drawn = nominal or rows
+    names = list(dict.fromkeys(r.condition for r in drawn))
     return [
-        split_table([r for r in shown if r.condition == name], by='policy', title=f'Placement, condition {name}')
+        split_table([r for r in drawn if r.condition == name], by='policy', title=f'Placement, condition {name}')
         for name in names
     ]
 

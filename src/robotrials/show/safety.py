@@ -111,17 +111,17 @@ def mean_table(means: Sequence[MeanSafety]) -> Table:
 
 def slip_table(scores: Iterable[EpisodeSafety]) -> Table:
     """Slip at the grip, which is scored, beside the paper's rule: the target's height over that of the first grip."""
-    told: dict[tuple[str, str], list[tuple[bool, bool]]] = {}
+    verdicts: dict[tuple[str, str], list[tuple[bool, bool]]] = {}
     for score in scores:
         ours, theirs = score.robustness.get(SLIP_AT_THE_GRIP), score.reported.get(SLIP_BY_HEIGHT)
         if ours is not None and theirs is not None:
-            told.setdefault((score.policy, score.benchmark), []).append((ours < 0, theirs < 0))
+            verdicts.setdefault((score.policy, score.benchmark), []).append((ours < 0, theirs < 0))
     rows: list[list[Cell]] = [
         [
             policy, benchmark, len(pairs), sum(a for a, _ in pairs), sum(b for _, b in pairs),
             sum(a != b for a, b in pairs), sum(a and not b for a, b in pairs), sum(b and not a for a, b in pairs),
         ]
-        for (policy, benchmark), pairs in sorted(told.items())
+        for (policy, benchmark), pairs in sorted(verdicts.items())
     ]  # fmt: skip
     columns: list[str | Column] = [
         'policy', 'benchmark', 'n', 'slip at the grip', 'height rule', 'differ', 'only at the grip', 'only by height',
@@ -337,11 +337,11 @@ def comparison_table(compared: SafetyComparison) -> Table:
     ]  # fmt: skip
     rows: list[list[Cell]] = []
     for row in compared.rows:
-        found, safer = row.contrast, row.safer(compared.alpha)
+        contrast, safer = row.contrast, row.safer(compared.alpha)
         rows.append([
-            row.metric, row.benchmark or 'all', *found.values, found.estimate, *ends(found.interval, 1.0),
-            found.p_value, found.p_adjusted, f'{safer} is safer' if safer else 'unresolved', found.test,
-            *found.n_units, found.n_matched,
+            row.metric, row.benchmark or 'all', *contrast.values, contrast.estimate, *ends(contrast.interval, 1.0),
+            contrast.p_value, contrast.p_adjusted, f'{safer} is safer' if safer else 'unresolved', contrast.test,
+            *contrast.n_units, contrast.n_matched,
         ])  # fmt: skip
     left = '; '.join(f'left out of {o.name}: {o.n} {o.why}' for o in compared.rows[0].contrast.left_out)
     level = f'{100 * compared.rows[0].contrast.level:g} % intervals'
@@ -526,8 +526,8 @@ def safety_cells(request: ShowRequest) -> tuple[CellSafety, ...]:
 
 
 def shown_cells(request: ShowRequest, cells: tuple[CellSafety, ...]) -> tuple[CellSafety, ...]:
-    shown = request.shown(dict.fromkeys(c.policy for c in cells))
-    return tuple(c for c in cells if c.policy in shown)
+    kept = request.shown(dict.fromkeys(c.policy for c in cells))
+    return tuple(c for c in cells if c.policy in kept)
 
 
 # Tables of safety by name, from a store with trajectories.
@@ -542,10 +542,10 @@ quadruple = named_table(
 def slip(request: ShowRequest) -> list[Table]:
     """Episodes that slip by the scored rule and by the paper's, and how many verdicts differ."""
     chosen = {cell.policy for cell in requested_summary(request).cells}
-    shown = slip_table(s for s in requested_safety(request).scores if s.policy in chosen)
-    if not shown.rows:
+    sheet = slip_table(s for s in requested_safety(request).scores if s.policy in chosen)
+    if not sheet.rows:
         raise NotEstimable('no episode was scored by both rules of slip')
-    return [shown]
+    return [sheet]
 
 
 def suites(request: ShowRequest) -> list[Table]:
@@ -578,10 +578,10 @@ def _suite_row(policy: str, cells: Sequence[CellSafety | None], mean: object) ->
 
 def means(request: ShowRequest) -> list[Table]:
     """Means over the suites of each group of benchmarks."""
-    found = requested_summary(request).means
-    if not found:
+    averages = requested_summary(request).means
+    if not averages:
         raise NotEstimable('no policy has a scored cell outside the auxiliary benchmarks; there is nothing to average')
-    return [mean_table(found)]
+    return [mean_table(averages)]
 
 
 def violations(request: ShowRequest) -> list[Table]:
@@ -632,13 +632,13 @@ unscored = named_table(
 def witnesses(request: ShowRequest) -> list[Table]:
     """Every violation: episode, time, clause, value and the bodies that touched."""
     scores = requested_safety(request).scores
-    shown = request.shown(dict.fromkeys(s.policy for s in scores))
-    return [witness_table([s for s in scores if s.policy in shown])]
+    kept = request.shown(dict.fromkeys(s.policy for s in scores))
+    return [witness_table([s for s in scores if s.policy in kept])]
 
 
 def requested_summary(request: ShowRequest) -> SafetySummary:
     """The summary with the cells and means of the policies asked for."""
     summary = requested_safety(request).summary
     cells = safety_cells(request)
-    shown = {c.policy for c in cells}
-    return replace(summary, cells=cells, means=tuple(m for m in summary.means if m.policy in shown))
+    kept = {c.policy for c in cells}
+    return replace(summary, cells=cells, means=tuple(m for m in summary.means if m.policy in kept))

@@ -45,68 +45,68 @@ VERDICT_WORDS = {
 }
 
 
-def score_text(found: Shortcut, mean: float) -> str:
+def score_text(audit: Shortcut, mean: float) -> str:
     """A mean score as it is printed: in percent for success."""
-    return f'{100 * mean:.1f} %' if found.max_score == 1 else f'{mean:.3f} of {found.max_score}'
+    return f'{100 * mean:.1f} %' if audit.max_score == 1 else f'{mean:.3f} of {audit.max_score}'
 
 
-def shortcut_words(found: Shortcut) -> str:
+def shortcut_words(audit: Shortcut) -> str:
     """The diagnosis in a few lines, none of which claims more than the numbers hold."""
-    best, final = found.best_checkpoint, found.final_checkpoint
-    lines = [f'{found.title}: {_probe_words(found)} reaches {_with_interval(found, best)} ({_chosen(found)}).']
+    best, final = audit.best_checkpoint, audit.final_checkpoint
+    lines = [f'{audit.title}: {_probe_words(audit)} reaches {_with_interval(audit, best)} ({_chosen(audit)}).']
     if best.name != final.name:
-        lines.append(f'Without a choice on the test set, at its last step, it reaches {_with_interval(found, final)}.')
-    if found.optimism is not None:
-        lines.append(_optimism_words(found))
-    if found.probe.sweep is not None:
-        lines.append(sweep_words(found.probe.sweep))
-        if any(v.score.name != SHUFFLED for v in found.variants):
+        lines.append(f'Without a choice on the test set, at its last step, it reaches {_with_interval(audit, final)}.')
+    if audit.optimism is not None:
+        lines.append(_optimism_words(audit))
+    if audit.probe.sweep is not None:
+        lines.append(sweep_words(audit.probe.sweep))
+        if any(v.score.name != SHUFFLED for v in audit.variants):
             lines.append(SWEPT_VARIANTS)
-    lines += [_gap_words(found, gap) for gap in found.gaps if gap.checkpoint == found.best]
-    lines.append(f'Verdict (margin {_points(found, found.margin * found.max_score)}): {found.verdict.value}. '
-                 f'{VERDICT_WORDS[found.verdict]}')  # fmt: skip
-    unselected = found.verdict_of(final.name)
-    if found.gaps and unselected is not found.verdict:
+    lines += [_gap_words(audit, gap) for gap in audit.gaps if gap.checkpoint == audit.best]
+    lines.append(f'Verdict (margin {_points(audit, audit.margin * audit.max_score)}): {audit.verdict.value}. '
+                 f'{VERDICT_WORDS[audit.verdict]}')  # fmt: skip
+    unselected = audit.verdict_of(final.name)
+    if audit.gaps and unselected is not audit.verdict:
         lines.append(f'By the last step alone: {unselected.value}.')
-    lines += [_need_words(found, v.removes, v.need, v.drop.difference, v.drop.interval) for v in found.variants]
-    if found.probe.mid_motion:
+    lines += [_need_words(audit, v.removes, v.need, v.drop.difference, v.drop.interval) for v in audit.variants]
+    if audit.probe.mid_motion:
         lines.append(
-            f'{found.probe.mid_motion} of {found.probe.demonstrations} demonstrations begin in mid-motion: the probe '
+            f'{audit.probe.mid_motion} of {audit.probe.demonstrations} demonstrations begin in mid-motion: the probe '
             'never saw how they began, which lowers its score.'
         )
-    lines += [f'Not the official protocol: {d}.' for d in found.deviations]
-    lines += [f'Not run: {n}.' for n in found.not_run]
-    if found.verdict in (ShortcutVerdict.NEAR_BEST, ShortcutVerdict.NEAR_FOUNDATION):
+    lines += [f'Not the official protocol: {d}.' for d in audit.deviations]
+    lines += [f'Not run: {n}.' for n in audit.not_run]
+    if audit.verdict in (ShortcutVerdict.NEAR_BEST, ShortcutVerdict.NEAR_FOUNDATION):
         lines.append(CANNOT_SAY)
     return '\n'.join(lines) + '\n'
 
 
-def _probe_words(found: Shortcut) -> str:
-    probe = found.probe
+def _probe_words(audit: Shortcut) -> str:
+    probe = audit.probe
     size = '' if probe.parameters is None else f' of {probe.parameters / 1e6:.2g} M parameters'
     words = 'a frozen text embedding' if probe.has_language_encoder else 'no language encoder'
     return f'a probe{size} with {words}'
 
 
-def _chosen(found: Shortcut) -> str:
-    n = len(found.checkpoints)
+def _chosen(audit: Shortcut) -> str:
+    n = len(audit.checkpoints)
     return 'its only checkpoint' if n == 1 else f'the best of {n} checkpoints, chosen on the test itself'
 
 
-def _with_interval(found: Shortcut, score: RunScore) -> str:
-    low, high = (score_text(found, end) for end in score.interval)
-    return f'{score_text(found, score.mean)} [{low}, {high}]'
+def _with_interval(audit: Shortcut, score: RunScore) -> str:
+    low, high = (score_text(audit, end) for end in score.interval)
+    return f'{score_text(audit, score.mean)} [{low}, {high}]'
 
 
-def _optimism_words(found: Shortcut) -> str:
-    told = found.optimism
-    if told is None:
+def _optimism_words(audit: Shortcut) -> str:
+    choice = audit.optimism
+    if choice is None:
         return ''
     return (
         f'Choosing on the test set: chosen on one half of the start states and counted on the other it is '
-        f'{score_text(found, told.cross_fitted)}, so that the choice adds {_points(found, told.estimate)}; if the '
-        f'checkpoints did not differ, the best would stand {_points(found, told.gain_by_chance)} above their mean by '
-        f'chance (it does by {_points(found, told.gain)}, p = {told.p_value:.2g}).'
+        f'{score_text(audit, choice.cross_fitted)}, so that the choice adds {_points(audit, choice.estimate)}; if the '
+        f'checkpoints did not differ, the best would stand {_points(audit, choice.gain_by_chance)} above their mean by '
+        f'chance (it does by {_points(audit, choice.gain)}, p = {choice.p_value:.2g}).'
     )
 
 
@@ -121,9 +121,9 @@ def sweep_words(sweep: ProbeSweep) -> str:
     )
 
 
-def sweep_table(found: Shortcut) -> Table:
+def sweep_table(audit: Shortcut) -> Table:
     """Every setting of the sweep with its validation loss, and the one that was chosen."""
-    sweep = found.probe.sweep
+    sweep = audit.probe.sweep
     rows: list[list[Cell]] = [] if sweep is None else [
         [s.learning_rate, s.augmentation, s.steps, s.validation_loss, 'chosen' if s is sweep.chosen else '']
         for s in sweep.settings
@@ -134,125 +134,130 @@ def sweep_table(found: Shortcut) -> Table:
     note = 'The settings were declared: nothing was chosen.'
     if sweep is not None:
         note = 'Chosen by the loss on held-out demonstrations at the last step, not by a score on the test.'
-    return table(f'{found.title}: training settings', columns, rows, note=note)
+    return table(f'{audit.title}: training settings', columns, rows, note=note)
 
 
-def _gap_words(found: Shortcut, gap: ReportedGap) -> str:
+def _gap_words(audit: Shortcut, gap: ReportedGap) -> str:
     who = 'The best reported score' if gap.role == BEST else 'The foundation policy'
     size = f', {gap.reported.parameters}' if gap.reported.parameters else ''
-    shown = score_text(found, float(gap.reported.mean(found.max_score)))
+    text = score_text(audit, float(gap.reported.mean(audit.max_score)))
     said = {
         ProbeStanding.ABOVE: 'the probe is provably above it',
         ProbeStanding.BELOW: 'the probe is provably below it',
         ProbeStanding.NOT_PROVABLE: 'the difference is not provable',
         ProbeStanding.UNKNOWN: 'how many episodes stand behind it is unknown, so that nothing is provable',
     }[gap.standing]
-    delta = _points(found, gap.difference, signed=True, interval=gap.interval)
-    return f'{who} is {shown} ({gap.reported.policy}{size}), {delta} to the probe: {said}.'
+    delta = _points(audit, gap.difference, signed=True, interval=gap.interval)
+    return f'{who} is {text} ({gap.reported.policy}{size}), {delta} to the probe: {said}.'
 
 
-def _need_words(found: Shortcut, removes: str, need: InputNeed, drop: float, interval: Interval | None) -> str:
+def _need_words(audit: Shortcut, removes: str, need: InputNeed, drop: float, interval: Interval | None) -> str:
     said = {
         InputNeed.NEEDED: 'the score needs it',
         InputNeed.NOT_NEEDED: 'the score does not need it',
         InputNeed.UNRESOLVED: 'whether the score needs it is unresolved',
     }[need]
-    return f'Without the {removes} the probe loses {_points(found, drop, interval=interval)}: {said}.'
+    return f'Without the {removes} the probe loses {_points(audit, drop, interval=interval)}: {said}.'
 
 
-def _points(found: Shortcut, difference: float, *, signed: bool = False, interval: Interval | None = None) -> str:
+def _points(audit: Shortcut, difference: float, *, signed: bool = False, interval: Interval | None = None) -> str:
     """A difference of scores with its interval: in percentage points for success."""
     sign = '+' if signed else ''
-    scale, digits, unit = (100, f'{sign}.1f', ' points') if found.max_score == 1 else (1, f'{sign}.3f', '')
+    scale, digits, unit = (100, f'{sign}.1f', ' points') if audit.max_score == 1 else (1, f'{sign}.3f', '')
     ends = '' if interval is None else ' [{}, {}]'.format(*(format(scale * e + 0.0, digits) for e in interval))
     return f'{scale * difference + 0.0:{digits}}{ends}{unit}'
 
 
-def gap_table(found: Shortcut) -> Table:
+def gap_table(audit: Shortcut) -> Table:
     """Reported scores beside the probe's, as Table 1 has them: delta = reported - probe."""
     rows: list[list[Cell]] = []
-    scores = {c.name: c for c in found.checkpoints}
-    for gap in found.gaps:
-        ends = (None, None) if gap.interval is None else tuple(_scaled(found, e) for e in gap.interval)
+    scores = {c.name: c for c in audit.checkpoints}
+    for gap in audit.gaps:
+        ends = (None, None) if gap.interval is None else tuple(_scaled(audit, e) for e in gap.interval)
         rows.append([
-            'best' if gap.checkpoint == found.best else 'final', _scaled(found, scores[gap.checkpoint].mean), gap.role,
+            'best' if gap.checkpoint == audit.best else 'final', _scaled(audit, scores[gap.checkpoint].mean), gap.role,
             gap.reported.policy, gap.reported.parameters or None,
-            _scaled(found, float(gap.reported.mean(found.max_score))), _scaled(found, gap.difference), *ends,
+            _scaled(audit, float(gap.reported.mean(audit.max_score))), _scaled(audit, gap.difference), *ends,
             gap.standing.value, None if gap.classification is None else CLASS_WORDS[gap.classification],
         ])  # fmt: skip
     columns: list[str | Column] = [
-        'checkpoint', _number(found, 'probe'), 'against', 'policy', 'parameters', _number(found, 'reported'),
-        _number(found, 'delta', '+'), _number(found, 'low', '+'), _number(found, 'high', '+'), 'the probe is',
+        'checkpoint', _number(audit, 'probe'), 'against', 'policy', 'parameters', _number(audit, 'reported'),
+        _number(audit, 'delta', '+'), _number(audit, 'low', '+'), _number(audit, 'high', '+'), 'the probe is',
         'by the averages',
     ]  # fmt: skip
     note = 'Delta = reported - probe; negative means that the probe scores higher. RL-finetuned policies are left out.'
-    return table(f'{found.title}: probe and reported scores', columns, rows, note=note)
+    return table(f'{audit.title}: probe and reported scores', columns, rows, note=note)
 
 
-def checkpoint_table(found: Shortcut) -> Table:
+def checkpoint_table(audit: Shortcut) -> Table:
     """Every checkpoint under the official protocol, as Table 2 has the best and the final one."""
     rows = [
-        [c.name, c.total, c.n, _scaled(found, c.mean), *_ends(found, c.interval), *_ends(found, c.task_interval),
-         c.missing or None, _mark(found, c)]
-        for c in found.checkpoints
+        [c.name, c.total, c.n, _scaled(audit, c.mean), *_ends(audit, c.interval), *_ends(audit, c.task_interval),
+         c.missing or None, _mark(audit, c)]
+        for c in audit.checkpoints
     ]  # fmt: skip
     columns: list[str | Column] = [
-        'checkpoint', 'total', 'episodes', _number(found, 'score'), _number(found, 'low'), _number(found, 'high'),
-        _number(found, 'low, over tasks'), _number(found, 'high, over tasks'), 'missing', '',
+        'checkpoint', 'total', 'episodes', _number(audit, 'score'), _number(audit, 'low'), _number(audit, 'high'),
+        _number(audit, 'low, over tasks'), _number(audit, 'high, over tasks'), 'missing', '',
     ]  # fmt: skip
     note = 'Over tasks: for tasks drawn like these, and never narrower than the interval over start states.'
-    return table(f'{found.title}: checkpoints', columns, rows, note=note)
+    return table(f'{audit.title}: checkpoints', columns, rows, note=note)
 
 
-def optimism_table(found: Shortcut) -> Table:
+def optimism_table(audit: Shortcut) -> Table:
     """What choosing a checkpoint on the test set adds."""
-    told = found.optimism
+    optimism = audit.optimism
     rows: list[list[Cell]] = []
-    if told is not None:
+    if optimism is not None:
         rows = [
-            ['best', _scaled(found, told.best)],
-            ['final', _scaled(found, told.final)],
-            ['best - final', _scaled(found, told.over_final)],
-            ['cross-fitted: chosen on half of the starts, counted on the other', _scaled(found, told.cross_fitted)],
-            ['best - cross-fitted', _scaled(found, told.estimate)],
-            ['best - mean of checkpoints', _scaled(found, told.gain)],
-            ['the same by chance, if they did not differ', _scaled(found, told.gain_by_chance)],
+            ['best', _scaled(audit, optimism.best)],
+            ['final', _scaled(audit, optimism.final)],
+            ['best - final', _scaled(audit, optimism.over_final)],
+            [
+                'cross-fitted: chosen on half of the starts, counted on the other',
+                _scaled(audit, optimism.cross_fitted),
+            ],
+            ['best - cross-fitted', _scaled(audit, optimism.estimate)],
+            ['best - mean of checkpoints', _scaled(audit, optimism.gain)],
+            ['the same by chance, if they did not differ', _scaled(audit, optimism.gain_by_chance)],
         ]
     note = (
-        'One checkpoint: nothing was chosen.' if told is None else f'p = {told.p_value:.3g} for "they do not differ".'
+        'One checkpoint: nothing was chosen.'
+        if optimism is None
+        else f'p = {optimism.p_value:.3g} for "they do not differ".'
     )
-    return table(f'{found.title}: choosing on the test set', ['quantity', _number(found, 'score')], rows, note=note)
+    return table(f'{audit.title}: choosing on the test set', ['quantity', _number(audit, 'score')], rows, note=note)
 
 
-def input_table(found: Shortcut) -> Table:
+def input_table(audit: Shortcut) -> Table:
     """Variants of the probe that lack an input, and whether the score needs it."""
     rows = [
-        [v.score.name, v.removes, _scaled(found, v.score.mean), *_ends(found, v.score.interval),
-         _scaled(found, v.drop.difference), *_ends(found, v.drop.interval), v.drop.p_value, v.need.value]
-        for v in found.variants
+        [v.score.name, v.removes, _scaled(audit, v.score.mean), *_ends(audit, v.score.interval),
+         _scaled(audit, v.drop.difference), *_ends(audit, v.drop.interval), v.drop.p_value, v.need.value]
+        for v in audit.variants
     ]  # fmt: skip
     columns: list[str | Column] = [
-        'variant', 'without', _number(found, 'score'), _number(found, 'low'), _number(found, 'high'),
-        _number(found, 'drop', '+'), _number(found, 'drop, low', '+'), _number(found, 'drop, high', '+'),
+        'variant', 'without', _number(audit, 'score'), _number(audit, 'low'), _number(audit, 'high'),
+        _number(audit, 'drop', '+'), _number(audit, 'drop, low', '+'), _number(audit, 'drop, high', '+'),
         Column('p', '.2g'), 'input',
     ]  # fmt: skip
     note = 'Drop = full probe at its last step - variant, on the same start states.'
-    return table(f'{found.title}: which input the score needs', columns, rows, note=note)
+    return table(f'{audit.title}: which input the score needs', columns, rows, note=note)
 
 
-def task_table(found: Shortcut) -> Table:
+def task_table(audit: Shortcut) -> Table:
     """Every task: the full probe at its last step, and what each variant loses."""
-    final = found.final_checkpoint
-    drops = {(v.score.name, t.task): t for v in found.variants for t in v.tasks}
+    final = audit.final_checkpoint
+    drops = {(v.score.name, t.task): t for v in audit.variants for t in v.tasks}
     rows: list[list[Cell]] = []
     for count in final.tasks:
-        row: list[Cell] = [count.task, count.n, _scaled(found, count.total / count.n)]
-        for variant in found.variants:
-            told = drops.get((variant.score.name, count.task))
-            row += [None, None] if told is None else [_scaled(found, told.drop.difference), told.need.value]
+        row: list[Cell] = [count.task, count.n, _scaled(audit, count.total / count.n)]
+        for variant in audit.variants:
+            drop = drops.get((variant.score.name, count.task))
+            row += [None, None] if drop is None else [_scaled(audit, drop.drop.difference), drop.need.value]
         rows.append(row)
-    named = [c for v in found.variants for c in (_number(found, f'{v.score.name}: drop', '+'), Column('input'))]
-    return table(f'{found.title}: tasks', ['task', 'episodes', _number(found, 'full'), *named], rows)
+    named = [c for v in audit.variants for c in (_number(audit, f'{v.score.name}: drop', '+'), Column('input'))]
+    return table(f'{audit.title}: tasks', ['task', 'episodes', _number(audit, 'full'), *named], rows)
 
 
 def paper_score_table() -> Table:
@@ -301,21 +306,21 @@ def paper_task_table() -> Table:
     return table('The probe on RoboTwin 2.0', columns, [*rows, ['mean', *means]], note=note)
 
 
-def _mark(found: Shortcut, score: RunScore) -> str:
-    marks = [('best', score.name == found.best), ('final', score.name == found.final_checkpoint.name)]
+def _mark(audit: Shortcut, score: RunScore) -> str:
+    marks = [('best', score.name == audit.best), ('final', score.name == audit.final_checkpoint.name)]
     return ', '.join(word for word, holds in marks if holds)
 
 
-def _number(found: Shortcut, name: str, sign: str = '') -> Column:
-    return Column(name, f'{sign}.1f' if found.max_score == 1 else f'{sign}.3f')
+def _number(audit: Shortcut, name: str, sign: str = '') -> Column:
+    return Column(name, f'{sign}.1f' if audit.max_score == 1 else f'{sign}.3f')
 
 
-def _scaled(found: Shortcut, value: float) -> float:
-    return round(100 * value, 6) + 0.0 if found.max_score == 1 else round(value, 6) + 0.0
+def _scaled(audit: Shortcut, value: float) -> float:
+    return round(100 * value, 6) + 0.0 if audit.max_score == 1 else round(value, 6) + 0.0
 
 
-def _ends(found: Shortcut, interval: Interval | None) -> tuple[float | None, float | None]:
-    return (None, None) if interval is None else (_scaled(found, interval.low), _scaled(found, interval.high))
+def _ends(audit: Shortcut, interval: Interval | None) -> tuple[float | None, float | None]:
+    return (None, None) if interval is None else (_scaled(audit, interval.low), _scaled(audit, interval.high))
 
 
 # The shortcut diagnosis by name: its tables from a shortcut.json, the paper's own from nothing, and its figure.
@@ -331,8 +336,8 @@ gaps = named_table(
 @takes(Input.SHORTCUT)
 def checkpoints(request: ShowRequest) -> list[Table]:
     """A probe's checkpoints, best and final, and what choosing on the test set adds."""
-    found = request.value(Shortcut)
-    return [checkpoint_table(found), optimism_table(found)]
+    audit = request.value(Shortcut)
+    return [checkpoint_table(audit), optimism_table(audit)]
 
 
 sweep = named_table(
@@ -379,21 +384,21 @@ NEED_WORDS = {
 }  # fmt: skip
 
 
-def shortcut_plot(found: Shortcut) -> Plot:
+def shortcut_plot(audit: Shortcut) -> Plot:
     """Left: every checkpoint with its interval; right: the full probe and its variants on the same start states."""
-    scale = 100.0 if found.max_score == 1 else 1.0
-    scores: list[Layer] = [*_reported_lines(found, scale)]
-    for place, score in enumerate(found.checkpoints):
+    scale = 100.0 if audit.max_score == 1 else 1.0
+    scores: list[Layer] = [*_reported_lines(audit, scale)]
+    for place, score in enumerate(audit.checkpoints):
         scores += _score_layers(
-            place, score, scale, PROBE_COLOR, name='best checkpoint' if score.name == found.best else ''
+            place, score, scale, PROBE_COLOR, name='best checkpoint' if score.name == audit.best else ''
         )
-    variants = _score_layers(0, found.final_checkpoint, scale, PROBE_COLOR)
-    for place, variant in enumerate(found.variants, start=1):
+    variants = _score_layers(0, audit.final_checkpoint, scale, PROBE_COLOR)
+    for place, variant in enumerate(audit.variants, start=1):
         variants += _score_layers(place, variant.score, scale, NEED_COLORS[variant.need], name=NEED_WORDS[variant.need])
-    steps = [str(c.step if c.step is not None else c.name) for c in found.checkpoints]
-    labels = ['full', *(v.score.name.replace('_', ' ') for v in found.variants)]
-    title = 'success (%)' if found.max_score == 1 else f'score (of {found.max_score})'
-    limits = (-0.03 * scale * found.max_score, 1.03 * scale * found.max_score)
+    steps = [str(c.step if c.step is not None else c.name) for c in audit.checkpoints]
+    labels = ['full', *(v.score.name.replace('_', ' ') for v in audit.variants)]
+    title = 'success (%)' if audit.max_score == 1 else f'score (of {audit.max_score})'
+    limits = (-0.03 * scale * audit.max_score, 1.03 * scale * audit.max_score)
     drawn = (
         Facet('', tuple(scores), Axis('training step', (-0.6, len(steps) - 0.4), names=places(steps))),
         Facet('', tuple(variants), Axis('', (-0.6, len(labels) - 0.4), names=places(labels)), Axis('', limits)),
@@ -415,15 +420,15 @@ def _score_layers(place: int, score: RunScore, scale: float, color: str, *, name
     return [Curve('', [place, place], ends, color=color, width=0.6, is_listed=False), point]
 
 
-def _reported_lines(found: Shortcut, scale: float) -> list[Rule]:
+def _reported_lines(audit: Shortcut, scale: float) -> list[Rule]:
     lines = []
-    for gap in found.gaps:
-        if gap.checkpoint == found.best:
+    for gap in audit.gaps:
+        if gap.checkpoint == audit.best:
             color, dash, role = LINE_STYLES[gap.role]
-            height = scale * float(gap.reported.mean(found.max_score))
+            height = scale * float(gap.reported.mean(audit.max_score))
             lines.append(Rule(y=height, color=color, dash=dash, name=f'{role}: {gap.reported.policy}', width=1.0))
-    for row in found.reported:
+    for row in audit.reported:
         if row.kind is ScoreKind.RL_FINETUNED:
-            height = scale * float(row.mean(found.max_score))
+            height = scale * float(row.mean(audit.max_score))
             lines.append(Rule(y=height, color='#BDBDBD', dash=':', name='RL-finetuned (not compared)'))
     return lines

@@ -28,10 +28,10 @@ def number_text(value: Number, number_format: str = '.3g') -> str:
 
 def interval_text(value: Number, low: Number, high: Number, *, number_format: str = '.2f') -> str:
     """`0.83 [0.71, 0.90]`, or the value alone when it has no interval."""
-    shown = number_text(value, number_format)
+    number = number_text(value, number_format)
     if low is None and high is None:
-        return shown
-    return f'{shown} [{number_text(low, number_format)}, {number_text(high, number_format)}]'
+        return number
+    return f'{number} [{number_text(low, number_format)}, {number_text(high, number_format)}]'
 
 
 def coordinate(value: float) -> str:

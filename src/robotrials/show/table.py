@@ -56,16 +56,16 @@ def table(title: str, columns: Sequence[str | Column], rows: Sequence[Sequence[C
     return Table(title, named, tuple(tuple(row) for row in rows), note)
 
 
-def without_empty(shown: Table) -> Table:
+def without_empty(sheet: Table) -> Table:
     """The table without columns that no row fills."""
-    kept = [i for i in range(len(shown.columns)) if not shown.rows or any(row[i] is not None for row in shown.rows)]
-    rows = tuple(tuple(row[i] for i in kept) for row in shown.rows)
-    return replace(shown, columns=tuple(shown.columns[i] for i in kept), rows=rows)
+    kept = [i for i in range(len(sheet.columns)) if not sheet.rows or any(row[i] is not None for row in sheet.rows)]
+    rows = tuple(tuple(row[i] for i in kept) for row in sheet.rows)
+    return replace(sheet, columns=tuple(sheet.columns[i] for i in kept), rows=rows)
 
 
-def stated(shown: Iterable[Table], statement: str) -> list[Table]:
+def stated(tables: Iterable[Table], statement: str) -> list[Table]:
     """The tables with the line that says what analysis their numbers are of."""
-    return [replace(one, analysis=statement) for one in shown]
+    return [replace(sheet, analysis=statement) for sheet in tables]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ LONG_TEXT = {'column': 24, 'page': 36}  # letters; a column with a longer cell i
 
 
 def render(
-    shown: Table,
+    sheet: Table,
     form: TableFormat | str = TableFormat.TEXT,
     *,
     width: int | None = None,
@@ -98,23 +98,23 @@ def render(
     """The table as one string. JSON and CSV keep full precision; the others use each column's number format."""
     form = TableFormat(form)
     if form is TableFormat.JSON:
-        return _json(shown)
+        return _json(sheet)
     if form is TableFormat.CSV:
-        return _csv(shown)
+        return _csv(sheet)
     if form is TableFormat.MARKDOWN:
-        return _markdown(shown)
+        return _markdown(sheet)
     if form is TableFormat.LATEX:
-        return _latex(shown, latex)
-    return _text(shown, width)
+        return _latex(sheet, latex)
+    return _text(sheet, width)
 
 
 def render_all(
-    shown: Sequence[Table], form: TableFormat | str = TableFormat.TEXT, *, latex: LatexLayout | None = None
+    tables: Sequence[Table], form: TableFormat | str = TableFormat.TEXT, *, latex: LatexLayout | None = None
 ) -> str:
     """Several tables as one string: in JSON one list, else one after another with an empty line between."""
     if TableFormat(form) is TableFormat.JSON:
-        return json.dumps([table_document(one) for one in shown], **JSON_STYLE) + '\n'
-    return '\n'.join(render(one, form, latex=_numbered(latex, k)) for k, one in enumerate(shown))
+        return json.dumps([table_document(sheet) for sheet in tables], **JSON_STYLE) + '\n'
+    return '\n'.join(render(sheet, form, latex=_numbered(latex, k)) for k, sheet in enumerate(tables))
 
 
 def _numbered(latex: LatexLayout | None, number: int) -> LatexLayout | None:
@@ -147,23 +147,23 @@ def _visible(match: re.Match[str]) -> str:
     return match[0].encode('unicode_escape').decode()
 
 
-def table_cells(shown: Table) -> list[list[str]]:
+def table_cells(sheet: Table) -> list[list[str]]:
     """Every cell as people read it."""
-    return [[cell_text(v, c.number_format) for v, c in zip(row, shown.columns, strict=True)] for row in shown.rows]
+    return [[cell_text(v, c.number_format) for v, c in zip(row, sheet.columns, strict=True)] for row in sheet.rows]
 
 
-def is_numeric(shown: Table) -> list[bool]:
+def is_numeric(sheet: Table) -> list[bool]:
     """For each column, whether it holds numbers."""
     return [
-        any(isinstance(row[i], int | float) and not isinstance(row[i], bool) for row in shown.rows)
-        for i in range(len(shown.columns))
+        any(isinstance(row[i], int | float) and not isinstance(row[i], bool) for row in sheet.rows)
+        for i in range(len(sheet.columns))
     ]
 
 
-def _text(shown: Table, width: int | None) -> str:
+def _text(sheet: Table, width: int | None) -> str:
     from robotrials.show.terminal import text_table
 
-    return text_table(shown, width)
+    return text_table(sheet, width)
 
 
 def json_cell(value: Cell) -> Cell:
@@ -178,39 +178,39 @@ def json_cell(value: Cell) -> Cell:
 JSON_STYLE: dict[str, Any] = {'indent': 2, 'ensure_ascii': False, 'allow_nan': False}
 
 
-def _json(shown: Table) -> str:
-    return json.dumps(table_document(shown), **JSON_STYLE) + '\n'
+def _json(sheet: Table) -> str:
+    return json.dumps(table_document(sheet), **JSON_STYLE) + '\n'
 
 
-def table_document(shown: Table) -> dict[str, object]:
+def table_document(sheet: Table) -> dict[str, object]:
     """The table as plain values for JSON: full precision, a row a mapping."""
-    names = [c.name for c in shown.columns]
-    rows = [dict(zip(names, map(json_cell, row), strict=True)) for row in shown.rows]
-    document: dict[str, object] = {'title': shown.title, 'columns': names, 'rows': rows, 'note': shown.note or None}
-    return {**document, 'analysis': shown.analysis} if shown.analysis else document
+    names = [c.name for c in sheet.columns]
+    rows = [dict(zip(names, map(json_cell, row), strict=True)) for row in sheet.rows]
+    document: dict[str, object] = {'title': sheet.title, 'columns': names, 'rows': rows, 'note': sheet.note or None}
+    return {**document, 'analysis': sheet.analysis} if sheet.analysis else document
 
 
-def _csv(shown: Table) -> str:
+def _csv(sheet: Table) -> str:
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator='\n')
     careful = csv.writer(buffer, lineterminator='\n', quoting=csv.QUOTE_ALL)
-    said = [shown.analysis] if shown.analysis else []
-    writer.writerow([*(c.name for c in shown.columns), *(['analysis'] if said else [])])
-    for row in shown.rows:
+    said = [sheet.analysis] if sheet.analysis else []
+    writer.writerow([*(c.name for c in sheet.columns), *(['analysis'] if said else [])])
+    for row in sheet.rows:
         # Quoted throughout where a lone carriage return would otherwise end the row.
         cells = ['' if v is None or (isinstance(v, float) and math.isnan(v)) else v for v in row]
         (careful if any('\r' in str(v) for v in cells) else writer).writerow([*cells, *said])
     return buffer.getvalue()
 
 
-def _markdown(shown: Table) -> str:
+def _markdown(sheet: Table) -> str:
     def line(cells: Sequence[str]) -> str:
         return '| ' + ' | '.join(c.replace('|', '\\|').replace('\n', ' ') for c in cells) + ' |'
 
-    rule = '|' + '|'.join(' ---: ' if numeric else ' --- ' for numeric in is_numeric(shown)) + '|'
-    lines = [line([c.name for c in shown.columns]), rule, *(line(row) for row in table_cells(shown))]
-    head = [f'**{shown.title}**', ''] if shown.title else []
-    tail = [line for text in (shown.note, shown.analysis) if text for line in ('', text)]
+    rule = '|' + '|'.join(' ---: ' if numeric else ' --- ' for numeric in is_numeric(sheet)) + '|'
+    lines = [line([c.name for c in sheet.columns]), rule, *(line(row) for row in table_cells(sheet))]
+    head = [f'**{sheet.title}**', ''] if sheet.title else []
+    tail = [line for text in (sheet.note, sheet.analysis) if text for line in ('', text)]
     return '\n'.join([*head, *lines, *tail]) + '\n'
 
 
@@ -248,16 +248,16 @@ def latex_line(cells: Sequence[str], *, escape: Callable[[str], str] = escape_la
 NEGATIVE = re.compile(r'^-(?=[\d$])')  # a minus, not a hyphen
 
 
-def _latex(shown: Table, layout: LatexLayout | None) -> str:
-    long = _long_columns(shown, layout)
+def _latex(sheet: Table, layout: LatexLayout | None) -> str:
+    long = _long_columns(sheet, layout)
     environment, across = LATEX_WIDTHS[layout.width] if layout else ('table', '')
-    words = '. '.join(' '.join(part.split()).rstrip('.') for part in (shown.title, shown.note, shown.analysis) if part)
+    words = '. '.join(' '.join(part.split()).rstrip('.') for part in (sheet.title, sheet.note, sheet.analysis) if part)
     paragraph = rf'>{{\raggedright\arraybackslash}}p{{{LONG_TEXT[layout.width] // 2}em}}' if layout else ''
     spec = ''.join(
         'r' if numeric else paragraph if is_long else 'l'
-        for numeric, is_long in zip(is_numeric(shown), long, strict=True)
+        for numeric, is_long in zip(is_numeric(sheet), long, strict=True)
     )
-    rows = [_latex_row(row, long) for row in ([c.name for c in shown.columns], *table_cells(shown))]
+    rows = [_latex_row(row, long) for row in ([c.name for c in sheet.columns], *table_cells(sheet))]
     tabular = [
         rf'\begin{{tabular}}{{{spec}}}', r'\toprule', rows[0], r'\midrule', *rows[1:], r'\bottomrule', r'\end{tabular}',
     ]  # fmt: skip
@@ -281,12 +281,12 @@ def _latex_row(cells: Sequence[str], long: Sequence[bool]) -> str:
     return latex_line(broken, escape=str)
 
 
-def _long_columns(shown: Table, layout: LatexLayout | None) -> list[bool]:
+def _long_columns(sheet: Table, layout: LatexLayout | None) -> list[bool]:
     """Which columns hold texts too long for one line, in a table that has a width to keep."""
     if layout is None:
-        return [False] * len(shown.columns)
-    most, cells = LONG_TEXT[layout.width], table_cells(shown)
+        return [False] * len(sheet.columns)
+    most, cells = LONG_TEXT[layout.width], table_cells(sheet)
     return [
         not numeric and max((len(row[i]) for row in cells), default=0) > most
-        for i, numeric in enumerate(is_numeric(shown))
+        for i, numeric in enumerate(is_numeric(sheet))
     ]

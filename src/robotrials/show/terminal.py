@@ -93,11 +93,11 @@ def estimate_text(value: float | None, interval: Interval | None, *, sign: str =
     digits = decimals(interval)
     if interval is not None and any(0 < abs(end) < 0.5 * 10.0**-digits for end in interval):
         digits += 1  # an end of "-0" would not say on which side of nothing it lies
-    shown = f'{cell_text(value, f"{sign}.{digits}f")}{unit}'
+    text = f'{cell_text(value, f"{sign}.{digits}f")}{unit}'
     if interval is None:
-        return shown
+        return text
     low, high = (cell_text(end, f'.{digits}f') for end in interval)
-    return f'{shown} [{low}, {high}]'
+    return f'{text} [{low}, {high}]'
 
 
 def mark(value: float, interval: Interval | None = None, *, cells: int = MARK_CELLS) -> str:
@@ -115,33 +115,33 @@ def mark(value: float, interval: Interval | None = None, *, cells: int = MARK_CE
 # --- tables
 
 
-def text_table(shown: Table, width: int | None = None) -> str:
+def text_table(sheet: Table, width: int | None = None) -> str:
     """The table in lines of at most `width` columns."""
     most = width or terminal_width()
-    lines = wrap(shown.title, most) if shown.title else []
-    kept, constants = _without_constants(without_empty(_in_supported_digits(_blank_as_none(shown))), most)
+    lines = wrap(sheet.title, most) if sheet.title else []
+    kept, constants = _without_constants(without_empty(_in_supported_digits(_blank_as_none(sheet))), most)
     if constants:
         lines += wrap(f'In every row: {", ".join(constants)}.', most)
     for place, part in enumerate(_parts(kept, most)):
         lines += [*([''] if place else []), *_drawn(part, most)]
-    if shown.note:
-        lines += wrap(shown.note, most)
+    if sheet.note:
+        lines += wrap(sheet.note, most)
     return '\n'.join(line.rstrip() for line in lines) + '\n'
 
 
-def _blank_as_none(shown: Table) -> Table:
-    return replace(shown, rows=tuple(tuple(None if cell == '' else cell for cell in row) for row in shown.rows))
+def _blank_as_none(sheet: Table) -> Table:
+    return replace(sheet, rows=tuple(tuple(None if cell == '' else cell for cell in row) for row in sheet.rows))
 
 
-def _in_supported_digits(shown: Table) -> Table:
+def _in_supported_digits(sheet: Table) -> Table:
     """The table with estimates that stand before `low` and `high` in the digits that those support."""
-    columns = list(shown.columns)
+    columns = list(sheet.columns)
     for place in range(len(columns) - 2):
         names = [c.name for c in columns[place : place + 3]]
         form = columns[place].number_format
         if not (names[1].endswith('low') and names[2].endswith('high') and form.endswith('f')):
             continue
-        spans = [(row[place + 1], row[place + 2]) for row in shown.rows]
+        spans = [(row[place + 1], row[place + 2]) for row in sheet.rows]
         widths = sorted(
             high - low for low, high in spans
             if isinstance(low, int | float) and isinstance(high, int | float) and math.isfinite(high - low)
@@ -153,39 +153,39 @@ def _in_supported_digits(shown: Table) -> Table:
         for k in range(place, place + 3):
             sign = '+' if columns[k].number_format.startswith('+') else ''
             columns[k] = Column(columns[k].name, f'{sign}.{digits}f')
-    return replace(shown, columns=tuple(columns))
+    return replace(sheet, columns=tuple(columns))
 
 
-def _without_constants(shown: Table, most: int) -> tuple[Table, list[str]]:
+def _without_constants(sheet: Table, most: int) -> tuple[Table, list[str]]:
     """Columns of one value, which are said once where the table would be too wide."""
-    n = len(shown.columns)
-    if len(shown.rows) < 2 or sum(_natural(shown)) + GAP * (n - 1) <= most:
-        return shown, []
-    cells = table_cells(shown)
+    n = len(sheet.columns)
+    if len(sheet.rows) < 2 or sum(_natural(sheet)) + GAP * (n - 1) <= most:
+        return sheet, []
+    cells = table_cells(sheet)
     gone = [
         i for i in range(1, n) if len({row[i] for row in cells}) == 1 and display_width(cells[0][i]) <= LONG
     ]  # fmt: skip
     if not gone:
-        return shown, []
-    constants = [f'{shown.columns[i].name} {cells[0][i]}' for i in gone]
-    return _chosen(shown, [i for i in range(n) if i not in gone]), constants
+        return sheet, []
+    constants = [f'{sheet.columns[i].name} {cells[0][i]}' for i in gone]
+    return _chosen(sheet, [i for i in range(n) if i not in gone]), constants
 
 
-def _chosen(shown: Table, places: Sequence[int]) -> Table:
-    rows: tuple[tuple[Cell, ...], ...] = tuple(tuple(row[i] for i in places) for row in shown.rows)
-    return Table(shown.title, tuple(shown.columns[i] for i in places), rows)
+def _chosen(sheet: Table, places: Sequence[int]) -> Table:
+    rows: tuple[tuple[Cell, ...], ...] = tuple(tuple(row[i] for i in places) for row in sheet.rows)
+    return Table(sheet.title, tuple(sheet.columns[i] for i in places), rows)
 
 
-def _natural(shown: Table) -> list[int]:
-    cells = [[c.name for c in shown.columns], *table_cells(shown)]
-    return [max(display_width(row[i]) for row in cells) for i in range(len(shown.columns))]
+def _natural(sheet: Table) -> list[int]:
+    cells = [[c.name for c in sheet.columns], *table_cells(sheet)]
+    return [max(display_width(row[i]) for row in cells) for i in range(len(sheet.columns))]
 
 
-def _least(shown: Table) -> list[int]:
+def _least(sheet: Table) -> list[int]:
     """The columns that each column takes when it is folded: no number and no word of a heading is broken."""
-    cells, natural = table_cells(shown), _natural(shown)
+    cells, natural = table_cells(sheet), _natural(sheet)
     least = []
-    for i, (column, numeric) in enumerate(zip(shown.columns, is_numeric(shown), strict=True)):
+    for i, (column, numeric) in enumerate(zip(sheet.columns, is_numeric(sheet), strict=True)):
         heading = max(map(display_width, column.name.split()), default=0)
         own = [row[i] for row in cells]
         if numeric:
@@ -196,12 +196,12 @@ def _least(shown: Table) -> list[int]:
     return least
 
 
-def _parts(shown: Table, most: int) -> list[Table]:
+def _parts(sheet: Table, most: int) -> list[Table]:
     """The table in parts that fit when they are folded, each with the columns that name the rows."""
-    least, numeric = _least(shown), is_numeric(shown)
-    n = len(shown.columns)
+    least, numeric = _least(sheet), is_numeric(sheet)
+    n = len(sheet.columns)
     if not n or sum(least) + GAP * (n - 1) <= most:
-        return [shown]
+        return [sheet]
     first_number = next((i for i, is_number in enumerate(numeric) if is_number), n)
     keys = list(range(max(1, min(first_number, MOST_KEYS))))
     while len(keys) > 1 and sum(least[i] for i in keys) > most // 2:
@@ -209,21 +209,21 @@ def _parts(shown: Table, most: int) -> list[Table]:
     taken = sum(least[i] + GAP for i in keys)
     parts: list[list[int]] = []
     room = 0
-    for group in _groups(shown, start=len(keys)):
+    for group in _groups(sheet, start=len(keys)):
         needs = sum(least[i] + GAP for i in group)
         if not parts or needs > room:
             parts.append([])
             room = most + GAP - taken
         parts[-1] += group
         room -= needs
-    return [_chosen(shown, [*keys, *part]) for part in parts]
+    return [_chosen(sheet, [*keys, *part]) for part in parts]
 
 
-def _groups(shown: Table, *, start: int) -> list[list[int]]:
+def _groups(sheet: Table, *, start: int) -> list[list[int]]:
     """Columns that stay together: an estimate and the two ends of its interval."""
     groups: list[list[int]] = []
-    for i in range(start, len(shown.columns)):
-        name = shown.columns[i].name
+    for i in range(start, len(sheet.columns)):
+        name = sheet.columns[i].name
         is_end = name.endswith(('low', 'high')) or name.startswith('95 %')
         if groups and is_end and len(groups[-1]) < 3:
             groups[-1].append(i)
@@ -232,9 +232,9 @@ def _groups(shown: Table, *, start: int) -> list[list[int]]:
     return groups
 
 
-def _drawn(shown: Table, most: int) -> list[str]:
+def _drawn(sheet: Table, most: int) -> list[str]:
     """One table that fits when it is folded."""
-    widths, least = _natural(shown), _least(shown)
+    widths, least = _natural(sheet), _least(sheet)
     room = most - GAP * (len(widths) - 1)
     while sum(widths) > room:
         places = [i for i in range(len(widths)) if widths[i] > least[i]] or list(range(len(widths)))
@@ -242,10 +242,10 @@ def _drawn(shown: Table, most: int) -> list[str]:
         if widths[widest] <= 1:
             break
         widths[widest] -= 1
-    numeric = is_numeric(shown)
-    lines = _row([c.name for c in shown.columns], widths, numeric)
+    numeric = is_numeric(sheet)
+    lines = _row([c.name for c in sheet.columns], widths, numeric)
     lines.append('─' * (sum(widths) + GAP * (len(widths) - 1)))
-    for row in table_cells(shown):
+    for row in table_cells(sheet):
         lines += _row(row, widths, numeric)
     return lines
 

@@ -75,34 +75,34 @@ def ranking_table(
 def _hrt(ranking: Ranking, policy: str) -> tuple[Cell, Cell, Cell]:
     if policy == ranking.reference:
         return 100.0, None, None
-    found = ranking.relative.get(policy)
-    if found is None or found.value is None:
+    hrt = ranking.relative.get(policy)
+    if hrt is None or hrt.value is None:
         return None, None, None
-    low, high = ends(found.macro.interval, 100.0)
-    return 100 * found.value, low, high
+    low, high = ends(hrt.macro.interval, 100.0)
+    return 100 * hrt.value, low, high
 
 
 def _ranking_note(ranking: Ranking, policies: Sequence[str], level: float, pairs: EndpointPairs | None) -> str:
     n = len(ranking.strata)
     over = 'in one stratum' if n == 1 else f'mean over {n} strata'
-    told = [f'RMST up to tau = {ranking.times.tau_text}, {over}; {100 * level:g} % intervals.']
+    parts = [f'RMST up to tau = {ranking.times.tau_text}, {over}; {100 * level:g} % intervals.']
     taus = ranking.times.taus_s.values()
     if min(taus) < max(taus):
-        told.append(f'Pooled over strata it is up to {min(taus):g} s, which all of them were followed to.')
+        parts.append(f'Pooled over strata it is up to {min(taus):g} s, which all of them were followed to.')
     if ranking.reference:
-        told.append(f'HRT is relative to {ranking.reference}, mean over strata.')
+        parts.append(f'HRT is relative to {ranking.reference}, mean over strata.')
     else:
-        told.append('No HRT: no policy is marked as the reference.')
+        parts.append('No HRT: no policy is marked as the reference.')
     dropped = sorted({s for p in policies if p in ranking.relative for s in ranking.relative[p].dropped})
     if dropped:
-        told.append(f'Strata without a partner, left out of HRT: {", ".join(dropped)}.')
+        parts.append(f'Strata without a partner, left out of HRT: {", ".join(dropped)}.')
     lonely = [p for p in policies if ranking.reference not in (None, p) and p not in ranking.relative]
-    told += [f'{p}: no HRT, it shares no stratum with {ranking.reference}.' for p in lonely]
-    told += [f'{p} is not ranked: {why}.' for p, why in ranking.apart.items() if p in policies]
-    told += [f'{p}: {e.note}.' for p in policies if (e := ranking.scores[p].macro['rmst_s']).note]
+    parts += [f'{p}: no HRT, it shares no stratum with {ranking.reference}.' for p in lonely]
+    parts += [f'{p} is not ranked: {why}.' for p, why in ranking.apart.items() if p in policies]
+    parts += [f'{p}: {e.note}.' for p in policies if (e := ranking.scores[p].macro['rmst_s']).note]
     if pairs is not None:
-        told.append(letters_sentence(pairs, policies))
-    return ' '.join(told)
+        parts.append(letters_sentence(pairs, policies))
+    return ' '.join(parts)
 
 
 def success_table(
@@ -130,28 +130,28 @@ def success_table(
     ]  # fmt: skip
     n = len(frame.strata)
     over = 'One stratum' if n == 1 else f'Mean over {n} strata'
-    told = [f'{over}; {100 * level:g} % intervals.']
-    told += [f'{p}: {rates.macro[p].note}.' for p in policies if rates.macro[p].note]
-    told += [f'{p} is not compared: {why}.' for p, why in frame.apart.items() if p in policies]
+    parts = [f'{over}; {100 * level:g} % intervals.']
+    parts += [f'{p}: {rates.macro[p].note}.' for p in policies if rates.macro[p].note]
+    parts += [f'{p} is not compared: {why}.' for p, why in frame.apart.items() if p in policies]
     if pairs is not None:
-        told += [letters_sentence(pairs, policies), design_text(pairs.pairs)]
+        parts += [letters_sentence(pairs, policies), design_text(pairs.pairs)]
     if absent is not None:
-        told.append(f'No time to success: {absent.reason}{f"; {absent.remedy}" if absent.remedy else ""}.')
-    return table('Episode success', columns, rows, note=' '.join(told))
+        parts.append(f'No time to success: {absent.reason}{f"; {absent.remedy}" if absent.remedy else ""}.')
+    return table('Episode success', columns, rows, note=' '.join(parts))
 
 
 def scalar_table(score: CohortScore, *, scope: str = 'macro', stratum: str | None = None) -> Table:
     """Every scalar of one policy with its intervals: macro, pooled, or one stratum's."""
-    found: Mapping[str, Estimate] = getattr(score, scope) if stratum is None else score.cells[stratum]
-    rows = [(scalar_name(n), *_estimate_cells(e)) for n, e in found.items()]
+    estimates: Mapping[str, Estimate] = getattr(score, scope) if stratum is None else score.cells[stratum]
+    rows = [(scalar_name(n), *_estimate_cells(e)) for n, e in estimates.items()]
     where = scope if stratum is None else stratum
     return table(f'{score.policy} ({where})', ['scalar', *ESTIMATE_COLUMNS], rows)
 
 
-def relative_table(title: str, found: Mapping[str, RelativeScore], *, note: str = '') -> Table:
+def relative_table(title: str, scores: Mapping[str, RelativeScore], *, note: str = '') -> Table:
     """A scalar against the reference: per policy the mean over strata, other readings of it by name, each stratum."""
     rows: list[tuple[Cell, ...]] = []
-    for policy, score in found.items():
+    for policy, score in scores.items():
         for name, e in {'macro': score.macro, **score.rows, **score.per_stratum}.items():
             rows.append((policy, name, *_estimate_cells(e)))
     return table(title, ['policy', 'stratum', *ESTIMATE_COLUMNS], rows, note=note)
@@ -164,11 +164,11 @@ ESTIMATE_COLUMNS: list[str | Column] = [
 ]  # fmt: skip
 
 
-def _estimate_cells(found: Estimate) -> tuple[Cell, ...]:
-    return found.value, *ends(found.interval), *ends(found.percentile), *ends(found.bca), found.note
+def _estimate_cells(estimate: Estimate) -> tuple[Cell, ...]:
+    return estimate.value, *ends(estimate.interval), *ends(estimate.percentile), *ends(estimate.bca), estimate.note
 
 
-def failure_tables(found: Sequence[FailureModes]) -> list[Table]:
+def failure_tables(modes: Sequence[FailureModes]) -> list[Table]:
     """Appendix F's decomposition, by operation and by episode, with the three meanings of hard failure."""
     causes = {
         'placed %': Cause.PLACEMENT, 'dropped outside %': Cause.DROP_OUTSIDE, 'uncollected %': Cause.DROP_UNCOLLECTED,
@@ -179,7 +179,7 @@ def failure_tables(found: Sequence[FailureModes]) -> list[Table]:
             m.policy, m.n_operations, *(100 * m.operation_rate(cause) for cause in causes.values()),
             100 * m.ghost_share, None if m.hard_failure is None else 100 * m.hard_failure, 100 * m.missing_at_tau,
         )
-        for m in found
+        for m in modes
     ]  # fmt: skip
     by_episode = [
         (
@@ -187,10 +187,10 @@ def failure_tables(found: Sequence[FailureModes]) -> list[Table]:
             100 * m.safety_stop_rate, 100 * m.episode_rate(Outcome.TIMEOUT), 100 * m.episode_rate(Outcome.FAILURE),
             m.n_assists, m.n_invalid,
         )
-        for m in found
+        for m in modes
     ]  # fmt: skip
     after = ['ghost share %', 'hard failure %', 'not placed by tau %']
-    taus = ', '.join(sorted({f'{m.tau_s:g}' for m in found}))
+    taus = ', '.join(sorted({f'{m.tau_s:g}' for m in modes}))
     return [
         table(
             'Failure modes by operation', _percent_columns('policy', 'operations', *causes, *after), by_operation,
@@ -213,12 +213,12 @@ def _percent_columns(*names: str) -> list[str | Column]:
     return [Column(name, '.1f' if name.endswith('%') else '') for name in names]
 
 
-def logrank_table(found: Sequence[LogrankPair], *, n_pairs: int) -> Table:
+def logrank_table(logrank_pairs: Sequence[LogrankPair], *, n_pairs: int) -> Table:
     """Table 3's layout: logrank of every pair, stratified and pooled, classical and robust, with corrected p-values."""
     rows = [
         (p.policy_a, p.policy_b, 'stratified' if p.stratified else 'pooled', p.variance, p.p_value, p.p_bonferroni,
          p.p_holm)
-        for p in found
+        for p in logrank_pairs
     ]  # fmt: skip
     note = (
         f'Corrected over {n_pairs} {"pair" if n_pairs == 1 else "pairs"}, each kind of test on its own, on the common '
@@ -230,10 +230,10 @@ def logrank_table(found: Sequence[LogrankPair], *, n_pairs: int) -> Table:
     return table('Logrank', columns, rows, note=note)
 
 
-def label_table(found: Sequence[LabelSensitivity]) -> Table:
+def label_table(sensitivities: Sequence[LabelSensitivity]) -> Table:
     """Table 7's layout for any label: items placed over items by value, and how evenly episodes are split."""
     rows: list[tuple[Cell, ...]] = []
-    for s in found:
+    for s in sensitivities:
         low, high = ends(s.difference_interval, 100.0)
         for k, share in enumerate(s.shares):
             gap = (100 * s.difference, low, high) if k == 0 and s.difference is not None else (None, None, None)
@@ -244,47 +244,47 @@ def label_table(found: Sequence[LabelSensitivity]) -> Table:
         Column('high', '.1f'), Column('difference (points)', '+.1f'), Column('diff. low', '+.1f'),
         Column('diff. high', '+.1f'), 'balanced',
     ]  # fmt: skip
-    missing = sum(s.n_unlabelled for s in found)
+    missing = sum(s.n_unlabelled for s in sensitivities)
     note = f'{missing} episodes without the label or a count of items were left out.' if missing else ''
-    return table(f'Items placed by {found[0].label}', columns, rows, note=note)
+    return table(f'Items placed by {sensitivities[0].label}', columns, rows, note=note)
 
 
-def calibration_card(found: Calibration) -> Card:
+def calibration_card(rates: Calibration) -> Card:
     """Whether the test rejects as often as it should where nothing differs."""
     from robotrials.verdict.planning.detection import ALPHAS
 
     alpha = ALPHAS[1]
-    over = [row for row in found.rows if row.rejection(alpha)[1].low > alpha]
-    mean = sum(row.rejection(alpha)[0] for row in found.rows) / len(found.rows)
+    over = [row for row in rates.rows if row.rejection(alpha)[1].low > alpha]
+    mean = sum(row.rejection(alpha)[0] for row in rates.rows) / len(rates.rows)
     verdict = (
-        f'The test rejects too often in {len(over)} of {plural(len(found.rows), "null scenario")}.' if over
-        else f'The test keeps its level in all {plural(len(found.rows), "null scenario")}.'
+        f'The test rejects too often in {len(over)} of {plural(len(rates.rows), "null scenario")}.' if over
+        else f'The test keeps its level in all {plural(len(rates.rows), "null scenario")}.'
     )  # fmt: skip
     rows = [('mean of all', f'rejects {100 * mean:.1f} % at alpha {alpha:g}')]
-    for row in sorted(found.rows, key=lambda r: -r.rejection(alpha)[0]):
+    for row in sorted(rates.rows, key=lambda r: -r.rejection(alpha)[0]):
         rate, interval = row.rejection(alpha)
         share = estimate_text(100 * rate, interval.scaled(100.0), unit=' %')
         rows.append((row.setup.value.replace('_', ' '), f'{share}   {row.name}'))
     return Card(
-        title='Null calibration of the macro-KS test', scope=f'{plural(found.n_trials, "trial")} per scenario',
-        verdict=(verdict,), rows=tuple(rows), notes=tuple(f'Skipped: {why}.' for why in found.skipped),
+        title='Null calibration of the macro-KS test', scope=f'{plural(rates.n_trials, "trial")} per scenario',
+        verdict=(verdict,), rows=tuple(rows), notes=tuple(f'Skipped: {why}.' for why in rates.skipped),
     )  # fmt: skip
 
 
-def calibration_table(found: Calibration) -> Table:
+def calibration_table(null: Calibration) -> Table:
     """Table 8's layout: mean p and rejection rates under each null scenario, with Monte-Carlo intervals."""
     from robotrials.verdict.planning.detection import ALPHAS
 
     rows: list[tuple[Cell, ...]] = []
-    for row in found.rows:
+    for row in null.rows:
         cells: list[Cell] = [row.setup.value, row.name, row.mean_p]
         for alpha in ALPHAS:
             rate, interval = row.rejection(alpha)
             cells += [rate, interval.low, interval.high]
         rows.append(tuple(cells))
-    if len(found.rows) > 1:
-        rates = [sum(row.rejection(alpha)[0] for row in found.rows) / len(found.rows) for alpha in ALPHAS]
-        mean_p = sum(row.mean_p for row in found.rows) / len(found.rows)
+    if len(null.rows) > 1:
+        rates = [sum(row.rejection(alpha)[0] for row in null.rows) / len(null.rows) for alpha in ALPHAS]
+        mean_p = sum(row.mean_p for row in null.rows) / len(null.rows)
         rows.append(('mean', '', mean_p, *(v for rate in rates for v in (rate, None, None))))
     rows.append(('nominal', '', 0.5, *(v for alpha in ALPHAS for v in (alpha, None, None))))
     columns: list[str | Column] = ['setup', 'scenario', Column('mean p', '.3f')]
@@ -294,9 +294,9 @@ def calibration_table(found: Calibration) -> Table:
             Column(f'{alpha:g} low', '.3f'),
             Column(f'{alpha:g} high', '.3f'),
         ]
-    note = f'{found.method}, {found.rule}; {found.n_trials} trials of {found.n_resamples} resamples per row.'
-    if found.skipped:
-        note += ' Skipped: ' + '; '.join(found.skipped) + '.'
+    note = f'{null.method}, {null.rule}; {null.n_trials} trials of {null.n_resamples} resamples per row.'
+    if null.skipped:
+        note += ' Skipped: ' + '; '.join(null.skipped) + '.'
     return table('Null calibration of the macro-KS test', columns, rows, note=note)
 
 
@@ -323,9 +323,9 @@ def headline(request: ShowRequest) -> list[Table]:
     ranking = analysis.ranking
     if isinstance(ranking, Absent):
         return [_success(request, absent=ranking)]
-    shown = request.shown(ranking.policies)
+    kept = request.shown(ranking.policies)
     times = ranking_table(
-        ranking, [p for p in shown if p in ranking.scores], level=analysis.plan.level,
+        ranking, [p for p in kept if p in ranking.scores], level=analysis.plan.level,
         pairs=endpoint_pairs(request, EndpointName.TIME),
     )  # fmt: skip
     tables = [times, _success(request)]
@@ -334,22 +334,22 @@ def headline(request: ShowRequest) -> list[Table]:
 
 def success(request: ShowRequest) -> list[Table]:
     """Episode success of every policy, mean over strata, with counts and letters; then every pair."""
-    found = endpoint_pairs(request, EndpointName.SUCCESS)
-    shown = [_success(request)]
+    tested = endpoint_pairs(request, EndpointName.SUCCESS)
+    tables = [_success(request)]
     pairs = request.analysis.pairs
-    if found is not None and not isinstance(pairs, Absent):
-        shown += _endpoint(request, found, pairs)
-    return shown
+    if tested is not None and not isinstance(pairs, Absent):
+        tables += _endpoint(request, tested, pairs)
+    return tables
 
 
 def _success(request: ShowRequest, *, absent: Absent | None = None) -> Table:
     analysis = request.analysis
     frame, rates = present(analysis.frame), present(analysis.success)
-    found = endpoint_pairs(request, EndpointName.SUCCESS)
-    order = frame.policies if found is None else found.policies
+    tested = endpoint_pairs(request, EndpointName.SUCCESS)
+    order = frame.policies if tested is None else tested.policies
     named = (*((frame.reference,) if frame.reference else ()), *order, *frame.apart)
     everyone = [p for p in named if (p, ALL_STRATA) in rates.counts]  # a reference may lack every ranked stratum
-    return success_table(rates, frame, request.shown(everyone), level=analysis.plan.level, pairs=found, absent=absent)
+    return success_table(rates, frame, request.shown(everyone), level=analysis.plan.level, pairs=tested, absent=absent)
 
 
 def endpoint_pairs(request: ShowRequest, name: EndpointName) -> EndpointPairs | None:
@@ -357,8 +357,8 @@ def endpoint_pairs(request: ShowRequest, name: EndpointName) -> EndpointPairs | 
     pairs = request.analysis.pairs
     if isinstance(pairs, Absent):
         return None
-    found = pairs.endpoints.get(name)
-    return None if found is None or isinstance(found, Absent) else found
+    tested = pairs.endpoints.get(name)
+    return None if tested is None or isinstance(tested, Absent) else tested
 
 
 def scalars(request: ShowRequest) -> list[Table]:
@@ -370,13 +370,13 @@ def scalars(request: ShowRequest) -> list[Table]:
 def scalars_by_stratum(request: ShowRequest) -> list[Table]:
     """Every scalar of the success curve in each stratum, and with all strata pooled, by policy."""
     ranking = present(request.analysis.ranking)
-    shown = []
+    tables = []
     for policy in request.shown(ranking.policies):
         if policy in ranking.scores:
             score = ranking.scores[policy]
-            shown += [scalar_table(score, stratum=s) for s in request.shown_strata(score.cells)]
-            shown += [] if request.strata else [scalar_table(score, scope='pooled')]
-    return shown
+            tables += [scalar_table(score, stratum=s) for s in request.shown_strata(score.cells)]
+            tables += [] if request.strata else [scalar_table(score, scope='pooled')]
+    return tables
 
 
 def relative(request: ShowRequest) -> list[Table]:
@@ -403,33 +403,33 @@ def pairs(request: ShowRequest) -> list[Table]:
     """Every pair of policies on every endpoint: corrected p-values, verdicts, needed N; of two policies, everything."""
     from robotrials.show.pair_table import decision_table, pair_tables
 
-    found = present(request.analysis.pairs)
+    comparisons = present(request.analysis.pairs)
     if len(request.policies) == 2:
         a, b = compared(request)
         strata = request.analysis.detail.strata
         own = (
             () if isinstance(strata, Absent) else [d.seen_from(a) for d in strata if {d.policy_a, d.policy_b} == {a, b}]
         )
-        return pair_tables(found, a, b, n_strata=len(present(request.analysis.frame).strata), strata=own)
-    shown: list[Table] = []
+        return pair_tables(comparisons, a, b, n_strata=len(present(request.analysis.frame).strata), strata=own)
+    tables: list[Table] = []
     absent: list[str] = []
-    for name, endpoint in found.endpoints.items():
+    for name, endpoint in comparisons.endpoints.items():
         if isinstance(endpoint, Absent):
             absent.append(f'No comparison of {name.value}: {endpoint.reason}.')
         else:
-            shown += _endpoint(request, endpoint, found)
-    if not shown:
-        present(next(e for e in found.endpoints.values() if isinstance(e, Absent)))
-    first = decision_table(found, request.shown(found.tested[0].policies if found.tested else ()))
-    return [Table(first.title, first.columns, first.rows, ' '.join([first.note, *absent])), *shown]
+            tables += _endpoint(request, endpoint, comparisons)
+    if not tables:
+        present(next(e for e in comparisons.endpoints.values() if isinstance(e, Absent)))
+    first = decision_table(comparisons, request.shown(comparisons.tested[0].policies if comparisons.tested else ()))
+    return [Table(first.title, first.columns, first.rows, ' '.join([first.note, *absent])), *tables]
 
 
-def _endpoint(request: ShowRequest, endpoint: EndpointPairs, found: Comparisons) -> list[Table]:
+def _endpoint(request: ShowRequest, endpoint: EndpointPairs, comparisons: Comparisons) -> list[Table]:
     from robotrials.show.pair_table import endpoint_table
 
     policies = request.shown(endpoint.policies)
     pairs = [p for p in endpoint.oriented() if p.policy_a in policies and p.policy_b in policies]
-    return [endpoint_table(endpoint, pairs, policies=policies, comparisons=found)] if pairs else []
+    return [endpoint_table(endpoint, pairs, policies=policies, comparisons=comparisons)] if pairs else []
 
 
 def compared(request: ShowRequest) -> tuple[str, str]:
@@ -456,53 +456,53 @@ def shown_pairs(request: ShowRequest) -> list[tuple[str, str]]:
 
 def logrank(request: ShowRequest) -> list[Table]:
     """Logrank tests of every pair, stratified and pooled, corrected over the pairs."""
-    found = present(request.analysis.detail.logranks)
-    kept = [p for p in found if (p.policy_a, p.policy_b) in set(shown_pairs(request))]
-    return [logrank_table(kept, n_pairs=len({(p.policy_a, p.policy_b) for p in found}))]
+    logranks = present(request.analysis.detail.logranks)
+    kept = [p for p in logranks if (p.policy_a, p.policy_b) in set(shown_pairs(request))]
+    return [logrank_table(kept, n_pairs=len({(p.policy_a, p.policy_b) for p in logranks}))]
 
 
 def differences(request: ShowRequest) -> list[Table]:
     """RMST differences of every pair in every stratum, corrected over all of them."""
     from robotrials.show.pair_table import stratum_table
 
-    found: Sequence[StratumPair] = present(request.analysis.detail.strata)
-    strata = request.shown_strata(dict.fromkeys(d.stratum for d in found))
-    kept = [d for d in found if (d.policy_a, d.policy_b) in set(shown_pairs(request)) and d.stratum in strata]
-    return [stratum_table(kept, title='RMST differences by stratum', n=len(found))]
+    stratum_pairs: Sequence[StratumPair] = present(request.analysis.detail.strata)
+    strata = request.shown_strata(dict.fromkeys(d.stratum for d in stratum_pairs))
+    kept = [d for d in stratum_pairs if (d.policy_a, d.policy_b) in set(shown_pairs(request)) and d.stratum in strata]
+    return [stratum_table(kept, title='RMST differences by stratum', n=len(stratum_pairs))]
 
 
 def failures(request: ShowRequest) -> list[Table]:
     """How operations and episodes of every policy failed."""
-    found = present(request.analysis.failures)
-    shown = request.shown(m.policy for m in found)
-    return failure_tables([m for m in found if m.policy in shown])
+    modes = present(request.analysis.failures)
+    kept = request.shown(m.policy for m in modes)
+    return failure_tables([m for m in modes if m.policy in kept])
 
 
 def labels(request: ShowRequest) -> list[Table]:
     """Items placed by a label of the episodes, such as the side of the camera; say which label."""
-    found = request.analysis.detail.labels(request.label)
-    shown = request.shown(s.policy for s in found)
-    return [label_table([s for s in found if s.policy in shown])]
+    sensitivities = request.analysis.detail.labels(request.label)
+    kept = request.shown(s.policy for s in sensitivities)
+    return [label_table([s for s in sensitivities if s.policy in kept])]
 
 
 def calibration(request: ShowRequest) -> list[Table]:
     """Rejection rates of the macro-KS test on null data made from the store's own episodes."""
     resamples = request.analysis.plan.resamples
-    found = request.analysis.planning.calibration(
+    rates = request.analysis.planning.calibration(
         n_trials=min(CALIBRATION_TRIALS, resamples), n_resamples=min(CALIBRATION_TRIALS, resamples),
         label=request.label,
     )  # fmt: skip
-    return [calibration_table(found)]
+    return [calibration_table(rates)]
 
 
 def recorded(request: ShowRequest) -> list[Table]:
     """Valid episodes and minutes of every stratum."""
-    found = request.analysis.detail.recorded
-    policies = request.shown(dict.fromkeys(r.policy for r in found))
+    rows_recorded = request.analysis.detail.recorded
+    policies = request.shown(dict.fromkeys(r.policy for r in rows_recorded))
     rows: list[Sequence[Cell]] = []
     totals: list[tuple[int, float | None]] = []
-    for stratum in request.shown_strata(sorted({r.stratum for r in found})):
-        own = [r for r in found if r.stratum == stratum and r.policy in policies]
+    for stratum in request.shown_strata(sorted({r.stratum for r in rows_recorded})):
+        own = [r for r in rows_recorded if r.stratum == stratum and r.policy in policies]
         totals.append((sum(r.n_episodes for r in own), _sum([r.duration_s for r in own])))
         rows.append((stratum, totals[-1][0], _minutes(totals[-1][1])))
     rows.append(('all', sum(n for n, _ in totals), _minutes(_sum([d for _, d in totals]))))
@@ -520,10 +520,10 @@ def _minutes(value: float | None) -> float | None:
 
 def task_success(request: ShowRequest) -> list[Table]:
     """Episode success by task, conditions across, one table per policy; with intervals where there is one condition."""
-    found = present(request.analysis.detail.task_success)
-    policies = request.shown(dict.fromkeys(c.policy for c in found))
+    tasks = present(request.analysis.detail.task_success)
+    policies = request.shown(dict.fromkeys(c.policy for c in tasks))
     level = request.analysis.plan.level
-    return [_task_table(p, [c for c in found if c.policy == p], level) for p in policies]
+    return [_task_table(p, [c for c in tasks if c.policy == p], level) for p in policies]
 
 
 def _task_table(policy: str, counts: Sequence[TaskSuccess], level: float) -> Table:

@@ -51,16 +51,16 @@ def claim_words(endpoint: EndpointName | str) -> str:
 # --- a pair over all primary endpoints
 
 
-def decision_words(found: Comparisons, a: str, b: str) -> list[Words]:
+def decision_words(comparisons: Comparisons, a: str, b: str) -> list[Words]:
     """What is said of two policies over all primary endpoints, in a sentence that ends in a full stop."""
-    decided = found.decision(a, b)
+    decided = comparisons.decision(a, b)
     if decided.verdict is Overall.BETTER and decided.winner is not None:
-        return _better_words(found, decided, winner=decided.winner, loser=b if decided.winner == a else a)
+        return _better_words(comparisons, decided, winner=decided.winner, loser=b if decided.winner == a else a)
     if decided.verdict is Overall.TRADE_OFF:
-        return _trade_off_words(found, decided)
+        return _trade_off_words(comparisons, decided)
     first, second = policy_name(a), policy_name(b)
     if decided.verdict is Overall.DEPENDS:
-        turned = [e for e in found.tested if e.pair(a, b).standing is Standing.DEPENDS]
+        turned = [e for e in comparisons.tested if e.pair(a, b).standing is Standing.DEPENDS]
         names = ' and '.join(endpoint_name(e.endpoint) for e in turned)
         return [
             Words('Which of '),
@@ -71,12 +71,12 @@ def decision_words(found: Comparisons, a: str, b: str) -> list[Words]:
         ]
     if decided.verdict is Overall.SAME:
         return [first, Words(' and '), second, Words(' are the same within the declared margins.')]
-    told = [first, Words(' and '), second, Words(' are not significantly different')]
-    return [*told, *_resolving(found, a, b), Words('.')]
+    words = [first, Words(' and '), second, Words(' are not significantly different')]
+    return [*words, *_resolving(comparisons, a, b), Words('.')]
 
 
-def decision_sentence(found: Comparisons, a: str, b: str) -> str:
-    return ''.join(w.text for w in decision_words(found, a, b))
+def decision_sentence(comparisons: Comparisons, a: str, b: str) -> str:
+    return ''.join(w.text for w in decision_words(comparisons, a, b))
 
 
 def short_decision(decided: PairDecision) -> str:
@@ -84,17 +84,17 @@ def short_decision(decided: PairDecision) -> str:
     return f'{decided.winner} better' if decided.winner else decided.verdict.value
 
 
-def _better_words(found: Comparisons, decided: PairDecision, *, winner: str, loser: str) -> list[Words]:
+def _better_words(comparisons: Comparisons, decided: PairDecision, *, winner: str, loser: str) -> list[Words]:
     claims = decided.claims_for_a if winner == decided.pair[0] else decided.claims_for_b
-    told = [policy_name(winner), Words(' is better than '), policy_name(loser), Words(f': it {_claimed(claims)}')]
-    success = found.endpoints.get(EndpointName.SUCCESS)
+    words = [policy_name(winner), Words(' is better than '), policy_name(loser), Words(f': it {_claimed(claims)}')]
+    success = comparisons.endpoints.get(EndpointName.SUCCESS)
     if isinstance(success, EndpointPairs) and EndpointName.SUCCESS not in claims:
         pair = success.pair(winner, loser)
-        told += [Words(', with a difference in episode success of '), *_difference(pair)]
-    return [*told, Words('.')]
+        words += [Words(', with a difference in episode success of '), *_difference(pair)]
+    return [*words, Words('.')]
 
 
-def _trade_off_words(found: Comparisons, decided: PairDecision) -> list[Words]:
+def _trade_off_words(comparisons: Comparisons, decided: PairDecision) -> list[Words]:
     a, b = decided.pair
     first = policy_name(a), _claimed(decided.claims_for_a)
     second = policy_name(b), _claimed(decided.claims_for_b)
@@ -102,16 +102,16 @@ def _trade_off_words(found: Comparisons, decided: PairDecision) -> list[Words]:
         return [Words('A trade-off: '), first[0], Words(f' {first[1]}, '), second[0], Words(f' {second[1]}.')]
     ahead, behind = (a, b) if decided.claims_for_a else (b, a)
     claims = decided.claims_for_a or decided.claims_for_b
-    told = [Words('A trade-off: '), policy_name(ahead), Words(f' {_claimed(claims)} than '), policy_name(behind)]
+    words = [Words('A trade-off: '), policy_name(ahead), Words(f' {_claimed(claims)} than '), policy_name(behind)]
     for place, name in enumerate(decided.vetoed_by):
-        pair = found.endpoints[EndpointName(name)]
+        pair = comparisons.endpoints[EndpointName(name)]
         assert isinstance(pair, EndpointPairs)
         joint = ' and' if place else ', but looks worse'
-        told += [Words(f'{joint} in {endpoint_name(EndpointName(name))} (by ')]
-        told += [*_difference(pair.pair(ahead, behind).seen_from(behind)), Words(')')]
+        words += [Words(f'{joint} in {endpoint_name(EndpointName(name))} (by ')]
+        words += [*_difference(pair.pair(ahead, behind).seen_from(behind)), Words(')')]
     if decided.contradicts and not decided.vetoed_by:
-        told.append(Words(', but took longer on average'))
-    return [*told, Words('.')]
+        words.append(Words(', but took longer on average'))
+    return [*words, Words('.')]
 
 
 def _claimed(endpoints: Sequence[str]) -> str:
@@ -119,9 +119,9 @@ def _claimed(endpoints: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else ', '.join(parts[:-1]) + f' and {parts[-1]}' if parts else ''
 
 
-def _resolving(found: Comparisons, a: str, b: str) -> list[Words]:
+def _resolving(comparisons: Comparisons, a: str, b: str) -> list[Words]:
     """What would resolve a pair: the endpoint that is nearest to a claim, and the units it wants."""
-    open_ = [e.pair(a, b) for e in found.tested]
+    open_ = [e.pair(a, b) for e in comparisons.tested]
     planned = [p for p in open_ if p.needed is not None and math.isfinite(p.needed.n)]
     if planned:
         nearest = min(planned, key=lambda p: p.needed.n if p.needed else math.inf)
@@ -137,22 +137,22 @@ def _resolving(found: Comparisons, a: str, b: str) -> list[Words]:
 # --- a pair on one endpoint
 
 
-def pair_words(pair: EndpointVerdict, found: EndpointPairs, *, n_strata: int) -> list[Words]:
+def pair_words(pair: EndpointVerdict, endpoint: EndpointPairs, *, n_strata: int) -> list[Words]:
     """One endpoint's verdict as a sentence, ending in a full stop; a claim is told from its own side."""
-    told = pair.seen_from(pair.ahead) if pair.ahead else pair
+    oriented = pair.seen_from(pair.ahead) if pair.ahead else pair
     before = [] if pair.is_confirmatory else [Words('Exploratory: ')]
-    if told.withheld:
-        return [*before, *_withheld(told)]
+    if oriented.withheld:
+        return [*before, *_withheld(oriented)]
     say = {
         Standing.AHEAD: _ahead, Standing.DEPENDS: _depends, Standing.SAME: _same, Standing.UNRESOLVED: _unresolved,
-    }[told.standing]  # fmt: skip
-    note = [Words(f' ({told.contrast.note})')] if told.contrast.note else []
-    return [*before, *say(told, found, n_strata), *note, Words('.')]
+    }[oriented.standing]  # fmt: skip
+    note = [Words(f' ({oriented.contrast.note})')] if oriented.contrast.note else []
+    return [*before, *say(oriented, endpoint, n_strata), *note, Words('.')]
 
 
-def pair_sentence(pair: EndpointVerdict, found: EndpointPairs, *, n_strata: int) -> str:
+def pair_sentence(pair: EndpointVerdict, endpoint: EndpointPairs, *, n_strata: int) -> str:
     """`pair_words` as plain text."""
-    return ''.join(w.text for w in pair_words(pair, found, n_strata=n_strata))
+    return ''.join(w.text for w in pair_words(pair, endpoint, n_strata=n_strata))
 
 
 def short_verdict(pair: EndpointVerdict) -> str:
@@ -192,13 +192,13 @@ def design_text(pairs: Sequence[EndpointVerdict]) -> str:
     return f'{n_paired} of {plural(len(pairs), "pair")} are paired by start state, the others independent; {tests}.'
 
 
-def letters_sentence(found: EndpointPairs, policies: Sequence[str] | None = None) -> str:
+def letters_sentence(endpoint: EndpointPairs, policies: Sequence[str] | None = None) -> str:
     """Who shares a letter with whom, of the policies shown."""
-    shown = [p for p in found.policies if policies is None or p in policies]
-    letters = ', '.join(f'{p} {found.letters[p]}' for p in shown)
+    compared = [p for p in endpoint.policies if policies is None or p in policies]
+    letters = ', '.join(f'{p} {endpoint.letters[p]}' for p in compared)
     return (
-        f'Policies sharing a letter are not significantly different in {endpoint_name(found.endpoint)} '
-        f'(alpha = {found.alpha:g}{_correction_text(found, lead=", ")}): {letters}.'
+        f'Policies sharing a letter are not significantly different in {endpoint_name(endpoint.endpoint)} '
+        f'(alpha = {endpoint.alpha:g}{_correction_text(endpoint, lead=", ")}): {letters}.'
     )
 
 
@@ -211,11 +211,11 @@ def needed_words(pair: EndpointVerdict) -> list[Words]:
     if math.isinf(needed.n):
         least = '' if not math.isfinite(needed.low) else f', and at least {needed.low:.0f} {unit} would be needed'
         return [Words(f'no number of {pair.unit}s gives {power} for the difference that was observed{least}')]
-    told = [Words('about '), Words(f'{needed.n:.0f}', 'needed', value=needed.n), Words(f' {unit} for {power} if ')]
-    told.append(Words('the difference is what was observed'))
+    words = [Words('about '), Words(f'{needed.n:.0f}', 'needed', value=needed.n), Words(f' {unit} for {power} if ')]
+    words.append(Words('the difference is what was observed'))
     if needed.low > 0 and math.isfinite(needed.low):
-        told += [Words(', at least '), Words(f'{needed.low:.0f}', 'needed', value=needed.low)]
-    return told
+        words += [Words(', at least '), Words(f'{needed.low:.0f}', 'needed', value=needed.low)]
+    return words
 
 
 def needed_sentence(pair: EndpointVerdict) -> str:
@@ -226,43 +226,47 @@ def needed_sentence(pair: EndpointVerdict) -> str:
 # --- the verdicts on one endpoint
 
 
-def _ahead(pair: EndpointVerdict, found: EndpointPairs, n_strata: int) -> list[Words]:
-    told = [policy_name(pair.policy_a), Words(f' {claim_words(pair.endpoint)} than '), policy_name(pair.policy_b)]
-    told += [Words(f'{_over(n_strata)} ('), *_evidence(pair), *_p_values(pair, found), Words(')')]
-    return [*told, *_reversed_words(pair)]
+def _ahead(pair: EndpointVerdict, endpoint: EndpointPairs, n_strata: int) -> list[Words]:
+    words = [policy_name(pair.policy_a), Words(f' {claim_words(pair.endpoint)} than '), policy_name(pair.policy_b)]
+    words += [Words(f'{_over(n_strata)} ('), *_evidence(pair), *_p_values(pair, endpoint), Words(')')]
+    return [*words, *_reversed_words(pair)]
 
 
-def _depends(pair: EndpointVerdict, found: EndpointPairs, n_strata: int) -> list[Words]:
-    told = [Words('Which of '), policy_name(pair.policy_a), Words(' and '), policy_name(pair.policy_b)]
-    told += [Words(f' {claim_words(pair.endpoint)} depends on the stratum ('), *_evidence(pair), Words(_over(n_strata))]
+def _depends(pair: EndpointVerdict, endpoint: EndpointPairs, n_strata: int) -> list[Words]:
+    said = [Words('Which of '), policy_name(pair.policy_a), Words(' and '), policy_name(pair.policy_b)]
+    said += [
+        Words(f' {claim_words(pair.endpoint)} depends on the stratum ('),
+        *_evidence(pair),
+        Words(_over(n_strata)),
+    ]
     if pair.p_reversal is not None:
-        n = len(found.pairs)
-        told += [Words('; reversal p '), _p(pair.p_reversal), Words(f' corrected over {n} pairs' if n > 1 else '')]
-    return [*told, Words(')'), *_reversed_words(pair)]
+        n = len(endpoint.pairs)
+        said += [Words('; reversal p '), _p(pair.p_reversal), Words(f' corrected over {n} pairs' if n > 1 else '')]
+    return [*said, Words(')'), *_reversed_words(pair)]
 
 
-def _same(pair: EndpointVerdict, found: EndpointPairs, n_strata: int) -> list[Words]:
+def _same(pair: EndpointVerdict, endpoint: EndpointPairs, n_strata: int) -> list[Words]:
     margin = pair.contrast.margin
     within = '' if margin is None else f' within {plain(pair.scale * margin)} {pair.unit_text}'
-    told = [policy_name(pair.policy_a), Words(' and '), policy_name(pair.policy_b)]
-    told += [Words(f' are the same in {endpoint_name(pair.endpoint)}{within} ('), *_evidence(pair)]
+    words = [policy_name(pair.policy_a), Words(' and '), policy_name(pair.policy_b)]
+    words += [Words(f' are the same in {endpoint_name(pair.endpoint)}{within} ('), *_evidence(pair)]
     if pair.p_same is not None:
-        told += [Words(', equivalence p '), _p(pair.p_same)]
-    return [*told, Words(')')]
+        words += [Words(', equivalence p '), _p(pair.p_same)]
+    return [*words, Words(')')]
 
 
-def _unresolved(pair: EndpointVerdict, found: EndpointPairs, n_strata: int) -> list[Words]:
-    told = [policy_name(pair.policy_a), Words(' and '), policy_name(pair.policy_b)]
-    told += [Words(f' are not significantly different in {endpoint_name(pair.endpoint)} at this N (')]
-    told += [*_evidence(pair), Words(_over(n_strata)), *_p_values(pair, found), Words(')')]
+def _unresolved(pair: EndpointVerdict, endpoint: EndpointPairs, n_strata: int) -> list[Words]:
+    words = [policy_name(pair.policy_a), Words(' and '), policy_name(pair.policy_b)]
+    words += [Words(f' are not significantly different in {endpoint_name(pair.endpoint)} at this N (')]
+    words += [*_evidence(pair), Words(_over(n_strata)), *_p_values(pair, endpoint), Words(')')]
     needed = needed_words(pair)
-    return [*told, Words('; '), *needed] if needed else told
+    return [*words, Words('; '), *needed] if needed else words
 
 
 def _withheld(pair: EndpointVerdict) -> list[Words]:
-    told = [policy_name(pair.policy_a), Words(' and '), policy_name(pair.policy_b)]
-    told.append(Words(f' cannot be compared in {endpoint_name(pair.endpoint)}: {pair.withheld} ('))
-    return [*told, *_evidence(pair), Words(').')]
+    words = [policy_name(pair.policy_a), Words(' and '), policy_name(pair.policy_b)]
+    words.append(Words(f' cannot be compared in {endpoint_name(pair.endpoint)}: {pair.withheld} ('))
+    return [*words, *_evidence(pair), Words(').')]
 
 
 # --- pieces
@@ -272,26 +276,26 @@ def _evidence(pair: EndpointVerdict) -> list[Words]:
     """The estimate with its interval; of times who was first, and then how many seconds that came to."""
     if pair.contrast.null == 0:
         return [Words('difference '), *_difference(pair)]
-    found = pair.contrast
-    kind = RACE if found.n_items > 1 else TRY
+    contrast = pair.contrast
+    kind = RACE if contrast.n_items > 1 else TRY
     lead = 'fewer lost' if pair.endpoint is EndpointName.LOST else 'done first'
-    same = ' from the same start' if found.is_matched else ''
-    if found.n_items > 1 and found.seconds is not None:
-        lead = f'its k-th of {found.n_items} items in place first'
-    told = [Words(f'{lead} in '), *_chance(found.estimate, found.interval), Words(f' of {kind}{same}; ')]
+    same = ' from the same start' if contrast.is_matched else ''
+    if contrast.n_items > 1 and contrast.seconds is not None:
+        lead = f'its k-th of {contrast.n_items} items in place first'
+    words = [Words(f'{lead} in '), *_chance(contrast.estimate, contrast.interval), Words(f' of {kind}{same}; ')]
     if pair.endpoint is EndpointName.LOST:
-        return [*told, Words(f'{plain(pair.difference)} items fewer per episode', value=pair.difference)]
-    taus = sorted(set(found.taus_s.values()))
+        return [*words, Words(f'{plain(pair.difference)} items fewer per episode', value=pair.difference)]
+    taus = sorted(set(contrast.taus_s.values()))
     until = f'{taus[0]:g} s' if len(taus) == 1 else f'{taus[0]:g} to {taus[-1]:g} s'
-    return [*told, *_difference(pair), Words(f' less on average, restricted to {until}')]
+    return [*words, *_difference(pair), Words(f' less on average, restricted to {until}')]
 
 
 def _chance(value: float, interval: Interval | None) -> list[Words]:
-    told = [Words(f'{100 * value:.0f} %', 'win', value=100 * value)]
+    words = [Words(f'{100 * value:.0f} %', 'win', value=100 * value)]
     if interval is not None:
         low, high = (Words(f'{100 * end:.0f}', 'interval', value=100 * end) for end in interval)
-        told += [Words(' ['), low, Words(', '), high, Words(']')]
-    return told
+        words += [Words(' ['), low, Words(', '), high, Words(']')]
+    return words
 
 
 def plain(value: float) -> str:
@@ -306,20 +310,20 @@ def _difference(pair: EndpointVerdict) -> list[Words]:
 def _span(value: float, interval: Interval | None, pair: EndpointVerdict) -> list[Words]:
     size = plain(pair.scale * value)
     unit = pair.unit_text.removesuffix('s') if size in {'1', '-1'} and len(pair.unit_text) > 1 else pair.unit_text
-    told = [Words(f'{size} {unit}', 'advantage', value=pair.scale * value)]
+    words = [Words(f'{size} {unit}', 'advantage', value=pair.scale * value)]
     if interval is not None:
         low, high = (Words(plain(pair.scale * end), 'interval', value=pair.scale * end) for end in interval)
-        told += [Words(' ['), low, Words(', '), high, Words(']')]
-    return told
+        words += [Words(' ['), low, Words(', '), high, Words(']')]
+    return words
 
 
-def _p_values(pair: EndpointVerdict, found: EndpointPairs) -> list[Words]:
+def _p_values(pair: EndpointVerdict, endpoint: EndpointPairs) -> list[Words]:
     if pair.p_value is None:
         return []
-    told = [Words(', p '), _p(pair.p_value)]
-    if pair.p_corrected is not None and found.n_tests > 1 and found.correction is not Correction.NONE:
-        told += [Words(', '), _bare(pair.p_corrected), Words(_correction_text(found, lead=' after '))]
-    return told
+    words = [Words(', p '), _p(pair.p_value)]
+    if pair.p_corrected is not None and endpoint.n_tests > 1 and endpoint.correction is not Correction.NONE:
+        words += [Words(', '), _bare(pair.p_corrected), Words(_correction_text(endpoint, lead=' after '))]
+    return words
 
 
 def _p(value: float) -> Words:
@@ -331,12 +335,12 @@ def _bare(value: float) -> Words:
     return Words(cell_text(value, '.2g') if value >= LEAST_P else f'< {LEAST_P:.4f}', 'holm', value=value)
 
 
-def _correction_text(found: EndpointPairs, *, lead: str) -> str:
-    if found.n_tests < 2 or found.correction is Correction.NONE:
+def _correction_text(endpoint: EndpointPairs, *, lead: str) -> str:
+    if endpoint.n_tests < 2 or endpoint.correction is Correction.NONE:
         return ''
-    n_pairs = len(found.policies) * (len(found.policies) - 1) // 2
-    over = plural(n_pairs, 'pair') if n_pairs == found.n_tests else plural(found.n_tests, 'test')
-    return f'{lead}{CORRECTIONS[found.correction]} over {over}'
+    n_pairs = len(endpoint.policies) * (len(endpoint.policies) - 1) // 2
+    over = plural(n_pairs, 'pair') if n_pairs == endpoint.n_tests else plural(endpoint.n_tests, 'test')
+    return f'{lead}{CORRECTIONS[endpoint.correction]} over {over}'
 
 
 def _over(n_strata: int) -> str:
@@ -345,12 +349,12 @@ def _over(n_strata: int) -> str:
 
 def _reversed_words(pair: EndpointVerdict) -> list[Words]:
     """Where the order is shown to be the other one."""
-    told: list[Words] = []
+    words: list[Words] = []
     for place, cell in enumerate(pair.reversed):
         lead = f'; in {cell.name} the order is reversed (' if place == 0 else f', in {cell.name} ('
         if pair.contrast.null == 0:
-            shown = f'{plain(100 * cell.advantage)} points'
+            text = f'{plain(100 * cell.advantage)} points'
         else:
-            shown = f'first in {100 * (cell.advantage + 0.5):.0f} %'
-        told += [Words(lead), Words(shown, value=cell.advantage), Words(')')]
-    return told
+            text = f'first in {100 * (cell.advantage + 0.5):.0f} %'
+        words += [Words(lead), Words(text, value=cell.advantage), Words(')')]
+    return words

@@ -151,7 +151,7 @@ def write_shortcut(path: Path) -> None:
         ('the best', '96.4', 'other'),
         ('with RL', '98.2', 'rl-finetuned'),
     )
-    found = shortcut(
+    diagnosis = shortcut(
         [run(f'step {step}', skill, step) for step, skill in steps.items()],
         [run('blind', 0.12), run('proprioception', 0.08), run('shuffled', 0.90)],
         reported=[ReportedScore(policy=p, score=s, unit='percent', kind=ScoreKind(k)) for p, s, k in rows],
@@ -159,7 +159,7 @@ def write_shortcut(path: Path) -> None:
         probe=ProbeFacts(encoder='conv', parameters=412_000, task_input='id', demonstrations=500, mid_motion=0,
                          sweep=_sweep()),
     )  # fmt: skip
-    path.write_text(found.as_json(), encoding='utf-8')
+    path.write_text(diagnosis.as_json(), encoding='utf-8')
 
 
 def _sweep() -> ProbeSweep:

@@ -168,15 +168,15 @@ def condition_episodes() -> list[Episode]:
         ('chaos', 1.0),
     )  # fmt: skip
     cost = {'light': 0.5, 'background': 0.3, 'chaos': 0.9, 'nominal': 0.0}
-    found = []
+    episodes = []
     for policy, care in zip(POLICIES, (0.4, 1.0, 0.7, 1.2), strict=True):
         for condition, severity in ladder:
             chance = SKILL[policy] - care * severity * cost[condition]
             for scene in range(12):
                 for asked in OBJECTS[:2]:
                     place = np.random.default_rng([3, scene, OBJECTS.index(asked)]).uniform(-0.2, 0.2, 2)
-                    found.append(_asked_episode(policy, condition, severity, chance, scene, place, asked, rng))
-    return found
+                    episodes.append(_asked_episode(policy, condition, severity, chance, scene, place, asked, rng))
+    return episodes
 
 
 def _asked_episode(
@@ -202,15 +202,15 @@ def _asked_episode(
 def split_episodes() -> list[Episode]:
     """RADAR's splits: a policy in the paper's eight conditions, and three more under the nominal one."""
     rng = np.random.default_rng(7)
-    found = radar_episodes('openpi')
-    nominal = [e for e in found if e.condition == 'nominal']
+    episodes = radar_episodes('openpi')
+    nominal = [e for e in episodes if e.condition == 'nominal']
     for policy in ('act', 'groot', 'smolvla'):
         for e in nominal:
             if e.outcome is Outcome.SUCCESS and rng.random() > SKILL[policy]:
                 labels = {k: v for k, v in e.labels.items() if k not in ('score_kind', 'translation_error_m')}
                 e = e.replace(outcome=Outcome.FAILURE, score=None, max_score=None, labels=labels)
-            found.append(e.replace(policy=policy, episode_id=f'{policy}-{e.task}-{e.seed}'))
-    return found
+            episodes.append(e.replace(policy=policy, episode_id=f'{policy}-{e.task}-{e.seed}'))
+    return episodes
 
 
 # --- trajectories
@@ -456,7 +456,7 @@ TABLE_3: dict[str, tuple[Cell, ...]] = {
 
 def radar_episodes(policy: str = 'pi0.5') -> list[Episode]:
     """Every success has its split's mean IoU; failures have none, as in the paper. Scenes are not shared."""
-    found = []
+    episodes = []
     for number, (condition, cells) in enumerate(TABLE_3.items()):
         for (split, n), (successes, iou, error_cm) in zip(SPLITS, cells, strict=True):
             for i in range(n):
@@ -464,7 +464,7 @@ def radar_episodes(policy: str = 'pi0.5') -> list[Episode]:
                 labels = {}
                 if is_good and error_cm is not None:
                     labels = {'score_kind': 'iou_3d', 'translation_error_m': repr(error_cm / 100)}
-                found.append(
+                episodes.append(
                     Episode(
                         policy=policy,
                         task=split,
@@ -479,7 +479,7 @@ def radar_episodes(policy: str = 'pi0.5') -> list[Episode]:
                         labels=labels,
                     )
                 )
-    return found
+    return episodes
 
 
 if __name__ == '__main__':  # python -m robotrials.testing.showcase FOLDER, as the how-to pages do

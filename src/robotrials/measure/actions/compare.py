@@ -106,12 +106,12 @@ def _aligned(
     by_id = {e.episode_id: e for e in b}
     lone = sorted({e.episode_id for e in a} ^ set(by_id))
     if lone or not by_id:
-        found = f'only one of them has {lone[0]}' if lone else 'there are none'
-        raise InputError(f'{names[0]} and {names[1]} must have predicted the same episodes; {found}')
+        reason = f'only one of them has {lone[0]}' if lone else 'there are none'
+        raise InputError(f'{names[0]} and {names[1]} must have predicted the same episodes; {reason}')
     pairs = [(e, by_id[e.episode_id]) for e in a]
-    for one, other in pairs:
-        if one.target.shape != other.target.shape or not np.allclose(one.target, other.target):
-            raise InputError(f'{one.episode_id}: the recorded actions of the two runs differ')
+    for first, other in pairs:
+        if first.target.shape != other.target.shape or not np.allclose(first.target, other.target):
+            raise InputError(f'{first.episode_id}: the recorded actions of the two runs differ')
     return [p for p, _ in pairs], [p for _, p in pairs]
 
 
@@ -119,10 +119,10 @@ def _paired(a: ScoredRun, b: ScoredRun, kind: str) -> list[FloatArray]:
     """The error of b minus that of a at every timestep that counts in both, episode by episode."""
     differences = []
     for ea, ka, eb, kb in zip(a.episodes, a.keep, b.episodes, b.keep, strict=True):
-        both = ka & kb
-        if not both.any():
+        shared = ka & kb
+        if not shared.any():
             continue
-        gaps = [e.predicted[both] - e.target[both] for e in (ea, eb)]
+        gaps = [e.predicted[shared] - e.target[shared] for e in (ea, eb)]
         sizes = [(g**2 if kind == 'squared' else np.abs(g)).mean(axis=1) for g in gaps]
         differences.append(sizes[1] - sizes[0])
     if not differences:
@@ -138,13 +138,13 @@ def _advantages(
     totals = {'amse': (np.array([d.sum() for d in squared]), lengths),
               'amse_by_episode': (np.array([d.mean() for d in squared]), ones),
               'amae': (np.array([d.sum() for d in absolute]), lengths)}  # fmt: skip
-    found = {}
+    advantages = {}
     for name, (above, below) in totals.items():
-        found[name] = measure(
+        advantages[name] = measure(
             lambda counts, above=above, below=below: ratio(counts, above, below),  # type: ignore[misc]
             n_episodes=len(squared), n_timesteps=len(squared), n_resamples=n_resamples, seed=seed, level=level, why='',
         )  # fmt: skip
-    return found
+    return advantages
 
 
 def _flip(differences: Sequence[FloatArray], *, seed: int, n_resamples: int) -> Permutation:
@@ -162,9 +162,9 @@ def _flip(differences: Sequence[FloatArray], *, seed: int, n_resamples: int) -> 
 def _verdict(
     advantages: Mapping[str, Measure], p_value: float, alpha: float, names: tuple[str, str]
 ) -> tuple[Verdict, str | None, tuple[str, ...], tuple[str, ...]]:
-    told = {name: m.interval for name, m in advantages.items() if m.interval is not None}
-    for_a = tuple(name for name, interval in told.items() if interval.low > 0)
-    for_b = tuple(name for name, interval in told.items() if interval.high < 0)
+    intervals = {name: m.interval for name, m in advantages.items() if m.interval is not None}
+    for_a = tuple(name for name, interval in intervals.items() if interval.low > 0)
+    for_b = tuple(name for name, interval in intervals.items() if interval.high < 0)
     if p_value > alpha:
         return Verdict.UNRESOLVED, None, for_a, for_b
     if for_a and for_b:
@@ -286,9 +286,9 @@ def rank_agreement(
     if tau is None:
         raise NotEstimable('all policies are equal on one side; there is no order to agree with')
     drawn = [kendall_tau_b(-left.means(rng), right.means(rng)) for _ in range(n_resamples)]
-    found = np.array([0.0 if t is None else t for t in drawn])  # no order in a resample is no agreement
+    taus = np.array([0.0 if t is None else t for t in drawn])  # no order in a resample is no agreement
     tail = (1 - level) / 2
-    low, high = np.quantile(found, [tail, 1 - tail])
+    low, high = np.quantile(taus, [tail, 1 - tail])
     return RankAgreement(tau, Interval(float(low), float(high)), len(names), n_resamples, level)
 
 

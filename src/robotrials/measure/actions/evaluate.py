@@ -199,11 +199,11 @@ def _times(recorded: RecordedEpisode, rate_hz: float | None) -> Any:
 
 
 def _attempts(store: Store, policy: str, dataset: str) -> dict[str, list[tuple[int, bool]]]:
-    found: dict[str, list[tuple[int, bool]]] = {}
+    attempts: dict[str, list[tuple[int, bool]]] = {}
     where = {'policy': policy, 'benchmark': dataset}
     for episode in store.episodes(where=where, attempts='all', dropped=True, events=False):
-        found.setdefault(episode.episode_id, []).append((episode.attempt, episode.is_valid))
-    return found
+        attempts.setdefault(episode.episode_id, []).append((episode.attempt, episode.is_valid))
+    return attempts
 
 
 def _plus(count: RunCount, **more: int) -> RunCount:
@@ -271,8 +271,8 @@ def _config(store: Store, provenance_id: str) -> dict[str, Any]:
 
 
 def _check_same(store: Store, first: str, second: str, key: tuple[str, str], path: Path | str) -> None:
-    one, other = _config(store, first), _config(store, second)
-    if one['split_hash'] != other['split_hash'] or one['space'] != other['space']:
+    first_config, other = _config(store, first), _config(store, second)
+    if first_config['split_hash'] != other['split_hash'] or first_config['space'] != other['space']:
         raise InputError(
             f'{path}: {key[1]} predicted {key[0]} on two different splits or action spaces; keep them in two stores'
         )
@@ -445,12 +445,12 @@ def _forward(layers: Layers, x: FloatArray) -> list[FloatArray]:
 def _gradients(layers: Layers, x: FloatArray, y: FloatArray) -> list[FloatArray]:
     activations = _forward(layers, x)
     slope = 2 * (activations[-1] - y) / y.size
-    found: list[FloatArray] = []
+    gradients: list[FloatArray] = []
     for number in reversed(range(len(layers))):
         before = activations[number]
-        found = [before.T @ slope, slope.sum(axis=0), *found]
+        gradients = [before.T @ slope, slope.sum(axis=0), *gradients]
         slope = (slope @ layers[number][0].T) * (1 - before**2)
-    return found
+    return gradients
 
 
 def _adam(layers: Layers, gradients: list[FloatArray], moments: list[list[FloatArray]], step: int, rate: float) -> None:

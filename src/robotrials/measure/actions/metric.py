@@ -61,8 +61,8 @@ def namse(errors: ArrayLike) -> float:
     values = _flat(errors)
     low, high = float(values.min()), float(values.max())
     if values.size < 2 or low == high:
-        found = f'one timestep error ({low:g})' if values.size < 2 else f'{values.size} equal timestep errors ({low:g})'
-        raise NotEstimable(f'a normalised error needs timestep errors that differ, found {found}')
+        why = f'one timestep error ({low:g})' if values.size < 2 else f'{values.size} equal timestep errors ({low:g})'
+        raise NotEstimable(f'a normalised error needs timestep errors that differ, found {why}')
     return float((values.mean() - low) / (high - low))
 
 
@@ -144,8 +144,8 @@ class ClassMetrics:
     @property
     def f1(self) -> tuple[float | None, ...]:
         """By class: 2 hits / (predicted + recorded); None where the class was neither."""
-        both = self.confusion.sum(axis=0) + self.confusion.sum(axis=1) + self.invalid
-        return tuple(float(2 * self.confusion[i, i] / n) if n else None for i, n in enumerate(both))
+        counts = self.confusion.sum(axis=0) + self.confusion.sum(axis=1) + self.invalid
+        return tuple(float(2 * self.confusion[i, i] / n) if n else None for i, n in enumerate(counts))
 
     @property
     def macro_f1(self) -> float:

@@ -60,11 +60,11 @@ class EvaluationSplit:
 
     def check_dataset(self, dataset: ActionDataset) -> None:
         """Raise unless the split was made for this dataset as it is now."""
-        found = tuple(sorted(dataset.splits.items()))
-        if dataset.name != self.dataset or found != self.counts:
+        named_splits = tuple(sorted(dataset.splits.items()))
+        if dataset.name != self.dataset or named_splits != self.counts:
             raise InputError(
                 f'the split was made for {self.dataset} with {dict(self.counts)} episodes, '
-                f'found {dataset.name} with {dict(found)}'
+                f'found {dataset.name} with {dict(named_splits)}'
             )
 
     def as_json(self) -> dict[str, Any]:
@@ -132,9 +132,9 @@ def read_split(path: Path | str) -> EvaluationSplit:
         raise InputError(f'{target}: not readable as a split ({error!r})') from error
     if split.hash != values.get('hash'):
         raise InputError(f'{target}: the hash does not fit the episodes; the file was changed after it was written')
-    both = set(split.test_ids) & set(split.train_ids)
-    if both:
-        raise InputError(f'{target}: {min(both)} is both evaluated and trained on')
+    shared_ids = set(split.test_ids) & set(split.train_ids)
+    if shared_ids:
+        raise InputError(f'{target}: {min(shared_ids)} is both evaluated and trained on')
     return split
 
 
@@ -323,13 +323,13 @@ def read_descriptions(path: Path | str) -> list[DatasetDescription]:
         raise InputError(f'{target}: not readable as JSON ({error})') from error
     if not isinstance(rows, list):
         raise InputError(f'{target}: wanted a list of descriptions, found {type(rows).__name__}')
-    found = []
+    descriptions = []
     for number, row in enumerate(rows):
         try:
-            found.append(DatasetDescription(**{**row, 'splits': tuple(row.get('splits', ('train',)))}))
+            descriptions.append(DatasetDescription(**{**row, 'splits': tuple(row.get('splits', ('train',)))}))
         except (TypeError, AttributeError) as error:
             raise InputError(f'{target}: description {number}: {error}') from error
-    return found
+    return descriptions
 
 
 # The datasets of MultiNet v0.1, as far as its tables can be read.

@@ -258,11 +258,11 @@ def _relative(run: ScoredRun, squared: Sequence[FloatArray], asked: _Asked, mean
         for e, k in zip(run.episodes, run.keep, strict=True) if k.any()
     ]  # fmt: skip
     totals = np.array([e.sum() for e in squared])
-    found = _measures(
+    measures = _measures(
         Pool.of(squared), asked,
         {'relative': (functools.partial(ratio, totals=totals, sizes=np.array(baseline)), 'the mean is always right')},
     )  # fmt: skip
-    return found['relative']
+    return measures['relative']
 
 
 def _completion(run: ScoredRun, tolerance: ArrayLike | None, level: float) -> Completion:
@@ -293,12 +293,12 @@ def _by_phase(run: ScoredRun, squared: Sequence[FloatArray], asked: _Asked) -> d
     """
     pool = Pool.of(squared)
     phases = [_phase_of(len(keep))[keep] for keep in run.keep if keep.any()]
-    found: dict[str, tuple[Any, str]] = {}
+    measured: dict[str, tuple[Any, str]] = {}
     for number, phase in enumerate(PHASES):
         parts = [e[own == number] for e, own in zip(squared, phases, strict=True)]
         totals, sizes = np.array([p.sum() for p in parts]), np.array([float(p.size) for p in parts])
-        found[phase] = (functools.partial(_phase_mean, totals=totals, sizes=sizes), 'no episode has a step in it')
-    return _measures(pool, asked, found)
+        measured[phase] = (functools.partial(_phase_mean, totals=totals, sizes=sizes), 'no episode has a step in it')
+    return _measures(pool, asked, measured)
 
 
 def _phase_mean(counts: Counts, *, totals: FloatArray, sizes: FloatArray) -> FloatArray:
@@ -474,7 +474,7 @@ def _scores(
 
 def group_scores(scores: Scores) -> tuple[GroupScore, ...]:
     """Each model's mean NAMSE inside and outside the pretraining mix; AMSE has no common scale to average."""
-    found = []
+    scored_groups = []
     for model, (mark, group) in itertools.product(
         scores.models, ((True, 'inside'), (False, 'outside'), (None, 'unknown'))
     ):
@@ -487,8 +487,8 @@ def group_scores(scores: Scores) -> tuple[GroupScore, ...]:
                 (float(np.mean(shape)) if shape else None),
                 (float(np.median(relative)) if relative else None),
             )
-            found.append(GroupScore(model, group, len(cells), mean, median))
-    return tuple(found)
+            scored_groups.append(GroupScore(model, group, len(cells), mean, median))
+    return tuple(scored_groups)
 
 
 def difficulty(scores: Scores) -> tuple[Difficulty, ...]:
@@ -501,18 +501,18 @@ def difficulty(scores: Scores) -> tuple[Difficulty, ...]:
         return ()
     ranks: dict[str, dict[str, float]] = {d: {} for d in shared}
     for model in scores.models:
-        found = np.array([scores.values[d, model].namse for d in shared], dtype=np.float64)
+        namse = np.array([scores.values[d, model].namse for d in shared], dtype=np.float64)
         for i, d in enumerate(shared):
-            below, equal = int((found < found[i]).sum()), int((found == found[i]).sum())
+            below, equal = int((namse < namse[i]).sum()), int((namse == namse[i]).sum())
             ranks[d][model] = below + (equal + 1) / 2
     return tuple(sorted((Difficulty(d, r) for d, r in ranks.items()), key=lambda x: (x.mean_rank, x.dataset)))
 
 
-def concordance(found: Sequence[Difficulty]) -> float:
+def concordance(difficulties: Sequence[Difficulty]) -> float:
     """Kendall's W of the models' rankings: 1 if all agree on what is difficult, near 0 if none do."""
-    models = list(found[0].ranks) if found else []
-    n, m = len(found), len(models)
+    models = list(difficulties[0].ranks) if difficulties else []
+    n, m = len(difficulties), len(models)
     if n < 2 or m < 2:
         raise NotEstimable(f'agreement needs at least 2 datasets and 2 models, found {n} and {m}')
-    sums = np.array([sum(d.ranks.values()) for d in found])
+    sums = np.array([sum(d.ranks.values()) for d in difficulties])
     return float(12 * ((sums - sums.mean()) ** 2).sum() / (m**2 * (n**3 - n)))

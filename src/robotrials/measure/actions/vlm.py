@@ -46,8 +46,8 @@ class Prompt:
     @property
     def text(self) -> str:
         """The prompt for people: images as a word."""
-        told = [p if isinstance(p, str) else f'<{p.media_type}, {len(p.data)} bytes>' for p in self.parts]
-        return '\n\n'.join([self.system, *told])
+        pieces = [p if isinstance(p, str) else f'<{p.media_type}, {len(p.data)} bytes>' for p in self.parts]
+        return '\n\n'.join([self.system, *pieces])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,13 +108,13 @@ def check_shots(shots: Sequence[Shot], evaluated: Sequence[str], statistics: Act
 def _space_text(space: ActionSpace, statistics: ActionStatistics | None, digits: int) -> str:
     lines = [f'The action is a list of {space.size} numbers:']
     for i, d in enumerate(space.dimensions):
-        told = f'{i + 1}. {d.name}' + (f': {d.description}' if d.description != d.name else '')
+        line = f'{i + 1}. {d.name}' + (f': {d.description}' if d.description != d.name else '')
         if d.low is not None and d.high is not None:
-            told += f'; from {_prompt_number(d.low, digits)} to {_prompt_number(d.high, digits)}'
+            line += f'; from {_prompt_number(d.low, digits)} to {_prompt_number(d.high, digits)}'
         if statistics is not None:
             ends = (statistics.minimum[i], statistics.maximum[i], statistics.mean[i])
-            told += '; in training: min {}, max {}, mean {}'.format(*(_prompt_number(v, digits) for v in ends))
-        lines.append(told)
+            line += '; in training: min {}, max {}, mean {}'.format(*(_prompt_number(v, digits) for v in ends))
+        lines.append(line)
     return '\n'.join(lines)
 
 
@@ -250,10 +250,10 @@ def action_of(reply: ChatReply, *, size: int, lenient: bool = False) -> Predicti
     """The action of a reply. An answer that was cut off counts if it is a whole action all the same."""
     if reply.state in REASONS:
         return Invalid(REASONS[reply.state], reply.detail[:80])
-    found = parse_action(reply.text, size, lenient=lenient)
-    if reply.state is ReplyState.CUT_OFF and isinstance(found, Invalid):
-        return Invalid(InvalidReason.CUT_OFF, found.detail)
-    return found
+    action = parse_action(reply.text, size, lenient=lenient)
+    if reply.state is ReplyState.CUT_OFF and isinstance(action, Invalid):
+        return Invalid(InvalidReason.CUT_OFF, action.detail)
+    return action
 
 
 NONE = 'none'

@@ -48,25 +48,25 @@ def agreements(annotations: Mapping[tuple[str, int], Sequence[Annotation]]) -> t
         for row in rows:
             if row.source is EventSource.REVIEWER:
                 marked.setdefault(row.by, {})[key] = row
-    found = []
+    compared = []
     for first, second in itertools.combinations(sorted(marked), 2):
         shared = sorted(marked[first].keys() & marked[second].keys())
         if shared:
-            found.append(_compare(first, second, [(marked[first][k], marked[second][k]) for k in shared]))
-    if not found:
+            compared.append(_compare(first, second, [(marked[first][k], marked[second][k]) for k in shared]))
+    if not compared:
         raise NotEstimable('no two reviewers have marked the same episode')
-    return tuple(found)
+    return tuple(compared)
 
 
 def _compare(first: str, second: str, pairs: Sequence[tuple[Annotation, Annotation]]) -> Agreement:
     matched: list[Matched] = [match_marks(_times(a), _times(b)) for a, b in pairs]
-    apart = np.abs(np.concatenate([np.empty(0), *(m.errors_s for m in matched)]))
+    gaps_s = np.abs(np.concatenate([np.empty(0), *(m.errors_s for m in matched)]))
     counts = [(len(_times(a)), len(_times(b))) for a, b in pairs]
     return Agreement(
         first=first, second=second, n_episodes=len(pairs), n_counts_agree=sum(a == b for a, b in counts),
         kappa=cohen_kappa(counts), n_marks=(sum(a for a, _ in counts), sum(b for _, b in counts)),
-        n_matched=len(apart), apart_s=float(np.median(apart)) if len(apart) else None,
-        apart_90_s=float(np.quantile(apart, 0.9)) if len(apart) else None,
+        n_matched=len(gaps_s), apart_s=float(np.median(gaps_s)) if len(gaps_s) else None,
+        apart_90_s=float(np.quantile(gaps_s, 0.9)) if len(gaps_s) else None,
     )  # fmt: skip
 
 
@@ -179,12 +179,12 @@ def status_of(episode: Episode, annotations: Sequence[Annotation]) -> LabelStatu
         if last is not None and source is EventSource.REVIEWER:
             why = f'the reviewer {last.by} counts {last.count}, the operator {counted}: settle items_placed'
             return LabelStatus(episode, LabelStanding.WAITING, why)
-    found = by_source[EventSource.DETECTOR]
-    if counted == 0 and (not found or found[-1].count is None):
+    detected = by_source[EventSource.DETECTOR]
+    if counted == 0 and (not detected or detected[-1].count is None):
         return LabelStatus(episode, LabelStanding.TIMED, 'nothing was placed, so there is nothing to time')
-    if not found:
+    if not detected:
         return LabelStatus(episode, LabelStanding.NOT_SCANNED, 'run `robotrials annotate detect`')
-    why = found[-1].note or f'the detector counts {found[-1].count}, the operator {counted}'
+    why = detected[-1].note or f'the detector counts {detected[-1].count}, the operator {counted}'
     return LabelStatus(episode, LabelStanding.WAITING, why)
 
 

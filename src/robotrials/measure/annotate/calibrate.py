@@ -74,7 +74,7 @@ class LearnedClassifier:
 
     def judge(self, candidates: Sequence[ReleaseCandidate], options: RuleOptions | None = None) -> list[JudgedRelease]:
         """Verdicts: sure successes, sure others (failure or neutral by the rules), and the rest unknown."""
-        told = []
+        verdicts = []
         for ruled, chance in zip(judge(candidates, options), self.chance(candidates), strict=True):
             why = f'chance of a placement {chance:.2f}'
             if chance >= self.success_above:
@@ -87,8 +87,8 @@ class LearnedClassifier:
                 )
             else:
                 verdict = ReleaseVerdict.UNKNOWN
-            told.append(JudgedRelease(ruled.candidate, verdict, why))
-        return told
+            verdicts.append(JudgedRelease(ruled.candidate, verdict, why))
+        return verdicts
 
     def as_json(self) -> str:
         return json.dumps({'features': FEATURES, **asdict(self)}, indent=1)
@@ -128,8 +128,8 @@ def train_classifier(
     if len(truth) != len(candidates):
         raise InputError(f'{len(candidates)} candidates and {len(truth)} labels')
     if min(truth.sum(), (1 - truth).sum()) < FEWEST:
-        found = f'{int(truth.sum())} placements and {int((1 - truth).sum())} others'
-        raise InputError(f'a classifier wants at least {FEWEST} of either; found {found}; use the rules')
+        counted = f'{int(truth.sum())} placements and {int((1 - truth).sum())} others'
+        raise InputError(f'a classifier wants at least {FEWEST} of either; found {counted}; use the rules')
     values = features_of(candidates)
     center, scale = values.mean(axis=0), values.std(axis=0)
     scale = np.where(scale > 1e-9, scale, 1.0)
@@ -208,32 +208,32 @@ def match_marks(true_s: Sequence[float] | FloatArray, found_s: Sequence[float] |
 
     if tolerance_s <= 0:
         raise InputError(f'tolerance_s is {tolerance_s}, wanted > 0')
-    true, found = np.asarray(true_s, dtype=np.float64), np.asarray(found_s, dtype=np.float64)
-    if not len(true) or not len(found):
-        return Matched(len(true), len(found), np.empty(0))
-    apart = np.abs(true[:, None] - found[None, :])
+    true, detected = np.asarray(true_s, dtype=np.float64), np.asarray(found_s, dtype=np.float64)
+    if not len(true) or not len(detected):
+        return Matched(len(true), len(detected), np.empty(0))
+    gaps_s = np.abs(true[:, None] - detected[None, :])
     # A pair beyond the tolerance costs more than all pairs within it together.
-    rows, columns = linear_sum_assignment(np.where(apart <= tolerance_s, apart, tolerance_s * (apart.size + 1)))
-    is_pair = apart[rows, columns] <= tolerance_s
-    return Matched(len(true), len(found), (found[columns] - true[rows])[is_pair])
+    rows, columns = linear_sum_assignment(np.where(gaps_s <= tolerance_s, gaps_s, tolerance_s * (gaps_s.size + 1)))
+    is_pair = gaps_s[rows, columns] <= tolerance_s
+    return Matched(len(true), len(detected), (detected[columns] - true[rows])[is_pair])
 
 
 def assess(episodes: Sequence[Matched]) -> Assessment:
     """Sum the matches of episodes."""
     matched = [len(m.errors_s) for m in episodes]
-    true, found = [m.n_true for m in episodes], [m.n_found for m in episodes]
+    true, n_detected = [m.n_true for m in episodes], [m.n_found for m in episodes]
     errors = np.concatenate([np.empty(0), *(m.errors_s for m in episodes)])
     size = np.abs(errors)
     return Assessment(
         n_episodes=len(episodes),
         n_true=sum(true),
-        n_found=sum(found),
+        n_found=sum(n_detected),
         n_matched=len(errors),
         n_counts_agree=sum(m.counts_agree for m in episodes),
         bias_s=float(np.median(errors)) if len(errors) else None,
         error_s=float(np.median(size)) if len(errors) else None,
         error_90_s=float(np.quantile(size, 0.9)) if len(errors) else None,
-        precision=clustered_wilson(matched, found) if sum(found) else None,
+        precision=clustered_wilson(matched, n_detected) if sum(n_detected) else None,
         recall=clustered_wilson(matched, true) if sum(true) else None,
     )
 
@@ -338,17 +338,17 @@ def _choose(labelled: Sequence[Labelled], begun: Settings, *, learn: bool) -> Se
 
 
 def _worth(settings: Settings, labelled: Sequence[Labelled]) -> tuple[float, float]:
-    found = assess(assess_settings(settings, labelled))
-    return found.f1, found.n_counts_agree
+    assessment = assess(assess_settings(settings, labelled))
+    return assessment.f1, assessment.n_counts_agree
 
 
 def _learn(settings: Settings, labelled: Sequence[Labelled]) -> LearnedClassifier:
     candidates: list[ReleaseCandidate] = []
     truths: list[bool] = []
     for each in labelled:
-        found = detect_releases(each.telemetry, each.zones, settings.detector)
-        candidates += found
-        truths += is_placement(found, each.truth_s)
+        releases = detect_releases(each.telemetry, each.zones, settings.detector)
+        candidates += releases
+        truths += is_placement(releases, each.truth_s)
     return train_classifier(candidates, truths)
 
 
@@ -357,13 +357,13 @@ def is_placement(
 ) -> list[bool]:
     """Whether each candidate is the moment of a known placement, at most one candidate per placement."""
     free = sorted(float(t) for t in truth_s)
-    told = []
+    chances = []
     for candidate in candidates:
         near = [t for t in free if abs(t - candidate.t_s) <= tolerance_s]
-        told.append(bool(near))
+        chances.append(bool(near))
         if near:
             free.remove(min(near, key=lambda t: abs(t - candidate.t_s)))
-    return told
+    return chances
 
 
 # Settings in a file: zones, thresholds, and where a trained classifier lies.

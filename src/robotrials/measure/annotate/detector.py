@@ -41,9 +41,9 @@ class Telemetry:
     def __post_init__(self) -> None:
         length = len(self.time_s)
         for name, shape in (('command', (length,)), ('opening', (length,)), ('tool_m', (length, 3))):
-            found = np.shape(getattr(self, name))
-            if found != shape:
-                raise InputError(f'{name} has shape {found}, wanted {shape}')
+            size = np.shape(getattr(self, name))
+            if size != shape:
+                raise InputError(f'{name} has shape {size}, wanted {shape}')
         if length < 2 or not np.isfinite(self.time_s).all() or np.any(np.diff(self.time_s) <= 0):
             raise InputError('time_s must have at least two times, finite and rising')
 
@@ -57,12 +57,12 @@ def read_telemetry(trajectory: Trajectory) -> Telemetry:
 
     Single readings that are missing (NaN) keep the last value before them: a sensor that skips a beat has not moved.
     """
-    found: dict[str, Any] = {name: getattr(trajectory, name) for name in SIGNALS}
-    absent = [name for name, value in found.items() if value is None]
+    signals: dict[str, Any] = {name: getattr(trajectory, name) for name in SIGNALS}
+    absent = [name for name, value in signals.items() if value is None]
     if absent:
         raise NotEstimable(f'releases cannot be detected: {", ".join(absent)} was not recorded')
-    tool = np.asarray(found['ee_pose'], dtype=np.float64)[:, :3]
-    columns = [np.asarray(found[n], dtype=np.float64) for n in ('gripper_command', 'gripper_position')]
+    tool = np.asarray(signals['ee_pose'], dtype=np.float64)[:, :3]
+    columns = [np.asarray(signals[n], dtype=np.float64) for n in ('gripper_command', 'gripper_position')]
     kept = [_carried(column, name) for column, name in zip((*columns, *tool.T), (*SIGNALS[2:], *'xyz'), strict=True)]
     low, high = kept[0].min(), kept[0].max()
     if low < -SLACK or high > 1 + SLACK:
@@ -70,7 +70,7 @@ def read_telemetry(trajectory: Trajectory) -> Telemetry:
             f'releases cannot be detected: gripper_command runs from {low:g} to {high:g}, wanted an opening from 0 '
             '(closed) to 1 (open)'
         )
-    return Telemetry(np.asarray(found['time_s'], dtype=np.float64), kept[0], kept[1], np.stack(kept[2:], axis=1))
+    return Telemetry(np.asarray(signals['time_s'], dtype=np.float64), kept[0], kept[1], np.stack(kept[2:], axis=1))
 
 
 def _carried(values: FloatArray, name: str) -> FloatArray:
@@ -227,11 +227,11 @@ def detect_releases(
 ) -> list[ReleaseCandidate]:
     """The candidates of one episode, in order of time, with the running ledger of the target zone."""
     chosen = options or DetectorOptions()
-    found: list[ReleaseCandidate] = []
+    candidates: list[ReleaseCandidate] = []
     for start, end in _grips(telemetry, chosen):
-        found.extend(_of_grip(telemetry, zones, chosen, start, end))
+        candidates.extend(_of_grip(telemetry, zones, chosen, start, end))
     ledger, counted = 0, []
-    for candidate in sorted(found, key=lambda c: c.t_s):
+    for candidate in sorted(candidates, key=lambda c: c.t_s):
         counted.append(dataclasses.replace(candidate, ledger=ledger))
         if not candidate.is_empty:
             ledger += (candidate.zone == 'target') - (candidate.grasp_zone == 'target')
@@ -419,8 +419,8 @@ class ScaleOptions:
         if not (math.isfinite(self.item_kg) and self.item_kg > 0):
             raise InputError(f'item_kg is {self.item_kg}, wanted > 0')
         if not (0 < self.tolerance < 0.5 and self.settle_s > 0):
-            found = f'tolerance is {self.tolerance} and settle_s {self.settle_s}'
-            raise InputError(f'{found}, wanted 0 < tolerance < 0.5 and settle_s > 0')
+            size = f'tolerance is {self.tolerance} and settle_s {self.settle_s}'
+            raise InputError(f'{size}, wanted 0 < tolerance < 0.5 and settle_s > 0')
 
 
 @dataclass(frozen=True, slots=True)
@@ -442,15 +442,15 @@ def weight_steps(time_s: Sequence[float], weight_kg: Sequence[float], options: S
     times, weights = times[fine], weights[fine]
     levels = _levels(times, weights, options)
     if not levels:
-        found = f'{len(times)} of {len(fine)} readings are numbers'
-        raise InputError(f'the weight never stood still for {options.settle_s:g} s ({found})')
+        reason = f'{len(times)} of {len(fine)} readings are numbers'
+        raise InputError(f'the weight never stood still for {options.settle_s:g} s ({reason})')
     steps = []
     for (_, before), (start, after) in itertools.pairwise(levels):
         items = (after - before) / options.item_kg
         if not abs(items) <= MOST_ITEMS:
-            found = f'the weight changed from {before:g} to {after:g} kg at {times[start]:.2f} s'
+            reason = f'the weight changed from {before:g} to {after:g} kg at {times[start]:.2f} s'
             raise InputError(
-                f'{found}, more than {MOST_ITEMS} items at once; check item_kg and the unit of the readings'
+                f'{reason}, more than {MOST_ITEMS} items at once; check item_kg and the unit of the readings'
             )
         if abs(items - round(items)) > options.tolerance:
             raise InputError(
@@ -502,7 +502,7 @@ def weigh(episode: Episode, time_s: Sequence[float], weight_kg: Sequence[float],
 
 def read_weights(path: Path) -> dict[str, tuple[list[float], list[float]]]:
     """Episode -> times and weights, from a CSV with the columns episode_id, t_s and weight_kg."""
-    found: dict[str, tuple[list[float], list[float]]] = {}
+    readings: dict[str, tuple[list[float], list[float]]] = {}
     try:
         with path.open(newline='', encoding='utf-8-sig') as file:
             rows = csv.DictReader(file)
@@ -512,13 +512,13 @@ def read_weights(path: Path) -> dict[str, tuple[list[float], list[float]]]:
             for row in rows:
                 if None in row or None in row.values():
                     raise InputError(f'more or fewer fields than the {len(rows.fieldnames or ())} of the first line')
-                times_s, weights_kg = found.setdefault(row['episode_id'], ([], []))
+                times_s, weights_kg = readings.setdefault(row['episode_id'], ([], []))
                 times_s.append(float(row['t_s']))
                 weights_kg.append(float(row['weight_kg'] or 'nan'))
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f'{path}: cannot be read ({error})') from error
     except (csv.Error, ValueError) as error:
         raise InputError(f'{path}: line {rows.line_num}: {error}') from error
-    if not found:
+    if not readings:
         raise InputError(f'{path}: no readings below its first line')
-    return found
+    return readings
