@@ -330,8 +330,8 @@ def report(
     Example: `robotrials actions report runs/offline --invalid exclude --figures figures`
     """
     from robotrials.errors import InputError
+    from robotrials.measure.actions.compare import build_report, difficulty, group_scores, published_scores
     from robotrials.measure.actions.evaluate import read_runs
-    from robotrials.measure.actions.summary import build_report, difficulty, group_scores, published_scores
     from robotrials.show.actions import (
         action_card,
         completion_table,

@@ -8,9 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from robotrials.errors import InputError, NotEstimable, UnknownName
-from robotrials.measure.actions.compare import OfflineOnline
+from robotrials.measure.actions.compare import ActionReport, OfflineOnline, Scores
 from robotrials.measure.actions.split import load_datasets
-from robotrials.measure.actions.summary import ActionReport, Scores
 from robotrials.show.card import Card
 from robotrials.show.figure import PAGE_WIDTH_IN, policy_looks
 from robotrials.show.phrase import plural
@@ -23,10 +22,9 @@ from robotrials.verdict.analysis.subject import Input, Predictions
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from robotrials.measure.actions.compare import ActionComparison
+    from robotrials.measure.actions.compare import ActionComparison, Difficulty, GroupScore, Score
     from robotrials.measure.actions.metric import Measure
     from robotrials.measure.actions.split import CurationDecision, EvaluationSplit, RegisteredDataset
-    from robotrials.measure.actions.summary import Difficulty, GroupScore, Score
     from robotrials.stats import Interval
 
 

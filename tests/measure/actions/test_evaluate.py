@@ -18,6 +18,7 @@ from tests.measure.actions.server import Answer, chat_answer, serve
 from robotrials.errors import InputError, RigError, UnknownName
 from robotrials.formats.dataset import ActionDataset
 from robotrials.measure.actions import Invalid, InvalidReason, RecordedObservation, Verdict, open_dataset
+from robotrials.measure.actions.compare import build_report, concordance, difficulty, group_scores, published_scores
 from robotrials.measure.actions.convert import Chain, TernaryGripper
 from robotrials.measure.actions.evaluate import prepare, read_runs, run_actions
 from robotrials.measure.actions.prediction import (
@@ -29,7 +30,6 @@ from robotrials.measure.actions.prediction import (
     parse_spec,
 )
 from robotrials.measure.actions.split import ActionStatistics, EvaluationSplit, action_statistics, make_split
-from robotrials.measure.actions.summary import build_report, concordance, difficulty, group_scores, published_scores
 from robotrials.measure.actions.vlm import VlmPredictor
 from robotrials.record import Outcome, read_store
 from robotrials.record.verify import verify_store
@@ -410,7 +410,7 @@ def test_task_difficulty_in_the_paper_is_not_shared_by_its_models() -> None:
 
 
 def test_concordance_by_hand() -> None:
-    from robotrials.measure.actions.summary import Difficulty
+    from robotrials.measure.actions.compare import Difficulty
 
     agree = [Difficulty('a', {'x': 1, 'y': 1}), Difficulty('b', {'x': 2, 'y': 2}), Difficulty('c', {'x': 3, 'y': 3})]
     assert concordance(agree) == 1.0

@@ -12,7 +12,7 @@ from robotrials.value import dataclass
 
 # Most verbs ask about a store of episodes: what reads the other inputs is imported by whoever asks for one.
 if TYPE_CHECKING:
-    from robotrials.measure.actions.summary import ActionReport, Difficulty, GroupScore, Scores
+    from robotrials.measure.actions.compare import ActionReport, Difficulty, GroupScore, Scores
     from robotrials.measure.safety import Registry
     from robotrials.verdict.audit import Benchmark, Candidate, CitationCounts, LeaderboardAudit, RunComparison
     from robotrials.verdict.audit.topline import Cutoff
@@ -116,8 +116,8 @@ def run_comparison(first: str | Path, second: str | Path) -> RunComparison:
 
 def predictions(source: str | Path, *, n_resamples: int, seed: int) -> Predictions:
     """The runs of a store of predictions, or what the paper printed."""
+    from robotrials.measure.actions.compare import build_report, difficulty, group_scores, published_scores
     from robotrials.measure.actions.evaluate import read_runs
-    from robotrials.measure.actions.summary import build_report, difficulty, group_scores, published_scores
 
     if str(source) == PUBLISHED:
         scores, report = published_scores(), None
