@@ -14,6 +14,8 @@ from typing import Any
 COLLECT_AFTER = (100_000, 50, 50)
 
 COUNT_ALL = ('scalar_aggregate', 0)  # no column to call it on
+NAMED = 'utf8_zero_fill'  # which pyarrow.compute names itself
+PARSER = 'pyarrow.vendored.docscrape'
 
 _is_own = False
 
@@ -58,10 +60,9 @@ class _LeanCompute:
     """Have `pyarrow.compute` wrap a function when it is asked for, not its 290 with their documentation at once.
 
     Its own loop over the registry of functions is given an almost empty registry; `__getattr__` does for a name what
-    the loop would have done. A release that is laid out differently is imported as it is.
+    the loop would have done, but for the documentation, which nobody reads here, and for which a parser is imported.
+    A release that is laid out differently is imported as it is.
     """
-
-    NEEDED = ('utf8_zero_fill',)  # which the module names itself
 
     @classmethod
     def find_spec(cls, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
@@ -71,36 +72,40 @@ class _LeanCompute:
         spec = PathFinder.find_spec(name, path)
         if spec is not None and spec.loader is not None:
             run = spec.loader.exec_module
-            spec.loader.exec_module = lambda module: _run_lean(module, run, cls.NEEDED)  # type: ignore[method-assign]
+            spec.loader.exec_module = lambda module: _run_lean(module, run)  # type: ignore[method-assign]
         return spec
 
 
-def _run_lean(module: ModuleType, run: Any, needed: tuple[str, ...]) -> None:
+def _run_lean(module: ModuleType, run: Any) -> None:
     import pyarrow._compute as compiled
 
-    registry = compiled.function_registry
-    few = SimpleNamespace(list_functions=lambda: list(needed), get_function=lambda name: registry().get_function(name))
-    before = dict(vars(module))
-    compiled.function_registry = lambda: few
+    registry, names = compiled.function_registry, vars(module)
+    needed = SimpleNamespace(list_functions=lambda: [NAMED], get_function=lambda name: registry().get_function(name))
+    before = dict(names)
+    compiled.function_registry = lambda: needed
+    sys.modules.setdefault(PARSER, unused := ModuleType(PARSER))
+    unused.NumpyDocString = lambda text: {'Parameters': []}  # type: ignore[attr-defined]
     try:
         run(module)
-        wrap = vars(module)['_wrap_function']
+        wrapper_of, options_of = names['_make_generic_wrapper'], names['_get_options_class']
     except (AttributeError, KeyError, NameError, TypeError):
-        vars(module).clear()
-        vars(module).update(before)
-        compiled.function_registry = registry
-        run(module)
-        return
+        names.clear()
+        names.update(before)
+        wrapper_of = None
     finally:
         compiled.function_registry = registry
+        if sys.modules[PARSER] is unused:
+            del sys.modules[PARSER]
+    if wrapper_of is None:
+        run(module)
+        return
 
     def find(name: str) -> Any:
         known = registry()
         function = next((known.get_function(n) for n in (name, name.rstrip('_')) if n in known.list_functions()), None)
         if function is None or function.kind == 'hash_aggregate' or (function.kind, function.arity) == COUNT_ALL:
             raise AttributeError(f'module {module.__name__!r} has no attribute {name!r}')
-        made = wrap(name, function)
-        setattr(module, name, made)
-        return made
+        names[name] = wrapper_of(name, function, options_of(function), arity=function.arity)
+        return names[name]
 
-    vars(module).update(function_registry=registry, __getattr__=find)
+    names.update(function_registry=registry, __getattr__=find)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import functools
-import html
 import json
 import math
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import resources
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit
 
@@ -114,6 +112,7 @@ class Glossary:
 @functools.cache
 def glossary() -> Glossary:
     import tomllib
+    from importlib import resources
 
     text = (resources.files('robotrials.show') / 'data' / 'glossary.toml').read_text(encoding='utf-8')
     values = tomllib.loads(text)
@@ -167,11 +166,14 @@ def explorer_address(document: Document, where: EpisodeFilter) -> str:
 
 def escape(text: object) -> str:
     """Text that is safe in an element and in a quoted attribute; control characters become spaces."""
+    import html
+
     return html.escape(CONTROL.sub(' ', str(text)), quote=True)
 
 
 def mark_links(svg: str, document: Document) -> str:
     """A drawing whose marks lead to where the document's episodes are shown; nowhere if nothing shows them."""
+    import html
 
     def turned(match: re.Match[str]) -> str:
         if not document.explorer_url:
