@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 OWN = ' (our own)'  # ends the name of a peer that is our own code: such a row says nothing about anybody else
@@ -55,3 +56,16 @@ def seconds(call: Callable[[], object], *, repeats: int = 3) -> Seconds:
 def against(name: str, *, ours_s: float, peer: str, peer_s: float, target: float, work: str) -> Result:
     """A Result whose ratio is the peer's time over ours."""
     return Result(name, ours_s, peer, peer_s, peer_s / ours_s, target, work)
+
+
+def attempts(steps: Iterable[Callable[[], Iterable[Result]]]) -> Iterator[Result]:
+    """The rows of steps that do not need each other: one that fails is told at the end, and the others are measured."""
+    failures = []
+    for step in steps:
+        try:
+            yield from step()
+        except Exception as error:  # whatever a peer does
+            traceback.print_exc()
+            failures.append(f'{type(error).__name__}: {error}'.splitlines()[0])
+    if failures:
+        raise SystemExit(f'{len(failures)} of its steps failed: {"; ".join(failures)}')

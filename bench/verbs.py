@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 import robotrials
-from bench.measure import OWN, Result, Seconds, against
+from bench.measure import OWN, Result, Seconds, against, attempts
 
 REPEATS = 5
 MANY = int(os.environ.get('ROBOTRIALS_BENCH_ROWS', '1000000'))
@@ -100,11 +101,8 @@ def verb(*arguments: str | Path) -> list[str | Path]:
 
 def run() -> Iterator[Result]:
     with tempfile.TemporaryDirectory() as folder:
-        where = Path(folder)
-        yield from _first_answers(where)
-        yield _report_many(where)
-        yield _many_commits(where)
-        yield from _large(where)
+        steps = (_first_answers, _report_many, _many_commits, _large)
+        yield from attempts(partial(step, Path(folder)) for step in steps)
 
 
 def _row(name: str, ours: Seconds, peer: str, peers: Seconds, target: float, work: str) -> Result:
@@ -133,17 +131,17 @@ def _first_answers(folder: Path) -> list[Result]:
     ]
 
 
-def _report_many(folder: Path) -> Result:
+def _report_many(folder: Path) -> list[Result]:
     table = folder / 'many.parquet'
     pyarrow.parquet.write_table(rows(10_000, policies=8, tasks=40), table)
     cpu_s(verb('import', table, '--to', folder / 'many'), folder=folder, repeats=1)
     ours = cpu_s(verb('report', folder / 'many', '-o', folder / 'many.html'), folder=folder, repeats=3)
     peer = cpu_s(['-c', READ_PARQUET, table], folder=folder)
     work = '`report` of 10,000 episodes, 8 policies, 40 tasks'
-    return _row('report_10000', ours, 'pyarrow.parquet.read_table', peer, 1 / 200, work)
+    return [_row('report_10000', ours, 'pyarrow.parquet.read_table', peer, 1 / 200, work)]
 
 
-def _many_commits(folder: Path) -> Result:
+def _many_commits(folder: Path) -> list[Result]:
     """A store of single appends beside the same one compacted: a row whose peer is our own code."""
     many, few = folder / 'commits', folder / 'compacted'
     cpu_s(['-c', APPENDS, many, COMMITS], folder=folder, repeats=1)
@@ -151,7 +149,7 @@ def _many_commits(folder: Path) -> Result:
     cpu_s(verb('store', 'compact', few), folder=folder, repeats=1)
     ours, peer = (cpu_s(verb('compare', path), folder=folder, repeats=3) for path in (many, few))
     work = f'`compare` of a store of {COMMITS} appends of one episode'
-    return _row('many_commits', ours, f'the same store compacted{OWN}', peer, 1 / 1.5, work)
+    return [_row('many_commits', ours, f'the same store compacted{OWN}', peer, 1 / 1.5, work)]
 
 
 def _large(folder: Path) -> list[Result]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,7 +15,7 @@ from typing import Any
 
 import pytest
 from bench import __main__ as bench
-from bench.measure import Seconds, against
+from bench.measure import Result, Seconds, against, attempts
 
 
 @pytest.fixture
@@ -109,3 +112,27 @@ def test_a_time_is_the_median_with_its_spread() -> None:
     taken = Seconds.of([3.0, 1.0, 2.0])
     row = against('a/b', ours_s=taken, peer='p', peer_s=4.0, target=1, work='w').as_json()
     assert (row['ours_s'], row['ours_spread_s'], row['peer_spread_s'], row['ratio']) == (2.0, 2.0, None, 2.0)
+
+
+def test_a_step_that_fails_costs_only_its_own_rows() -> None:
+    def fails() -> list[Result]:
+        raise RuntimeError('no server')
+
+    row = against('a/b', ours_s=1.0, peer='p', peer_s=4.0, target=1, work='w')
+    rows = attempts([fails, lambda: [row]])
+    assert next(rows) is row
+    with pytest.raises(SystemExit, match='1 of its steps failed: RuntimeError: no server'):
+        next(rows)
+
+
+def test_what_areas_import_of_ours_is_there() -> None:
+    """Also what they import in the text of another process; an area is seldom run, so nobody else would notice."""
+    for path in sorted(Path(bench.__file__).parent.rglob('*.py')):
+        text = path.read_text(encoding='utf-8')
+        for module in re.findall(r'^ *from (robotrials[.\w]*) import ', text, re.MULTILINE):
+            importlib.import_module(module)
+        for module, names in re.findall(r'^ *from (robotrials[.\w]*) import ([\w ,]+?)(?: *#.*)?$', text, re.MULTILINE):
+            for name in re.split(r' *, *', names):
+                real = name.split(' as ')[0].strip()
+                found = importlib.import_module(module)
+                assert hasattr(found, real) or importlib.util.find_spec(f'{module}.{real}'), (path, module, real)
