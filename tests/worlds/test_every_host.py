@@ -106,7 +106,8 @@ ROWS = {
     'aloha': Row('gymnasium', 'AlohaTransferCube-v0', in_environment('aloha'), n_still=14),
 }
 ISOLATED = ('libero-90', 'robosuite', 'metaworld', 'fetch-reach', 'pusht', 'aloha')
-UNCOVERED = {'robocasa': 'not on the package index', 'point-mass': 'a test of its own; states no rules',
+UNCOVERED = {'robocasa': 'not on the package index', 'checkout': 'stand-ins of its own',
+             'point-mass': 'a test of its own; states no rules',
              'lerobot-robot': 'real arms; tested with a mock of its own'}  # fmt: skip
 
 

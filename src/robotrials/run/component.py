@@ -71,6 +71,7 @@ def _stamp(path: Path) -> Stamp:
 HOSTS = Catalog(
     'host',
     {
+        'checkout': 'robotrials.worlds.checkout:checkout_host',
         'droid': 'robotrials.worlds.droid:DroidHost',
         'gymnasium': 'robotrials.worlds.gymnasium:gymnasium_host',
         'lerobot-robot': 'robotrials.worlds.lerobot_robot:lerobot_robot_host',

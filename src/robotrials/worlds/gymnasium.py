@@ -262,7 +262,8 @@ class GymnasiumHost(Host):
 
     def instruction(self) -> str:
         self._check_begun()
-        return self._map.instructions.get(self._task, '')
+        own: Any = getattr(self._env.unwrapped, 'instruction', '')
+        return own if isinstance(own, str) and own else self._map.instructions.get(self._task, '')
 
     def report(self) -> HostReport:
         self._check_begun()
