@@ -97,6 +97,8 @@ MERGED = {
     'robotrials.policies.openpi': 'roboarena',
     'robotrials.policies.plain': 'function replay',
     'robotrials.testing.policy': 'point_mass',
+    'robotrials.worlds.robosuite.host': 'family',
+    'robotrials.worlds.robot': 'lerobot_robot',
     'robotrials.worlds.simulator': 'dm_control',
 }
 _PART_OF = {f'{whole.rpartition(".")[0]}.{part}': whole for whole, parts in MERGED.items() for part in parts.split()}

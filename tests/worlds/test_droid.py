@@ -20,7 +20,7 @@ from robotrials.errors import AnswerError, InputError, RigError, RobotrialsError
 from robotrials.record import Outcome, read_store
 from robotrials.run import run_trial
 from robotrials.worlds import check_host
-from robotrials.worlds.droid import HOME_RAD, DroidHost
+from robotrials.worlds.robot import HOME_RAD, DroidHost
 
 REST = np.zeros(8)
 
@@ -92,7 +92,7 @@ def test_a_robot_that_fails_is_a_fault_of_the_rig(server: StandInServer) -> None
     with pytest.raises(RigError, match='get_robot_state raised AttributeError'):
         host.reset('stack', seed=0)
     server.robot.is_launched, server.robot.breaks = True, 'state'
-    with pytest.raises(AnswerError, match="no numbers as 'gripper_position'"):
+    with pytest.raises(AnswerError, match="no numbers as 'joint_positions'"):
         host.reset('stack', seed=0)
     server.robot.breaks = ''
     host.reset('stack', seed=0)

@@ -26,11 +26,11 @@ from robotrials.run.component import HOSTS
 from robotrials.run.host import Ability
 from robotrials.run.seam import FittedPolicy
 from robotrials.worlds.cell import TabletopHost
-from robotrials.worlds.droid import DroidHost
 from robotrials.worlds.gymnasium import gymnasium_host, read_mapping
 from robotrials.worlds.libero import libero_host
 from robotrials.worlds.replay import ReplayHost
 from robotrials.worlds.robosuite import robosuite_host
+from robotrials.worlds.robot import DroidHost
 from robotrials.worlds.rosbridge import RosbridgeHost
 
 STEPS = 4

@@ -250,7 +250,7 @@ def test_values_of_the_seam_survive_the_way() -> None:
 
 INSIDE = (
     'worlds.inside', 'worlds.gymnasium', 'worlds.libero.host', 'worlds.robosuite.host', 'worlds.simulator',
-    'worlds.checkout', 'worlds.lerobot_robot', 'policies.lerobot_worker', 'policies.grpc_worker',
+    'worlds.checkout', 'worlds.robot', 'policies.lerobot_worker', 'policies.grpc_worker',
     'policies.probe.option', 'policies.probe.demonstration', 'run.environment.worker', 'run.seam',
 )  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from robotrials.run.seam import Part
 from robotrials.testing.policy import PointMassHost
 from robotrials.worlds import Ability, Host, HostWrapper, as_host, check_host, check_wrapper
 from robotrials.worlds.cell.checked import CELL_BOUNDS_M, CheckedHost, PlannedCell
+from robotrials.worlds.checkout import CheckoutHost
 from robotrials.worlds.conformance import WRAPPERS, LoopbackHost
 from robotrials.worlds.wrapper import DisturbedHost, GuardedHost, Interrupts, Workspace
 
@@ -224,3 +226,14 @@ def test_a_declaration_tells_what_a_host_can_do_without_opening_it() -> None:
 def test_the_base_class_is_not_a_host_by_itself() -> None:
     with pytest.raises(TypeError, match='abstract'):
         Host()  # type: ignore[abstract]
+
+
+def test_no_wrapper_is_without_a_check() -> None:
+    """Every wrapper is one of those that the kit puts around any host, or is a host of its own and checked as such."""
+    own = {CheckedHost, CheckoutHost}
+    ours = {kind for kind in HostWrapper.__subclasses__() if kind.__module__.startswith('robotrials.')}
+    made = {type(wrap(PointMassHost())) for wrap in WRAPPERS.values()}
+    assert ours - own <= made
+    check_wrapper(
+        lambda host: CheckoutHost(host, benchmark='calvin', checkout=Path('no-checkout')), PointMassHost(), task='reach'
+    )

@@ -72,9 +72,9 @@ HOSTS = Catalog(
     'host',
     {
         'checkout': 'robotrials.worlds.checkout:checkout_host',
-        'droid': 'robotrials.worlds.droid:DroidHost',
+        'droid': 'robotrials.worlds.robot:DroidHost',
         'gymnasium': 'robotrials.worlds.gymnasium:gymnasium_host',
-        'lerobot-robot': 'robotrials.worlds.lerobot_robot:lerobot_robot_host',
+        'lerobot-robot': 'robotrials.worlds.robot:lerobot_robot_host',
         'libero': 'robotrials.worlds.libero:libero_host',
         'point-mass': 'robotrials.testing.policy:PointMassHost',
         'replay': 'robotrials.worlds.replay:ReplayHost',

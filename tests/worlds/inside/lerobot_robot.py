@@ -8,7 +8,7 @@ import numpy as np
 
 sys.path.append(str(Path(__file__).parent / 'plugins'))
 from robotrials.errors import InputError, RigError
-from robotrials.worlds.lerobot_robot import LeRobotRobotHost
+from robotrials.worlds.robot import LeRobotRobotHost
 
 CALIBRATION = {'calibration_dir': sys.argv[1], 'id': 'one'}
 

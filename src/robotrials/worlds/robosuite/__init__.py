@@ -7,8 +7,7 @@ from typing import Any
 
 from robotrials.errors import InputError, UnknownName
 from robotrials.worlds.isolated import IsolatedHost
-from robotrials.worlds.robosuite.family import family_names, read_family
-from robotrials.worlds.robosuite.host import RobosuiteHost
+from robotrials.worlds.robosuite.host import RobosuiteHost, family_names, read_family
 
 __all__ = ['family_names', 'read_family', 'robocasa_host', 'robosuite_host']
 
@@ -57,25 +56,12 @@ def robosuite_host(
     )  # fmt: skip
 
 
-def robocasa_host(
-    *,
-    environment: str,
-    cameras: Sequence[str] = (),
-    image_size: Sequence[int] = (256, 256),
-    state: str = 'proprioception',
-    step_cap: int | None = None,
-    instrumented: bool = True,
-    options: Mapping[str, Any] | None = None,
-    start_timeout_s: float = 600.0,
-    timeout_s: float | None = None,
-) -> IsolatedHost[RobosuiteHost]:
+def robocasa_host(*, environment: str, start_timeout_s: float = 600.0, **options: Any) -> IsolatedHost[RobosuiteHost]:
     """RoboCasa-365's atomic tasks, in an environment with RoboCasa and its assets: a recipe file of yours.
 
-    options: further arguments of its kitchens, such as ``layout_ids`` and ``style_ids``. The others are those of
-    `robosuite_host`.
+    options: those of `robosuite_host`; its own `options` are further arguments of RoboCasa's kitchens, such as
+    ``layout_ids`` and ``style_ids``.
     """
     return robosuite_host(
-        benchmark='robocasa', cameras=cameras, image_size=image_size, state=state, step_cap=step_cap,
-        instrumented=instrumented, options=options, environment=environment, start_timeout_s=start_timeout_s,
-        timeout_s=timeout_s,
-    )  # fmt: skip
+        **{**options, 'benchmark': 'robocasa'}, environment=environment, start_timeout_s=start_timeout_s
+    )
