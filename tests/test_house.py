@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -155,3 +156,24 @@ def test_the_way_of_the_data_grows_no_longer(way: str, most: int) -> None:
     modules = tool('house').traced(way)
     assert {'robotrials.verdict.analysis.contrast', 'robotrials.record.store'} <= set(modules)
     assert len(modules) <= most
+
+
+def test_a_lock_of_whose_vulnerabilities_nothing_is_known_is_not_called_clean() -> None:
+    judged = tool('lock').judged
+    clean, unknown = {'name': 'a', 'version': '1', 'vulns': []}, {'name': 'b', 'skip_reason': 'not found'}
+    known = {'name': 'c', 'version': '2', 'vulns': [{'id': 'CVE-1'}]}
+    assert judged({'dependencies': [clean]}) == ('1 packages audited, no known vulnerability', 0)
+    told, code = judged({'dependencies': [clean, unknown]})
+    assert (code, told.partition(',')[0]) == (2, '1 of 2 packages were not audited')
+    told, code = judged({'dependencies': [clean, unknown, known]})
+    assert (code, told.splitlines()[0]) == (1, 'c 2: CVE-1')
+
+
+@pytest.mark.parametrize('name', ['requirements.lock', 'deploy/requirements.lock'])
+def test_every_locked_package_has_one_version_and_hashes(name: str) -> None:
+    text = (ROOT / name).read_text().replace('\\\n', ' ')
+    lines = [line.split() for line in text.splitlines() if line and not line.startswith('#')]
+    assert len(lines) > 30
+    for words in lines:
+        assert re.fullmatch(r'[\w.\-]+(\[[\w,\-]+\])?==[\w.+!\-]+', words[0]), words[0]
+        assert any(re.fullmatch('--hash=sha256:[0-9a-f]{64}', word) for word in words), words[0]
