@@ -1,6 +1,9 @@
 """The server under load: 200 workers that send heartbeats and 50 queue operations a second, on both databases.
 
-Latency is that of the machine as it is; the server's CPU time per answer depends far less on what else runs.
+Latency is that of the machine as it is: so the same load is held on a bare FastAPI application, which does nothing, in
+the same run. The server's CPU time per answer depends far less on what else runs. Each load takes HELD_S seconds.
+
+    python -m bench platform_queue
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ import asyncio
 import collections
 import os
 import re
+import socket
 import statistics
 import subprocess
 import sys
@@ -19,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from fastapi import FastAPI, Request
 from tests.service.postgres import new_database, started_postgres
 
 from bench.measure import Result, against
@@ -30,6 +35,8 @@ N_WORKERS, HEARTBEAT_S, OPERATIONS_PER_S = 200, 5.0, 50.0
 N_SUBMISSIONS = 50
 HELD_S = float(os.environ.get('ROBOTRIALS_BENCH_HELD_S', '60'))
 HEARTBEAT_WAIT_S, WAIT_S = 5.0, 30.0  # as long as a worker and a client wait for an answer
+START_S = 60.0
+SCOPES = ('admin', 'submitter', 'worker')
 PLAIN = 1000  # requests that touch no database
 PLAN = """
 seed = 1
@@ -50,13 +57,57 @@ class Answers:
     cpu_s: float = 0.0  # of the server, per answer
     plain_cpu_s: float = 0.0  # the same for answers that touch no database
 
+    @property
+    def quantiles_ms(self) -> tuple[float, float]:
+        """The median and the 99th of a hundred."""
+        return statistics.median(self.took_ms), sorted(self.took_ms)[int(0.99 * len(self.took_ms))]
+
 
 def run() -> list[Result]:
     with started_postgres() as postgres:
-        return [*_load('sqlite', ''), *_load('postgresql', new_database(postgres))]
+        echo = _echo()
+        return [*_load('sqlite', '', echo), *_load('postgresql', new_database(postgres), echo)]
 
 
-def _load(kind: str, database: str) -> list[Result]:
+def echo_app() -> FastAPI:
+    """What a bare FastAPI application costs: every path answers with what the load looks for, from no database."""
+    app = FastAPI()
+
+    @app.get('/healthz')
+    def healthz() -> str:
+        return 'ok'
+
+    @app.post('/api/v1/{path:path}')
+    async def echo(path: str, request: Request) -> dict[str, str]:
+        await request.body()
+        return {'id': path, 'worker_id': 'w', 'lease_id': 'l'}
+
+    return app
+
+
+def _echo() -> Answers:
+    """The same load on that application, as uvicorn runs it alone."""
+    with socket.create_server(('127.0.0.1', 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, '-m', 'uvicorn', '--factory', 'bench.platform_queue:echo_app', '--port', str(port)]
+    with subprocess.Popen([*command, '--log-level', 'error']) as server:
+        try:
+            url = f'http://127.0.0.1:{port}'
+            until_s = time.monotonic() + START_S
+            while True:
+                try:
+                    httpx.get(f'{url}/healthz')
+                    break
+                except httpx.TransportError:
+                    if time.monotonic() > until_s:
+                        raise
+                    time.sleep(0.1)
+            return asyncio.run(_Load(url, dict.fromkeys(SCOPES, 'none'), server.pid).drive())
+        finally:
+            server.terminate()
+
+
+def _load(kind: str, database: str, echo: Answers) -> list[Result]:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / 'p'
         root.mkdir()
@@ -65,7 +116,7 @@ def _load(kind: str, database: str) -> list[Result]:
             '[quota]\nrequests_per_minute = 1000000\nopen_submissions = 1000\nsubmissions_per_day = 1000\n'
         )
         config = read_config(root, database=database or None)
-        tokens = {s: issue_offline(config, user=s, scopes=[s], days=None) for s in ('admin', 'submitter', 'worker')}
+        tokens = {s: issue_offline(config, user=s, scopes=[s], days=None) for s in SCOPES}
         command = [sys.executable, '-m', 'robotrials.cli', 'serve', str(root), '--port', '0']
         command += ['--database', database] if database else []
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
@@ -75,12 +126,13 @@ def _load(kind: str, database: str) -> list[Result]:
                 answers = asyncio.run(_Load(url, tokens, server.pid).drive())
             finally:
                 server.terminate()
-    return _results(kind, answers)
+    return _results(kind, answers, echo)
 
 
-def _results(kind: str, answers: Answers) -> list[Result]:
-    took_ms, n_errors = sorted(answers.took_ms), answers.errors.total()
-    p50, p99 = statistics.median(took_ms), took_ms[int(0.99 * len(took_ms))]
+def _results(kind: str, answers: Answers, echo: Answers) -> list[Result]:
+    took_ms, n_errors = answers.took_ms, answers.errors.total()
+    (p50, p99), (echo_p50, echo_p99) = answers.quantiles_ms, echo.quantiles_ms
+    beside = f'the same load on a bare FastAPI echo: p50 {echo_p50:.1f} ms, p99 {echo_p99:.1f} ms'
     asked = (N_WORKERS / HEARTBEAT_S + OPERATIONS_PER_S) * HELD_S
     errors = ', '.join(f'{n} x {what}' for what, n in answers.errors.most_common()) or 'none'
     work = (
@@ -96,6 +148,14 @@ def _results(kind: str, answers: Answers) -> list[Result]:
             f'platform_queue/cpu {kind}', ours_s=answers.cpu_s, peer='the same server answering /healthz (our own)',
             peer_s=answers.plain_cpu_s, target=0.1,
             work=f'CPU time of the server per answer of that load: {1000 * answers.cpu_s:.2f} ms',
+        ),
+        against(
+            f'platform_queue/tail {kind}', ours_s=p99 / 1000, peer='5 times the median answer', peer_s=5 * p50 / 1000,
+            target=1.0, work=f'p99 {p99:.1f} ms, p50 {p50:.1f} ms; {beside}',
+        ),
+        against(
+            f'platform_queue/answer {kind}', ours_s=p50 / 1000, peer='a bare FastAPI echo', peer_s=echo_p50 / 1000,
+            target=0.1, work=f'the median answer under that load: {p50:.1f} ms; {beside}',
         ),
     ]  # fmt: skip
 
