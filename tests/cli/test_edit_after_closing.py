@@ -50,6 +50,12 @@ def test_an_edit_after_closing_needs_a_second_person(closed: Store) -> None:
     told = edit(closed, episode_id, code=2)
     assert 'the trial was closed by kim at 2026-01-01; an edit after closing needs a second name' in told
     assert 'ana cannot approve an edit of ana' in edit(closed, episode_id, '--approved-by', ' Ana ', code=2)
+    for disguise in (
+        'a\u200bna',
+        '\uff41\uff4e\uff41',
+        'ana\u00a0',
+    ):  # what cannot be seen, wide letters, a space that does not break
+        assert 'cannot approve an edit of ana' in edit(closed, episode_id, '--approved-by', disguise, code=2)
     assert closed.head() == head
     edit(closed, episode_id, '--approved-by', 'kim')
     assert closed.late_edits()[0].approved_by == 'kim'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
@@ -315,4 +316,6 @@ def check_approved(store: Store, episode: Episode, edit: Edit) -> None:
 
 
 def _same(a: str, b: str) -> bool:
-    return a.strip().casefold() == b.strip().casefold()
+    """Whether two names read the same: case, width, spaces and what cannot be seen make no second person."""
+    plain = [''.join(c for c in unicodedata.normalize('NFKC', name) if c.isprintable()) for name in (a, b)]
+    return ' '.join(plain[0].casefold().split()) == ' '.join(plain[1].casefold().split())

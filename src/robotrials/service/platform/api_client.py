@@ -104,8 +104,10 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 # Called global by the library, and yet a way in: IPv4 addresses in another spelling, and sites' own.
 DISGUISED = tuple(
-    map(ipaddress.ip_network, ('::/96', '64:ff9b::/96', '2002::/16', '2001::/32', 'fec0::/10', '192.0.0.0/24'))
-)
+    ipaddress.ip_network(text)
+    for text in ('::/96', '64:ff9b::/96', '64:ff9b:1::/48', '2002::/16', '2001::/32', 'fec0::/10', '3fff::/20',
+                 '5f00::/16', '192.0.0.0/24', '192.88.99.0/24')
+)  # fmt: skip
 
 
 def read_networks(texts: Iterable[str]) -> tuple[Network, ...]:
