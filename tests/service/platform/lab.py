@@ -57,10 +57,11 @@ def wait_for(what: Callable[[], Any], *, why: str, seconds: float = PATIENCE_S) 
 class Lab:
     """One server's folder, and the processes around it."""
 
-    def __init__(self, folder: Path, *, database: str = '', settings: str = SETTINGS) -> None:
+    def __init__(self, folder: Path, *, database: str = '', settings: str = SETTINGS, packages: str = '') -> None:
         self.folder, self._database = folder, database
+        self._packages = os.pathsep.join(filter(None, (packages, PACKAGES)))
         self.server_folder = folder / 'server'
-        self.server_folder.mkdir(parents=True)
+        self.server_folder.mkdir(parents=True, exist_ok=True)  # it may be a disk of its own
         (self.server_folder / 'platform.toml').write_text(settings)
         self.port = free_port()
         self.url = f'http://127.0.0.1:{self.port}'
@@ -113,7 +114,7 @@ class Lab:
         return json.loads(_last_json(self.folder / f'{name}.out'))
 
     def _start(self, name: str, arguments: list[str], more: Mapping[str, str] | None = None) -> None:
-        environment = {**os.environ, 'PYTHONPATH': PACKAGES, 'OMP_NUM_THREADS': '1', **(more or {})}
+        environment = {**os.environ, 'PYTHONPATH': self._packages, 'OMP_NUM_THREADS': '1', **(more or {})}
         with (self.folder / f'{name}.log').open('ab') as log, (self.folder / f'{name}.out').open('ab') as out:
             self.processes[name] = subprocess.Popen(
                 [sys.executable, '-m', 'robotrials.cli', *arguments],

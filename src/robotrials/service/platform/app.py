@@ -22,7 +22,7 @@ from starlette.requests import ClientDisconnect
 from robotrials import __version__
 from robotrials.errors import RobotrialsError, WriteError
 from robotrials.service.platform.config import PlatformConfig
-from robotrials.service.platform.database import disk_full
+from robotrials.service.platform.database import DISK_FULL, disk_full
 from robotrials.service.platform.page import error_page, install_pages
 from robotrials.service.platform.refusal import Refusal
 from robotrials.service.platform.route import admin, cell, submission
@@ -79,8 +79,8 @@ def _add_health(app: FastAPI, platform: Platform) -> None:
             return PlainTextResponse('draining\n', status_code=503)
         try:
             platform.database.check()
-        except Exception:
-            log.exception('the database does not answer')
+        except DBAPIError as error:
+            platform.outage.note(error)
             return PlainTextResponse('the database does not answer\n', status_code=503)
         return PlainTextResponse('ready\n')
 
@@ -107,6 +107,8 @@ def _told(request: Request, status: int, code: str, message: str, *, retry_after
 def _add_handlers(app: FastAPI) -> None:
     @app.exception_handler(Refusal)
     def _refused(request: Request, refusal: Refusal) -> Response:
+        if refusal.code == DISK_FULL:
+            app.state.platform.outage.note_full(refusal.__cause__ or refusal)
         return _told(request, refusal.status, refusal.code, str(refusal), retry_after_s=refusal.retry_after_s)
 
     @app.exception_handler(RequestValidationError)
@@ -121,7 +123,8 @@ def _add_handlers(app: FastAPI) -> None:
         return answer
 
     @app.exception_handler(WriteError)
-    def _full(request: Request, _error: WriteError) -> Response:
+    def _full(request: Request, error: WriteError) -> Response:
+        app.state.platform.outage.note_full(error)
         refusal = disk_full()
         return _told(request, refusal.status, refusal.code, str(refusal), retry_after_s=refusal.retry_after_s)
 
@@ -134,6 +137,12 @@ def _add_handlers(app: FastAPI) -> None:
     def _outage(request: Request, error: DBAPIError) -> Response:
         app.state.platform.outage.note(error)
         return _told(request, 503, 'database', 'the database does not answer; ask again', retry_after_s=5.0)
+
+    @app.exception_handler(MemoryError)
+    def _starved(request: Request, error: MemoryError) -> Response:
+        log.error('out of memory', extra={'fields': {'path': request.url.path, 'why': str(error)}})
+        told = 'the server has not enough memory for this now; nothing was changed; send it again later'
+        return _told(request, 503, 'memory', told, retry_after_s=10.0)
 
     @app.exception_handler(Exception)
     def _any(_request: Request, error: Exception) -> JSONResponse:

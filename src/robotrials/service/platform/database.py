@@ -117,23 +117,39 @@ class Database:
 
 
 class Outage:
-    """A database that does not answer: one line when that begins, and one when it is over, however many ask."""
+    """A database that does not answer, or a full disk: one line at its begin and one at its end, however many ask."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock, self._guard = clock, threading.Lock()
-        self._since: float | None = None
+        self._since: dict[str, float] = {}  # what began when
 
     def note(self, error: DBAPIError) -> None:
+        self._begin('the database does not answer', ' '.join(str(error.orig).split()))
+
+    def note_full(self, error: BaseException) -> None:
+        self._begin('the disk is full', str(error))
+
+    def _begin(self, what: str, why: str) -> None:
         with self._guard:
-            is_new, self._since = self._since is None, self._since if self._since is not None else self._clock()
+            is_new = what not in self._since
+            self._since.setdefault(what, self._clock())
         if is_new:
-            log.error('the database does not answer', extra={'fields': {'why': ' '.join(str(error.orig).split())}})
+            log.error(what, extra={'fields': {'why': why}})
+
+    @property
+    def is_on(self) -> bool:
+        with self._guard:
+            return bool(self._since)
 
     def over(self) -> None:
         with self._guard:
-            since, self._since = self._since, None
-        if since is not None:
-            log.warning('the database answers again', extra={'fields': {'after_s': round(self._clock() - since, 1)}})
+            ended, self._since = self._since, {}
+        words = {
+            'the database does not answer': 'the database answers again',
+            'the disk is full': 'the disk has room again',
+        }
+        for what, since in ended.items():
+            log.warning(words[what], extra={'fields': {'after_s': round(self._clock() - since, 1)}})
 
 
 class SharedSync:
@@ -219,9 +235,12 @@ def _told_if_full() -> Iterator[None]:
         raise
 
 
+DISK_FULL = 'disk_full'
+
+
 def disk_full() -> Refusal:
     return Refusal(
-        507, 'disk_full', 'the server has no room left; nothing was changed; send it again later', retry_after_s=10.0
+        507, DISK_FULL, 'the server has no room left; nothing was changed; send it again later', retry_after_s=10.0
     )
 
 

@@ -51,6 +51,7 @@ SPOOL, LATE = 'spool', 'late'
 ENDING = ('storing', 'kept')  # states of a lease whose end is certain, and not yet in the store
 KEPT = Settled('kept', '')
 N_LOCKS = 64
+PROBE_BYTES = 1 << 16  # what a disk has to take before it counts as having room again
 SLACK_S = 1e-6
 CLOCK_S = 5.0  # clocks of server and worker may differ by this much
 MANY_PARTS = 256
@@ -320,18 +321,10 @@ class Intake:
         return len(due)
 
     def recover(self) -> int:
-        """What a killed server left half done; gives how many leases were brought to their end.
-
-        Leases that still run get a full term again, and are begun anew: nobody could renew or end them while there was
-        no server, and its clock may have been set meanwhile.
-        """
+        """What a killed server left half done; gives how many leases were brought to their end."""
         now = self._database.clock()
+        self._inherited = self.renew_leases()
         with self._database.write() as session:
-            live = session.scalars(select(Lease).where(Lease.state.in_(('granted', 'running')))).all()
-            self._inherited = frozenset(lease.id for lease in live)
-            for lease in live:
-                term = self._config.lease_s if lease.state == 'running' else self._config.claim_s
-                lease.expires_at, lease.begun_at = now + term, None if lease.begun_at is None else now
             session.execute(update(Worker).where(Worker.heard_at > now).values(heard_at=now))
             session.execute(update(Submission).where(Submission.asked_at > now).values(asked_at=now))
             half_done = list(session.scalars(select(Lease.id).where(Lease.state.in_(ENDING))))
@@ -341,6 +334,29 @@ class Intake:
                 orphan.unlink()  # never acknowledged: its worker will send it again
         self.open_finished()
         return len(half_done) - len(kept)
+
+    def renew_leases(self) -> frozenset[str]:
+        """Give leases that are under way a full term, begun anew; their ids.
+
+        Nobody could renew or end them while there was no server, no database or no room on the disk, and the clock may
+        have been set meanwhile.
+        """
+        now = self._database.clock()
+        with self._database.write() as session:
+            live = session.scalars(select(Lease).where(Lease.state.in_(('granted', 'running')))).all()
+            for lease in live:
+                term = self._config.lease_s if lease.state == 'running' else self._config.claim_s
+                lease.expires_at, lease.begun_at = now + term, None if lease.begun_at is None else now
+            return frozenset(lease.id for lease in live)
+
+    def check_room(self) -> None:
+        """Raise `disk_full` unless the spool takes a file."""
+        probe = self._config.folder / SPOOL / 'probe'
+        try:
+            with _told_if_full():
+                write_durably(probe, bytes(PROBE_BYTES))
+        finally:
+            probe.unlink(missing_ok=True)
 
     def _taken_up(self, lease_id: str) -> bool:
         """Take a lease that is `storing` or `kept` to its end; False if it is kept: its benchmark is set apart."""

@@ -12,12 +12,13 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from sqlalchemy import func, select
 from sqlalchemy.exc import DBAPIError
 
+from robotrials.errors import WriteError
 from robotrials.old_name import METRIC_PREFIX
 from robotrials.record.folder import held_lock
 from robotrials.service.platform.access import RateLimiter, Scope, add_user, issue_token
 from robotrials.service.platform.cells import forget_foreign, mark_lost
 from robotrials.service.platform.config import PlatformConfig
-from robotrials.service.platform.database import Database, Outage, ServerClock
+from robotrials.service.platform.database import DISK_FULL, Database, Outage, ServerClock
 from robotrials.service.platform.intake import Intake
 from robotrials.service.platform.migration import migrate
 from robotrials.service.platform.private import WorkerKeys, make_private_file, make_private_folder
@@ -154,14 +155,20 @@ class Platform:
     def _sweep_on(self) -> None:
         while not self._stop.wait(self.config.sweep_s):
             try:
+                if self.outage.is_on:  # nobody's lease runs out for that
+                    self.intake.check_room()
+                    self.intake.renew_leases()
                 self.sweep()
                 self.outage.over()
             except DBAPIError as error:
                 self.metrics.sweep_errors.inc()
                 self.outage.note(error)
-            except Refusal as refusal:
+            except (Refusal, WriteError) as error:
                 self.metrics.sweep_errors.inc()
-                log.warning('sweep', extra={'fields': {'code': refusal.code}})
+                if isinstance(error, WriteError) or error.code == DISK_FULL:
+                    self.outage.note_full(error)
+                else:
+                    log.warning('sweep', extra={'fields': {'code': error.code}})
             except Exception:
                 self.metrics.sweep_errors.inc()
                 log.exception('sweep failed')
