@@ -7,7 +7,7 @@ STAMP := $(VENV)/.built
 KERNELS := $(shell find src tests -name kernel.c) src/robotrials/stats/native.h tools/build_kernels.py
 QUIETLY := -qq --disable-pip-version-check
 
-.PHONY: demo test quick docs wheel-test again drift test-peers test-drift test-hosts test-platform test-scale test-training story setup check study grid crash soak fuzz fuzz-python bench generated house lock sbom system peers clean
+.PHONY: demo test quick docs wheel-test again drift test-peers test-drift test-hosts test-platform test-scale test-training story setup check study grid crash soak cheat fuzz fuzz-python bench generated house lock lock-test audit-lock sbom system peers clean
 
 demo: $(STAMP)
 	$(BIN)/robotrials demo
@@ -110,6 +110,11 @@ SOAK_S ?= 1800
 soak: $(STAMP) system
 	ROBOTRIALS_SOAK_S=$(SOAK_S) $(BIN)/python -m pytest -s -m platform tests/service/platform/test_random_kills.py
 
+# Strategies of a cheating submitter, drawn and changed for CHEAT_S seconds against real processes; none may turn a lost episode.
+CHEAT_S ?= 1200
+cheat: $(STAMP)
+	ROBOTRIALS_CHEAT_S=$(CHEAT_S) $(BIN)/python -m pytest -s -m platform tests/service/platform/test_cheating_submitter.py
+
 crash: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m crash
 
@@ -146,8 +151,16 @@ generated: $(STAMP)
 lock: $(STAMP)
 	$(BIN)/pip install $(QUIETLY) -e '.[dev]'
 	test -x .venv-lock/bin/uv || ($(PYTHON) -m venv .venv-lock && .venv-lock/bin/pip install $(QUIETLY) uv)
-	$(BIN)/python tools/lock.py $(BIN)/pip .venv-lock/bin/uv
+	$(BIN)/python tools/lock.py write $(BIN)/pip .venv-lock/bin/uv
 	$(BIN)/python tools/sbom.py requirements.lock > sbom.json
+
+# The locks, installed with their hashes in empty environments of every Python that we support.
+lock-test:
+	$(PYTHON) tools/lock.py try $(WHEEL_PYTHONS)
+
+# Known vulnerabilities of what is locked; it fails where no data can be had, too.
+audit-lock:
+	$(PYTHON) tools/lock.py audit
 
 sbom: requirements.lock
 	$(PYTHON) tools/sbom.py requirements.lock > sbom.json
