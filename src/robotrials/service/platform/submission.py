@@ -190,9 +190,7 @@ def cancel_absent(
     if now - since < min(absence_s, DAY_S):
         return []
     begun = select(Job.submission_id).join(Lease, Lease.job_id == Job.id).where(Lease.state != 'unclaimed')
-    busy = select(Job.submission_id).where(
-        Job.state.in_(('leased', 'running')) | ((Job.state != 'queued') & (Job.updated_at > now - absence_s))
-    )
+    busy = select(Job.submission_id).where(Job.state.in_(('leased', 'running')) | (Job.updated_at > now - absence_s))
     absent = session.scalars(
         select(Submission)
         .where(
