@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import errno
 import itertools
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import select, text
 from sqlalchemy.exc import DBAPIError
+from tests.patience import PATIENCE_S
 from tests.service.platform.service import PLAN, Service, TestClock, WorkerMoves, make_service, registration
 
 from robotrials.record import Episode, Outcome, Store, read_store
 from robotrials.service.platform import database as fault_point
 from robotrials.service.platform.backup import check_offline
+from robotrials.service.platform.database import disk_full
 from robotrials.service.platform.table import LateResult, Lease
 
 SUCCESSES = itertools.repeat(Outcome.SUCCESS)
@@ -342,14 +345,11 @@ def test_a_full_disk_is_told_and_nothing_is_changed(service: Service, monkeypatc
     assert int(refused.headers['Retry-After']) > 0
     object.__setattr__(service.platform.config, 'least_free_bytes', 1)
 
-    def full(*_args: object, **_more: object) -> None:
-        raise OSError(errno.ENOSPC, 'No space left on device')
-
     with monkeypatch.context() as patched:
-        patched.setattr('robotrials.service.platform.intake.write_durably', full)
+        patched.setattr('robotrials.service.platform.intake.write_durably', raise_full)
         assert worker.upload(lease_id, data).status_code == 507
     with monkeypatch.context() as patched:  # accepted, and then the store could not take it
-        patched.setattr(Store, 'append', full)
+        patched.setattr(Store, 'append', raise_full)
         assert worker.upload(lease_id, data).status_code == 507
     assert recorded(service) == []
     assert worker.upload(lease_id, data).json()['state'] == 'done'
@@ -362,11 +362,8 @@ def test_what_a_full_disk_interrupted_is_taken_up_without_the_worker(
     submission, kim, worker, lease_id = one_running(service)
     data = worker.bundle(worker.job(lease_id))
 
-    def full(*_args: object, **_more: object) -> None:
-        raise OSError(errno.ENOSPC, 'No space left on device')
-
     with monkeypatch.context() as patched:
-        patched.setattr(Store, 'append', full)
+        patched.setattr(Store, 'append', raise_full)
         assert worker.upload(lease_id, data).status_code == 507
     service.clock.pass_(100.0)  # past the lease: it is accepted, so it cannot expire
     service.platform.sweep()
@@ -391,6 +388,64 @@ def test_a_result_that_the_store_refuses_makes_the_attempt_invalid(
     settled = worker.upload(lease_id, worker.bundle(worker.job(lease_id)))
     assert settled.json() == {'state': 'requeued', 'outcome': 'invalid'}
     assert len(list((service.platform.config.folder / 'late').iterdir())) == 1
+
+
+def test_no_lease_runs_out_while_the_disk_is_full_and_that_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody could renew it; nor is a policy charged for an answer that nobody could take."""
+    with make_service(tmp_path, sweep_s=0.02) as service:
+        platform, full = service.platform, True
+        _, _, worker, lease_id = one_running(service)
+        data = worker.bundle(worker.job(lease_id))
+
+        def check_room() -> None:
+            if full:
+                raise disk_full()
+
+        monkeypatch.setattr(platform.intake, 'check_room', check_room)
+        with monkeypatch.context() as patched:
+            patched.setattr('robotrials.service.platform.intake.write_durably', raise_full)
+            assert [worker.upload(lease_id, data).status_code for _ in range(3)] == [507] * 3
+        service.clock.pass_(10 * platform.config.longest_episode_s)
+        platform._stop.wait(0.3)
+        assert recorded(service) == []
+        full = False
+        wait_until(lambda: not platform.outage.is_on)
+        assert worker.beat('busy', lease_id)['leases'] == [lease_id]
+        assert worker.upload(lease_id, data).json()['state'] == 'done'
+        assert [e.outcome for e in recorded(service)] == [Outcome.SUCCESS]
+    told = [r.message for r in caplog.records if 'disk' in r.message]
+    assert told == ['the disk is full', 'the disk has room again']
+
+
+def test_a_server_without_memory_says_so_and_nothing_is_changed(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, _, worker, lease_id = one_running(service)
+    data = worker.bundle(worker.job(lease_id))
+
+    def starved(*_args: object, **_more: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr('robotrials.service.platform.intake.unpack_bundle', starved)
+        refused = worker.upload(lease_id, data)
+    assert (refused.status_code, refused.json()['error']['code']) == (503, 'memory')
+    assert 'send it again later' in refused.json()['error']['message']
+    assert recorded(service) == []
+    assert worker.upload(lease_id, data).json()['state'] == 'done'
+
+
+def raise_full(*_args: object, **_more: object) -> None:
+    raise OSError(errno.ENOSPC, 'No space left on device')
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < until_s
+        time.sleep(0.02)
 
 
 # --- the server dies
