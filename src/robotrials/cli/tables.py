@@ -41,7 +41,8 @@ def tables(
     seed: SeedOption = None,
     where: WhereOption = None,
     label: Annotated[
-        str | None, typer.Option('--label', help='For `labels`: a label; a=b: whether two agree; a*b: crossed.')
+        list[str] | None,
+        typer.Option('--label', help='For `labels`: a label; a=b: whether two agree; two of them, or a*b: crossed.'),
     ] = None,
     width: Annotated[
         str, typer.Option('--width', help='In LaTeX: column, or page for a table across both columns (table*).')
@@ -77,7 +78,7 @@ def tables(
     request = named_request(
         name, input_of(build), sources, where=where, policy=policy, stratum=stratum, reference=reference, tau=tau,
         primary=primary, pairing=pairing, baseline=baseline, alpha=alpha, registry=registry, resamples=resamples,
-        seed=seed, label=label,
+        seed=seed, label='*'.join(label) if label else None,
     )  # fmt: skip
     built = build(request)
     if isinstance(request.subject, Analysis):

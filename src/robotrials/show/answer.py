@@ -114,6 +114,7 @@ def _endpoint_text(analysis: Analysis, endpoint: EndpointPairs | Absent, a: str,
     line = f'{head}{_size(oriented)}'
     joint = '   ' if len(line) + len(tested) < 62 else '\n'
     line = f'{line}{joint}{tested}' if tested else line
+    line = f'{line}\n{pair.contrast.note}' if pair.contrast.note else line
     return line if pair.contrast.null != 0 else f'{line}\n{_rates(analysis, pair)}'
 
 

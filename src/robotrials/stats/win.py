@@ -304,7 +304,8 @@ def _sign_contrast(cells: Sequence[_Cell], *, level: float, alpha: float, n_test
     per_stratum = [_decided_share(low, high) for low, high in scores]
     found = _judged(
         cells, wins / decided if decided else 0.5, per_stratum, evidence, WinDesign.MATCHED_SIGN, level=level,
-        withheld=withheld, p_whatever_lost=evidence.p_value if undecided else None,
+        withheld=withheld,
+        p_whatever_lost=evidence.p_value if any(c.a.lost.any() or c.b.lost.any() for c in cells) else None,
     )  # fmt: skip
     return replace(found, wins=wins, losses=losses, ties=n - wins - losses - undecided)
 

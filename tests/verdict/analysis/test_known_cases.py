@@ -80,6 +80,43 @@ def test_one_policy_under_two_caps_has_no_winner_in_success(tmp_path: Path) -> N
     assert watched['decision'] == 'continue'
 
 
+@pytest.mark.parametrize(('n_lost', 'lost_at_s', 'seed', 'said'), [
+    (3, 20.0, True, 'the claim holds whatever became of them'),
+    (4, 3.0, False, 'the claim holds whatever became of them'),
+    (16, 3.0, False, 'taken to say nothing about how they would have ended'),
+])  # fmt: skip
+def test_a_claim_says_what_it_assumes_of_lost_runs(
+    n_lost: int, lost_at_s: float, seed: bool, said: str, tmp_path: Path
+) -> None:
+    """Runs that ended as time-outs long before their cap: nobody knows what would have become of them."""
+    rng = random.Random(8)
+    rows = [run('a', k if seed else '', rng.uniform(5, 9)) for k in range(40)]
+    rows += [run('b', k if seed else '', rng.uniform(25, 35)) for k in range(40 - n_lost)]
+    lost = {'outcome': 'timeout', 'duration_s': lost_at_s}
+    rows += [run('b', k if seed else '', 1.0) | lost for k in range(40 - n_lost, 40)]
+    store = store_of(tmp_path, rows)
+    card = words('compare', store, *RESAMPLES)
+    assert f'0 and {n_lost} runs were lost before the end of the follow-up' in card
+    assert said in card
+    robotrials('report', store, '-o', tmp_path / 'r.md', *RESAMPLES)
+    assert said in ' '.join((tmp_path / 'r.md').read_text(encoding='utf-8').split())
+
+
+def test_two_labels_are_crossed_however_they_are_given(tmp_path: Path) -> None:
+    """PhAIL's Table 7; of two options the last was taken."""
+    rows = [
+        run(p, '', 10.0 + k, done=k % 4 > 0, camera=c, tote=t)
+        for p in 'ab' for c in ('left', 'right') for t in ('near', 'far') for k in range(6)
+    ]  # fmt: skip
+    store = store_of(tmp_path, rows)
+    twice, once = (
+        printed('tables', 'labels', store, *options, *RESAMPLES)[0]
+        for options in (('--label', 'camera', '--label', 'tote'), ('--set', 'label=camera*tote'))
+    )
+    assert twice['rows'] == once['rows']
+    assert {row['value'] for row in twice['rows']} == {f'{c} x {t}' for c in ('left', 'right') for t in ('near', 'far')}
+
+
 def test_caps_that_both_had_in_other_shares_are_no_difference(tmp_path: Path) -> None:
     """One policy under two names: a had 30 s in 36 of 40 runs and 60 s in the rest, b the other way round."""
     rng = random.Random(3)
