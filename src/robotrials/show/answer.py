@@ -80,7 +80,8 @@ def _pair_card(analysis: Analysis, pairs: Comparisons, a: str, b: str) -> Card:
         why = 'no trajectories' if not analysis.selection.has_trajectories else _unscored(analysis)
         rows.append(('safety', f'not scored: {brief(why)}'))
     return Card(
-        title=f'{a} vs {b}', scope=scope_text(analysis, (a, b)), verdict=(_pair_verdict(pairs, a, b),),
+        title=f'{a} vs {b}', scope=scope_text(analysis, (a, b)),
+        verdict=(_pair_verdict(pairs, a, b), *readings_text(pairs, (a, b))),
         rows=tuple(rows), change=_pair_change(analysis, pairs, a, b), notes=notes_of(analysis),
         more=(ALL, '--per-task', '--methods'),
     )  # fmt: skip
@@ -96,6 +97,25 @@ def _pair_verdict(comparisons: Comparisons, a: str, b: str) -> str:
         return decision_sentence(comparisons, a, b)
     names = ' or '.join(endpoint_name(e.endpoint) for e in comparisons.tested)
     return f'Not resolved: {a} and {b} are not significantly different in {names}.'
+
+
+def readings_text(comparisons: Comparisons, order: Sequence[str]) -> list[str]:
+    """Invalid episodes that could turn a verdict or the order of these policies, and what would be said then."""
+    readings = comparisons.readings
+    if readings is None:
+        return []
+    orders = [[p for p in names if p in order] for names in (readings.order, readings.order_counted)]
+    turned = [(before, after) for before, after in readings.turned if set(after.pair) <= set(order)]
+    n_invalid = {p: n for p, n in readings.n_invalid.items() if p in order}
+    if not n_invalid or (orders[0] == orders[1] and not turned):
+        return []
+    who = ', '.join(f'{p} ({n})' for p, n in n_invalid.items())
+    parts = [f'Invalid episodes are left out: {who}. Counted as failures, they put {", ".join(orders[1])} in that '
+             'order by success']  # fmt: skip
+    for before, after in turned[:2]:
+        now, then = (f'{d.winner} better' if d.winner else d.verdict.value for d in (before, after))
+        parts.append(f'{" and ".join(after.pair)} are then: {then} (here: {now})')
+    return ['; '.join(parts) + '.']
 
 
 def _endpoint_text(analysis: Analysis, endpoint: EndpointPairs | Absent, a: str, b: str) -> str:
@@ -195,6 +215,7 @@ def _order_card(analysis: Analysis, comparisons: Comparisons, order: Sequence[st
     open_ = [d for d in decided if d.verdict is Overall.UNRESOLVED]
     if open_:
         verdict.append(f'Not resolved: {len(open_)} of {plural(len(decided), "pair")}.')
+    verdict += readings_text(comparisons, order)
     nearest = _nearest(comparisons, [d.pair for d in open_])
     rows = score_rows(analysis, order)
     return Card(

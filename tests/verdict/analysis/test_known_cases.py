@@ -102,6 +102,18 @@ def test_a_claim_says_what_it_assumes_of_lost_runs(
     assert said in ' '.join((tmp_path / 'r.md').read_text(encoding='utf-8').split())
 
 
+def test_invalid_episodes_that_would_turn_a_verdict_are_in_the_lead_of_the_card(tmp_path: Path) -> None:
+    """a succeeds in 30 of its 30 valid runs and had 20 that came to nothing, b in 44 of 50."""
+    rows = [run('a', '', 10.0 + k % 7, outcome='success') for k in range(30)]
+    rows += [run('a', '', 10.0) | {'outcome': 'invalid'} for _ in range(20)]
+    rows += [run('b', '', 10.0 + k % 7, done=k < 44) for k in range(50)]
+    store = store_of(tmp_path, rows)
+    for arguments in ((), ('a', 'b')):
+        card = words('compare', store, *arguments, *RESAMPLES)
+        assert 'Invalid episodes are left out: a (20). Counted as failures, they put b, a in that order' in card
+        assert 'a and b are then: a trade-off (here: unresolved)' in card
+
+
 def test_two_labels_are_crossed_however_they_are_given(tmp_path: Path) -> None:
     """PhAIL's Table 7; of two options the last was taken."""
     rows = [
