@@ -23,6 +23,7 @@ from robotrials.policies.vla_eval import VlaEvalPolicy
 from robotrials.record import Outcome
 from robotrials.run import Order, Setup, run_episode
 from robotrials.run.environment import Environment
+from robotrials.run.environment.process import kept_variables
 from robotrials.run.environment.recipe import link_robotrials
 from robotrials.worlds.libero import libero_host
 
@@ -123,10 +124,9 @@ class Arena:
 
     def _inside(self, script: str, *given: str, environment: Environment | None = None) -> tuple[str, dict[str, Any]]:
         place = environment or self.environment
-        kept = {name: os.environ[name] for name in ('PATH', 'HOME', 'LANG', 'TMPDIR') if name in os.environ}
         variables = {
-            **kept, 'PYTHONPATH': str(link_robotrials(place.folder)), 'MUJOCO_GL': 'egl', 'OMP_NUM_THREADS': '1',
-            'PYTHONWARNINGS': 'ignore', 'HF_HUB_OFFLINE': '1',
+            **kept_variables(), 'PYTHONPATH': str(link_robotrials(place.folder)), 'MUJOCO_GL': 'egl',
+            'OMP_NUM_THREADS': '1', 'PYTHONWARNINGS': 'ignore', 'HF_HUB_OFFLINE': '1',
         }  # fmt: skip
         command = [str(place.python), str(SCRIPTS / f'{script}.py'), str(self.assets), *given]
         ran = subprocess.run(

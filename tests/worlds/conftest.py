@@ -15,6 +15,7 @@ from tests.conftest import shared_path
 from robotrials.errors import SetupError
 from robotrials.run.environment import Environment, environments_folder, read_recipe
 from robotrials.run.environment.create import create_environment
+from robotrials.run.environment.process import kept_variables
 from robotrials.run.environment.recipe import link_robotrials
 
 RUN_S = 600.0
@@ -51,10 +52,9 @@ def libero(libero_assets: Path) -> RunInside:
     environment = made('libero')
 
     def run(script: str, *given: str) -> str:
-        kept = {name: os.environ[name] for name in ('PATH', 'HOME', 'LANG', 'TMPDIR') if name in os.environ}
         variables = {
-            **kept, 'PYTHONPATH': str(link_robotrials(environment.folder)), 'MUJOCO_GL': 'egl', 'OMP_NUM_THREADS': '1',
-            'PYTHONWARNINGS': 'ignore',
+            **kept_variables(), 'PYTHONPATH': str(link_robotrials(environment.folder)), 'MUJOCO_GL': 'egl',
+            'OMP_NUM_THREADS': '1', 'PYTHONWARNINGS': 'ignore',
         }  # fmt: skip
         command = [str(environment.python), str(SCRIPTS / f'{script}.py'), str(libero_assets), *given]
         ran = subprocess.run(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -121,6 +122,30 @@ def test_start_states_are_the_benchmarks_or_within_its_support(libero: RunInside
         found['refused'], ('has 50 start states', 'no task of', 'rain', 'drawn numbers'), strict=True
     ):
         assert wanted in (text or 'nothing was refused')
+
+
+def test_an_isolated_episode_is_bit_by_bit_the_one_beside_the_simulator(
+    libero: RunInside, libero_assets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenBLAS rounds by the kind of processor; whichever kernels are chosen outside, the worker takes the same."""
+    monkeypatch.setenv('OPENBLAS_CORETYPE', 'Sandybridge')  # without fused multiply-add: no processor's own today
+    beside = result_of(libero('isolated_bits', '11'))
+    host = libero_host(suite='libero-object', assets=str(libero_assets), cameras=['agentview'], image_size=[32, 32])
+    try:
+        host.prepare(Setup(task='task_0', seed=0, instance=2))
+        host.reset('task_0', seed=0)
+        states = [host.signals()['simulator_state']]
+        for step, action in enumerate(np.random.default_rng(11).uniform(-1.0, 1.0, (20, 7))):
+            host.expect_look(step % 5 == 4)
+            host.step(action)
+            states.append(host.signals()['simulator_state'])
+        facts = host.protocol()
+    finally:
+        host.close()
+    assert [[float(v).hex() for v in row] for row in states] == beside['states']
+    assert facts is not None
+    assert facts.packages.get('openblas kernels', '') == beside['kernels']
+    assert beside['kernels'] in ('Sandybridge', '') or platform.machine() != 'x86_64'
 
 
 @pytest.fixture

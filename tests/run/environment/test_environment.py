@@ -59,6 +59,8 @@ class Service:
     def pollute(self, value):
         print('a library that prints to stdout')
         return 1
+    def variables(self, value):
+        return dict(os.environ)
     def objects(self, value):
         return object()
     def _secret(self, value):
@@ -96,6 +98,19 @@ def test_a_worker_answers_calls_with_arrays(worker: WorkerProcess) -> None:
     np.testing.assert_array_equal(found['twice'], [0.0, 2.0, 4.0])
     assert found['pid'] == worker.pid != os.getpid()
     assert worker.call('pollute', timeout_s=PATIENCE_S) == 1, 'what a library prints does not reach the wire'
+
+
+def test_a_worker_takes_over_what_chooses_numerical_kernels_and_no_secrets(
+    here: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernels = {'OPENBLAS_CORETYPE': 'Haswell', 'OMP_NUM_THREADS': '1', 'NPY_DISABLE_CPU_FEATURES': 'AVX512F'}
+    for name, value in {**kernels, 'MY_API_TOKEN': 'secret'}.items():
+        monkeypatch.setenv(name, value)
+    worker = WorkerProcess(here, 'service:Service', start_timeout_s=PATIENCE_S)
+    variables = worker.call('variables', timeout_s=PATIENCE_S)
+    worker.close()
+    assert kernels.items() <= variables.items()
+    assert 'MY_API_TOKEN' not in variables
 
 
 def test_a_call_that_fails_carries_its_traceback_and_the_worker_goes_on(worker: WorkerProcess) -> None:

@@ -19,8 +19,19 @@ WORKER = 'robotrials.run.environment.worker'
 END_S = 60.0  # a killed process ends; on a busy machine not at once
 TOLD_BYTES = 4000
 KEPT_VARIABLES = ('PATH', 'HOME', 'LANG', 'CUDA_VISIBLE_DEVICES', 'MUJOCO_GL', 'PYOPENGL_PLATFORM', 'LD_LIBRARY_PATH',
-                  'TMPDIR', 'XDG_CACHE_HOME', 'HF_HOME', 'OMP_NUM_THREADS', 'DISPLAY', 'VK_ICD_FILENAMES',
+                  'TMPDIR', 'XDG_CACHE_HOME', 'HF_HOME', 'DISPLAY', 'VK_ICD_FILENAMES',
                   'ROBOTRIALS_SWIFTSHADER')  # fmt: skip
+# What chooses numerical kernels and threads. OpenBLAS rounds differently from one kind of processor to the next: a
+# simulation that is not told which kernels to take differs in its last bits from the one outside.
+KERNEL_PREFIXES = ('OPENBLAS_', 'OMP_', 'MKL_', 'BLIS_', 'GOTO_', 'VECLIB_', 'NPY_', 'NUMBA_')
+
+
+def kept_variables() -> dict[str, str]:
+    """What a process in another environment takes over of this one's variables."""
+    return {
+        name: value for name, value in os.environ.items()
+        if name in KEPT_VARIABLES or name.startswith(KERNEL_PREFIXES)
+    }  # fmt: skip
 
 
 class WorkerProcess:
@@ -47,7 +58,7 @@ class WorkerProcess:
         self._block = SharedBlock.create() if shares_memory else None
         passed = [theirs.fileno(), *([self._block.descriptor] if self._block is not None else [])]
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - what the worker prints, for messages
-        kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+        kept = kept_variables()
         kept.update(PYTHONPATH=str(link_robotrials(environment.folder)), PYTHONNOUSERSITE='1', HF_HUB_OFFLINE='1')
         kept.update(variables or {})
         try:

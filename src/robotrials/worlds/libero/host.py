@@ -18,7 +18,16 @@ from numpy.typing import NDArray
 from robotrials.errors import InputError, RigError, SetupError, UnknownName
 from robotrials.record import Outcome, Scene
 from robotrials.run.host import Host
-from robotrials.run.seam import Action, HostReport, HostSpec, Observation, ProtocolFacts, Setup, source_hash
+from robotrials.run.seam import (
+    Action,
+    HostReport,
+    HostSpec,
+    Observation,
+    ProtocolFacts,
+    Setup,
+    openblas_kernels,
+    source_hash,
+)
 from robotrials.worlds.arm.render import FrameCheck, Shutter, mend_rendering
 from robotrials.worlds.arm.signal import (
     CONVENTION,
@@ -201,7 +210,7 @@ class LiberoHost(Host):
 
         from libero.libero.envs import bddl_base_domain, predicates
 
-        packages = {name: version(name) for name in PACKAGES}
+        packages = {name: version(name) for name in PACKAGES} | openblas_kernels()
         folder = Path(init_states_folder(), self._suite.name)
         files = [folder / task.init_states_file for task in self._benchmark.tasks]
         found = assets_hash(self._assets)

@@ -24,7 +24,7 @@ from robotrials.declaration import read_table
 from robotrials.errors import InputError, RigError, SetupError, UnknownName
 from robotrials.record import Outcome, Scene
 from robotrials.run.host import Host
-from robotrials.run.seam import Action, HostReport, HostSpec, Observation, ProtocolFacts, source_hash
+from robotrials.run.seam import Action, HostReport, HostSpec, Observation, ProtocolFacts, openblas_kernels, source_hash
 from robotrials.worlds.arm.render import FrameCheck, Shutter, mend_rendering
 from robotrials.worlds.arm.signal import (
     BYSTANDER,
@@ -337,7 +337,7 @@ class RobosuiteHost(Host):
         return arm_scene(self._cast, self._cameras, height_px=self._height, width_px=self._width)
 
     def protocol(self) -> ProtocolFacts:
-        packages = {name: version for name in PACKAGES if (version := _version(name))}
+        packages = {name: version for name in PACKAGES if (version := _version(name))} | openblas_kernels()
         return ProtocolFacts(
             benchmark=self._benchmark,
             control_rate_hz=self._spec.control_rate_hz,
