@@ -10,6 +10,8 @@ import subprocess
 import tarfile
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -49,17 +51,23 @@ def run() -> list[Result]:
     except SetupError as error:
         print(f'not measured: libero/isolated; {error}')
         return []
-    with tempfile.TemporaryDirectory() as scratch:
-        assets = os.environ.get('ROBOTRIALS_LIBERO_ASSETS', '')
-        packed = SHARED / 'data' / 'libero' / 'libero-assets.tar.xz'
-        if not assets and packed.exists():
-            with tarfile.open(packed) as archive:
-                archive.extractall(scratch, filter='data')
-            assets = scratch
+    with unpacked_assets() as assets:
         if not assets:
             print('not measured: libero/isolated; set ROBOTRIALS_LIBERO_ASSETS to the folder of its assets')
             return []
         return [isolated(environment, assets)]
+
+
+@contextmanager
+def unpacked_assets() -> Iterator[str]:
+    """The folder of LIBERO's assets: the one that is named, or the shared ones unpacked; '' if there are none."""
+    named, packed = os.environ.get('ROBOTRIALS_LIBERO_ASSETS', ''), SHARED / 'data' / 'libero' / 'libero-assets.tar.xz'
+    if named or not packed.exists():
+        yield named
+        return
+    with tempfile.TemporaryDirectory() as scratch, tarfile.open(packed) as archive:
+        archive.extractall(scratch, filter='data')
+        yield str(Path(scratch, 'assets'))
 
 
 def isolated(environment: Environment, assets: str) -> Result:

@@ -10,19 +10,25 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bench.measure import Result, against
+from robotrials.errors import SetupError
 from robotrials.policies.vla_eval import VlaEvalPolicy
 from robotrials.record import Outcome
 from robotrials.run import Order, Setup, run_episode
-from robotrials.run.environment import Environment
+from robotrials.run.environment import Environment, find_environment, read_recipe
 from robotrials.run.environment.process import kept_variables
 from robotrials.run.environment.recipe import link_robotrials
 from robotrials.worlds.libero import libero_host
@@ -31,6 +37,8 @@ SCRIPTS = Path(__file__).parent / 'inside'
 RUN_S = 3000.0
 RATE_HZ = 20.0
 Tasks = Mapping[str, Sequence[int]]  # suite -> numbers of its tasks
+TASKS: Tasks = {'libero-spatial': (0, 4)}
+TARGETS = {1: 1.1, 5: 3.0, 10: 5.0}  # chunk -> processor time of a peer over ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +95,7 @@ class Arena:
         )  # fmt: skip
 
     def ours(self, tasks: Tasks, url: str, *, chunk: int, is_instrumented: bool = True) -> Run:
-        """Our loop over the isolated host, with the policy behind vla-eval's wire."""
+        """Our loop over the isolated host, with the policy behind vla-eval's wire; `together` adds the loop's cost."""
         parts = [self._suite(suite, n, url, chunk, is_instrumented) for suite, n in tasks.items()]
         episodes = {key: played for part in parts for key, played in part.episodes.items()}
         return Run(episodes, sum(part.cpu_s for part in parts), sum(part.wall_s for part in parts))
@@ -107,7 +115,7 @@ class Arena:
         episodes: dict[tuple[str, str], Played] = {}
         try:
             policy.fit(host.spec)
-            began_s, began_cpu_s = time.perf_counter(), _cpu_s(os.getpid(), host.pid)
+            began_s, began_cpu_s = time.perf_counter(), _cpu_s(host.pid)
             for number in numbers:
                 setup = Setup(task=f'task_{number}', seed=0, instance=0)
                 order = Order(time_cap_s=self.cap / RATE_HZ, policy_seed=0)
@@ -116,25 +124,29 @@ class Arena:
                     raise RuntimeError(f'{suite} task_{number}: {ran.fault.reason}')
                 played = Played(ran.outcome is Outcome.SUCCESS, ran.n_steps)
                 episodes[suite, str(ran.report.instruction)] = played
-            cpu_s = _cpu_s(os.getpid(), host.pid) - began_cpu_s
-            return Run(episodes, cpu_s, time.perf_counter() - began_s)
+            return Run(episodes, _cpu_s(host.pid) - began_cpu_s, time.perf_counter() - began_s)
         finally:
             policy.close()
             host.close()
 
     def _inside(self, script: str, *given: str, environment: Environment | None = None) -> tuple[str, dict[str, Any]]:
-        place = environment or self.environment
-        variables = {
-            **kept_variables(), 'PYTHONPATH': str(link_robotrials(place.folder)), 'MUJOCO_GL': 'egl',
-            'OMP_NUM_THREADS': '1', 'PYTHONWARNINGS': 'ignore', 'HF_HUB_OFFLINE': '1',
-        }  # fmt: skip
-        command = [str(place.python), str(SCRIPTS / f'{script}.py'), str(self.assets), *given]
-        ran = subprocess.run(
-            command, capture_output=True, text=True, timeout=RUN_S, env=variables, stdin=subprocess.DEVNULL, check=False
-        )
-        if ran.returncode:
-            raise RuntimeError(f'{script} failed:\n{ran.stderr[-4000:]}')
-        return script, json.loads(ran.stdout.rpartition('RESULT')[2])
+        return script, run_inside(environment or self.environment, script, str(self.assets), *given)
+
+
+def run_inside(environment: Environment, script: str, *given: str) -> dict[str, Any]:
+    """What a script of bench/inside tells after RESULT, run in an environment of its own."""
+    variables = {
+        **kept_variables(), 'PYTHONPATH': str(link_robotrials(environment.folder)), 'MUJOCO_GL': 'egl',
+        'OMP_NUM_THREADS': '1', 'PYTHONWARNINGS': 'ignore', 'HF_HUB_OFFLINE': '1',
+    }  # fmt: skip
+    command = [str(environment.python), str(SCRIPTS / f'{script}.py'), *given]
+    ran = subprocess.run(
+        command, capture_output=True, text=True, timeout=RUN_S, env=variables, stdin=subprocess.DEVNULL, check=False
+    )
+    if ran.returncode:
+        raise RuntimeError(f'{script} failed:\n{ran.stderr[-4000:]}')
+    told: dict[str, Any] = json.loads(ran.stdout.rpartition('RESULT')[2])
+    return told
 
 
 def _joined(parts: Iterator[tuple[str, dict[str, Any]]]) -> Run:
@@ -150,13 +162,69 @@ def _joined(parts: Iterator[tuple[str, dict[str, Any]]]) -> Run:
     return Run(episodes, cpu_s, wall_s)
 
 
-def _cpu_s(*processes: int | None) -> float:
-    """Processor time of processes so far, as the kernel counts it."""
-    ticks = 0
-    for pid in processes:
-        fields = Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf('SC_CLK_TCK')
+def _cpu_s(process: int | None) -> float:
+    """Processor time of a process so far, as the kernel counts it."""
+    fields = Path(f'/proc/{process}/stat').read_text().rpartition(')')[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
+
+
+def run() -> list[Result]:
+    """Episodes per CPU-minute and per minute, chunks of 1, 5 and 10, one worker and two; outcomes must be equal."""
+    from bench.libero import unpacked_assets
+
+    try:
+        environment, lerobot = (find_environment(name, read_recipe(name).digest) for name in ('libero', 'lerobot-0.6'))
+    except SetupError as error:
+        print(f'not measured: libero_peers; {error}')
+        return []
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / 'tools'))
+    from peer_environments import make_overlay, make_peer
+
+    python, overlay = make_peer('vla-eval'), make_overlay('lerobot-eval')
+    packages = next(python.parents[1].glob('lib/python*/site-packages'))
+    results: list[Result] = []
+    with unpacked_assets() as assets, tempfile.TemporaryDirectory() as scratch:
+        arena, file = Arena(environment, Path(assets)), Path(scratch, 'actions.npz')
+        arena.record(TASKS, file)
+        for workers in (1, 2):
+            shares = _shares(TASKS, workers)
+            runs = {'LeRobot': together([partial(arena.lerobot, share, file, lerobot, overlay) for share in shares])}
+            for chunk, target in TARGETS.items():
+                with playback(python, file, chunk=chunk, is_whole=False) as url:
+                    runs['vla-eval'] = together([partial(arena.vla_eval, share, url, packages) for share in shares])
+                with playback(python, file, chunk=chunk, is_whole=True) as url:
+                    ours = together([partial(arena.ours, share, url, chunk=chunk) for share in shares])
+                results += [_row(name, theirs, ours, chunk, workers, target) for name, theirs in runs.items()]
+    return results
+
+
+def _shares(tasks: Tasks, workers: int) -> list[Tasks]:
+    """Every worker's part of the tasks."""
+    return [{suite: numbers[worker::workers] for suite, numbers in tasks.items()} for worker in range(workers)]
+
+
+def together(parts: Sequence[Callable[[], Run]]) -> Run:
+    """Workers side by side: one set of episodes, all processor time with that of this process, the longest's time."""
+    began_cpu_s = time.process_time()
+    with ThreadPoolExecutor(len(parts)) as pool:
+        runs = list(pool.map(lambda part: part(), parts))
+    episodes = {key: played for run in runs for key, played in run.episodes.items()}
+    cpu_s = time.process_time() - began_cpu_s + sum(run.cpu_s for run in runs)
+    return Run(episodes, cpu_s, max(run.wall_s for run in runs))
+
+
+def _row(name: str, theirs: Run, ours: Run, chunk: int, workers: int, target: float) -> Result:
+    if theirs.episodes != ours.episodes:
+        raise RuntimeError(f'{name}: other outcomes than ours: {theirs.episodes}, {ours.episodes}')
+    n = len(ours.episodes)
+    rates = [f'{60 * n / seconds:.1f}' for seconds in (ours.cpu_s, theirs.cpu_s, ours.wall_s, theirs.wall_s)]
+    work = (
+        f'processor time of {n} episodes of LIBERO-Spatial, two 64x64 cameras, chunks of {chunk}, {workers} worker(s), '
+        f'equal outcomes and steps; episodes per CPU-minute {rates[0]} and {rates[1]}, per minute of the clock '
+        f'{rates[2]} and {rates[3]}'
+    )
+    where = f'libero_peers/{name.lower()}/chunk_{chunk}/workers_{workers}'
+    return against(where, ours_s=ours.cpu_s, peer=name, peer_s=theirs.cpu_s, target=target, work=work)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.patience import PATIENCE_S
+from tests.worlds.conftest import libero_assets, made
 
 from robotrials.errors import InputError, RemoteError, SetupError
 from robotrials.policies.lerobot import LeRobotPolicy
@@ -25,6 +27,7 @@ from robotrials.run.environment.create import check_environment, create_environm
 from robotrials.run.environment.recipe import link_robotrials
 from robotrials.testing.policy import PointMassHost
 
+__all__ = ['libero_assets']  # a fixture
 LOADING_S = 5 * PATIENCE_S  # torch, transformers and a checkpoint, from a cold disk
 ENVIRONMENTS = {'lerobot': '0.4.4', 'lerobot-0.6': '0.6.1'}
 EACH = ['lerobot', pytest.param('lerobot-0.6', marks=pytest.mark.drift)]
@@ -85,10 +88,10 @@ class Sample:
     environment: str
 
 
-def save(environment: str, kind: str, folder: Path, *numbers: int) -> Sample:
+def save(environment: str, kind: str, folder: Path, *rest: object) -> Sample:
     os.environ.setdefault('ROBOTRIALS_ENVIRONMENTS', str(ROOT / '.peers' / 'environments'))
     made = create_environment(read_recipe(environment))
-    command = [str(made.python), '-m', 'robotrials.policies.lerobot_sample', kind, str(folder), *map(str, numbers)]
+    command = [str(made.python), '-m', 'robotrials.policies.lerobot_sample', kind, str(folder), *map(str, rest)]
     variables = {'PATH': os.environ['PATH'], 'HOME': str(folder), 'HF_HUB_OFFLINE': '1'}
     ran = subprocess.run(
         command, capture_output=True, text=True, timeout=LOADING_S,
@@ -220,6 +223,51 @@ def test_a_smolvla_is_evaluated_on_the_cell_from_its_folder(environment: str, tm
     assert [e.is_valid for e in episodes] == [True, True], 'random weights may hit the table'
     assert [row['episodes'] for row in told[0]['rows'] if row['policy'] == 'tiny'] == [2]
     assert all(e.instruction for e in episodes)
+
+
+@pytest.mark.peers
+@pytest.mark.drift
+def test_a_smolvla_is_evaluated_on_libero_as_the_page_says(libero_assets: Path, tmp_path: Path) -> None:
+    """The page's own plan and commands, with fewer and smaller steps; the start states are lerobot-eval's."""
+    made('libero')
+    run = tmp_path / 'smolvla'
+    last = run / 'checkpoints' / 'last' / 'pretrained_model'
+    sample = save('lerobot-0.6', 'smolvla', last, 8, 7, 'image', 'image2')
+    page = (ROOT / 'docs' / 'how-to' / 'run-a-lerobot-checkpoint.md').read_text(encoding='utf-8')
+    text = next(block for block in re.findall('```toml\n(.*?)```', page, re.DOTALL) if 'libero-object' in block)
+    small = f'image_size = [64, 64]\nassets = {json.dumps(str(libero_assets))}'
+    pictures = {
+        f'observation.images.{key}': f'{{camera = "{camera}", size_px = [64, 64], rotate_deg = 180}}'
+        for key, camera in (('image', 'agentview'), ('image2', 'wrist'))
+    }
+    for written, instead in {
+        'path = "outputs/train/smolvla"': f'path = {json.dumps(str(run))}',
+        'image_size = [256, 256]': small,
+        'episodes_per_cell = 3': 'episodes_per_cell = 2',
+        'time_cap_s = 14.0': 'time_cap_s = 0.8',
+        '[policies.smolvla.options.action]': '[policies.smolvla.options.observation.images]\n'
+        + ''.join(f'"{key}" = {value}\n' for key, value in pictures.items())
+        + '[policies.smolvla.options.action]',
+    }.items():
+        assert written in text
+        text = text.replace(written, instead)
+    plan, store = tmp_path / 'plan.toml', tmp_path.parent / f'{tmp_path.name[-4:]}-runs'
+    plan.write_text(text + f'[watchdog]\nhost_s = {LOADING_S}\npolicy_s = {LOADING_S}\n')
+    verb('run', str(plan), '--store', str(store))
+    verb('close', str(plan), '--store', str(store), '--by', 'kim')
+    told = json.loads(verb('score', str(store), '--format', 'json'))
+    assert [row['episodes'] for row in told[0]['rows'] if row['policy'] == 'smolvla'] == [2]
+    read = read_store(store)
+    episodes = sorted((e for e in read.episodes() if e.policy == 'smolvla'), key=lambda e: e.instance)
+    assert [(e.is_valid, e.instance, e.instruction) for e in episodes] == [
+        (True, instance, 'pick up the alphabet soup and place it in the basket') for instance in range(2)
+    ]
+    steps = [read.trajectory(episode) for episode in episodes]
+    assert [len(one.time_s) for one in steps if one is not None] == [16, 16]
+    sent = np.concatenate([one.action_raw for one in steps if one is not None and one.action_raw is not None])
+    assert np.isfinite(sent).all()
+    assert len(np.unique(sent, axis=0)) > 16, 'a checkpoint that looks answers differently'
+    assert np.abs(sent.mean(axis=0) - sample.expected.mean(axis=0)).max() < 0.1, 'of the size LeRobot itself answers'
 
 
 def verb(*arguments: str) -> str:

@@ -152,6 +152,21 @@ def test_a_host_that_shows_its_own_command_can_be_held() -> None:
         line(holds_state=True)
 
 
+def test_start_states_may_go_by_seeds_that_are_counted_up() -> None:
+    """As evaluators count that take one seed for all episodes, whatever seeds the plan draws."""
+    plain, counted = line(), line(first_seed=40)
+    assert Ability.PREPARE not in plain.abilities
+    assert Ability.PREPARE in counted.abilities
+    for instance in (0, 3):
+        counted.prepare(Setup(task='x', seed=99, instance=instance))
+        np.testing.assert_array_equal(counted.reset('x', seed=99).state, plain.reset('x', seed=40 + instance).state)
+    assert 'reset(seed=40 + instance)' in counted.protocol().initial_states
+    with pytest.raises(InputError, match='first_seed is -1'):
+        line(first_seed=-1)
+    with pytest.raises(InputError, match='condition light'):
+        counted.prepare(Setup(task='x', seed=99, condition='light'))
+
+
 def test_protocol_facts_name_the_predicate_and_its_source() -> None:
     facts = line(step_cap=30).protocol()
     assert facts.success_predicate == "info['done.well']"

@@ -2,7 +2,7 @@
 
 A check saves a checkpoint with LeRobot's own classes, lets LeRobot answer, loads it as our policy does, and compares:
 an environment that lacks what a kind needs, or a release that loads it differently, fails here. As a program, ``KIND
-FOLDER [N_STATE N_ACTION]`` keeps the checkpoint and prints LeRobot's own answers.
+FOLDER [N_STATE N_ACTION [CAMERA ...]]`` keeps the checkpoint and prints LeRobot's own answers.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 from robotrials.policies.lerobot_worker import LeRobotService, load_torchvision
 
 SIDE_PX = 64
-N_STATE, N_ACTION = 4, 3
+N_STATE, N_ACTION, CAMERAS = 4, 3, ('top',)
 CLOSE = 1e-5
 SEED = 7
 
@@ -35,7 +36,9 @@ def check_smolvla() -> None:
     _check('smolvla')
 
 
-def save_sample(kind: str, folder: Path, *, n_state: int = N_STATE, n_action: int = N_ACTION) -> Any:
+def save_sample(
+    kind: str, folder: Path, *, n_state: int = N_STATE, n_action: int = N_ACTION, cameras: Sequence[str] = CAMERAS
+) -> Any:
     """Save a tiny checkpoint; the policy and its processors as they were saved."""
     load_torchvision()
     import torch
@@ -43,10 +46,11 @@ def save_sample(kind: str, folder: Path, *, n_state: int = N_STATE, n_action: in
     from lerobot.policies.factory import get_policy_class, make_policy_config, make_pre_post_processors
 
     torch.manual_seed(0)
+    pictures = [f'observation.images.{camera}' for camera in cameras]
     settings: dict[str, Any] = {
         'input_features': {
             'observation.state': PolicyFeature(FeatureType.STATE, (n_state,)),
-            'observation.images.top': PolicyFeature(FeatureType.VISUAL, (3, SIDE_PX, SIDE_PX)),
+            **dict.fromkeys(pictures, PolicyFeature(FeatureType.VISUAL, (3, SIDE_PX, SIDE_PX))),
         },
         'output_features': {'action': PolicyFeature(FeatureType.ACTION, (n_action,))},
         'device': 'cpu',
@@ -58,7 +62,7 @@ def save_sample(kind: str, folder: Path, *, n_state: int = N_STATE, n_action: in
     stats = {
         'observation.state': _statistics(n_state, 0.1, 2.0),
         'action': _statistics(n_action, 0.2, 0.02),
-        'observation.images.top': {'mean': torch.full((3, 1, 1), 0.5), 'std': torch.full((3, 1, 1), 0.25)},
+        **{key: {'mean': torch.full((3, 1, 1), 0.5), 'std': torch.full((3, 1, 1), 0.25)} for key in pictures},
     }
     before, after = make_pre_post_processors(config, dataset_stats=stats)
     for part in (policy, before, after):
@@ -83,13 +87,14 @@ SMALL: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def seen_by_sample(n_state: int = N_STATE) -> dict[str, Any]:
+def seen_by_sample(n_state: int = N_STATE, cameras: Sequence[str] = CAMERAS) -> dict[str, Any]:
     """One observation, as a robot of LeRobot's gives it."""
     image = (np.arange(SIDE_PX * SIDE_PX * 3) % 251).astype(np.uint8).reshape(SIDE_PX, SIDE_PX, 3)
-    return {'observation.state': np.linspace(0.0, 0.3, n_state, dtype=np.float32), 'observation.images.top': image}
+    pictures = {f'observation.images.{camera}': image for camera in cameras}
+    return {'observation.state': np.linspace(0.0, 0.3, n_state, dtype=np.float32), **pictures}
 
 
-def own_answers(policy: Any, before: Any, after: Any, *, n: int = 8, n_state: int = N_STATE) -> list[list[float]]:
+def own_answers(policy: Any, before: Any, after: Any, *, seen: Mapping[str, Any], n: int = 8) -> list[list[float]]:
     """What LeRobot's own loop for robots answers, one step after the other."""
     import torch
 
@@ -101,14 +106,14 @@ def own_answers(policy: Any, before: Any, after: Any, *, n: int = 8, n_state: in
     policy.reset()
     found = []
     for _ in range(n):
-        answer = predict_action(seen_by_sample(n_state), policy, torch.device('cpu'), before, after, False, task='go')
+        answer = predict_action(dict(seen), policy, torch.device('cpu'), before, after, False, task='go')
         found.append(answer.reshape(-1).tolist())
     return found
 
 
 def _check(kind: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        expected = np.array(own_answers(*save_sample(kind, Path(folder))))
+        expected = np.array(own_answers(*save_sample(kind, Path(folder)), seen=seen_by_sample()))
         service = LeRobotService()
         asked = {'folder': folder, 'device': 'cpu', 'mode': 'auto', 'overrides': {}}
         told = service.load(asked)
@@ -167,7 +172,8 @@ def _save_backbone(folder: Path) -> Path:
 
 
 if __name__ == '__main__':
-    kind, folder, *numbers = sys.argv[1:]
-    n_state, n_action = map(int, numbers or (N_STATE, N_ACTION))
-    made = save_sample(kind, Path(folder), n_state=n_state, n_action=n_action)
-    print(json.dumps(own_answers(*made, n_state=n_state)))
+    kind, folder, *rest = sys.argv[1:]
+    n_state, n_action = map(int, rest[:2] or (N_STATE, N_ACTION))
+    cameras = rest[2:] or CAMERAS
+    made = save_sample(kind, Path(folder), n_state=n_state, n_action=n_action, cameras=cameras)
+    print(json.dumps(own_answers(*made, seen=seen_by_sample(n_state, cameras))))

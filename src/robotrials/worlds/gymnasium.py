@@ -27,6 +27,7 @@ from robotrials.run.seam import (
     HostSpec,
     Observation,
     ProtocolFacts,
+    Setup,
     source_hash,
 )
 from robotrials.worlds.isolated import IsolatedHost
@@ -75,7 +76,8 @@ class GymMapping:
     place, or `render`. flip: cameras whose rows come bottom up; turn: cameras that hang head down. action_scale,
     action_offset: what the numbers of the convention are multiplied by and what is added to them for the environment's
     own. clip: to the bounds of its action space. holds_state: its state, as shown, is the action that keeps it where it
-    is.
+    is. first_seed: seed the environment with this number and the episode's instance, as evaluators do that count seeds
+    up (`lerobot-eval --seed`), instead of with the episode's own seed.
     """
 
     make: str
@@ -98,6 +100,7 @@ class GymMapping:
     action_offset: tuple[float, ...] = ()
     clip: bool = True
     holds_state: bool = False
+    first_seed: int | None = None
     score: ScoreEntry | None = None
     control_rate_hz: float | None = None  # metadata['render_fps'] of the environment if it is not given
     step_cap: int | None = None  # max_episode_steps of the environment if it is not given
@@ -110,6 +113,8 @@ class GymMapping:
                 raise InputError(f'{name} has {len(given)} numbers, an action of this convention has {width}')
         if any(not scale for scale in self.action_scale):
             raise InputError('action_scale has a zero, which would throw a number of the action away')
+        if self.first_seed is not None and self.first_seed < 0:
+            raise InputError(f'first_seed is {self.first_seed}, wanted >= 0')
         for camera in (*self.flip, *self.turn):
             if camera not in self.images:
                 raise UnknownName('camera to flip or turn', camera, self.images)
@@ -222,6 +227,7 @@ class GymnasiumHost(Host):
         self._widths: tuple[int, tuple[int, ...]] | None = None
         self._outcome: Outcome | None = None
         self._best: float | None = None
+        self._instance = 0
         self._task = self._map.tasks[0] if self._map.tasks else ''
         self._begin(self._task, 0)
         self._spec = self._declare()
@@ -237,10 +243,17 @@ class GymnasiumHost(Host):
 
     @property
     def abilities(self) -> frozenset[Ability]:
-        return super().abilities if self._map.holds_state else super().abilities - {Ability.HOLD}
+        missing = {Ability.HOLD: not self._map.holds_state, Ability.PREPARE: self._map.first_seed is None}
+        return super().abilities - {ability for ability, is_missing in missing.items() if is_missing}
+
+    def prepare(self, setup: Setup) -> None:
+        """Take the instance, where start states go by it."""
+        super().prepare(setup)
+        self._instance = setup.instance
 
     def reset(self, task: str, *, seed: int) -> Observation:
-        self._begin(task, seed)
+        first = self._map.first_seed
+        self._begin(task, seed if first is None else first + self._instance)
         self._is_begun = True
         self._steps, self._outcome, self._best, self._reward = 0, None, None, 0.0
         self._last: FloatArray | None = None
@@ -297,7 +310,7 @@ class GymnasiumHost(Host):
             control_rate_hz=self._spec.control_rate_hz,
             step_cap=self._step_cap(),
             settling_steps=0,
-            initial_states=f'reset(seed=seed) of {self._map.make.replace(TASK, "the task")}'
+            initial_states=f'reset(seed={self._seed_rule}) of {self._map.make.replace(TASK, "the task")}'
             + (', made anew' if self._is_anew else ''),
             success_predicate=self._map.success.name,
             success_source=_source_hash(own),
@@ -312,6 +325,10 @@ class GymnasiumHost(Host):
             env.close()
 
     # --- inside
+
+    @property
+    def _seed_rule(self) -> str:
+        return 'seed' if self._map.first_seed is None else f'{self._map.first_seed} + instance'
 
     @property
     def _is_anew(self) -> bool:

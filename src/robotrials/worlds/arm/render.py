@@ -6,7 +6,9 @@ current one with it, and a second environment draws into the first one's. Every 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -38,6 +40,27 @@ def mend_rendering() -> None:
     context.render, context.read_pixels = current_first(draw), current_first(read)
     context.__del__ = current_first(release)
     context.is_mended = True
+    draw_camera = binding_utils.MjSim.render
+
+    def drawn_if_wanted(self: Any, width: Any = None, height: Any = None, **named: Any) -> Any:
+        if _UNSEEN:
+            return np.zeros((height, width, 3), dtype=np.uint8)
+        return draw_camera(self, width, height, **named)
+
+    binding_utils.MjSim.render = drawn_if_wanted
+
+
+_UNSEEN: list[bool] = []  # whether pictures of this moment are for nobody
+
+
+@contextlib.contextmanager
+def unseen() -> Iterator[None]:
+    """Draw nothing meanwhile: robosuite draws every camera three times in a reset, to see that its sensors work."""
+    _UNSEEN.append(True)
+    try:
+        yield
+    finally:
+        _UNSEEN.pop()
 
 
 class Shutter:

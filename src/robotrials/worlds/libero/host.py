@@ -28,7 +28,7 @@ from robotrials.run.seam import (
     openblas_kernels,
     source_hash,
 )
-from robotrials.worlds.arm.render import FrameCheck, Shutter, mend_rendering
+from robotrials.worlds.arm.render import FrameCheck, Shutter, mend_rendering, unseen
 from robotrials.worlds.arm.signal import (
     CONVENTION,
     REST,
@@ -251,16 +251,17 @@ class LiberoHost(Host):
 
         mend_rendering()
         has_cameras = bool(self._cameras)
-        self._env = ControlEnv(
-            bddl_file_name=self._benchmark.get_task_bddl_file_path(number),
-            has_offscreen_renderer=has_cameras,
-            use_camera_obs=has_cameras,
-            camera_names=list(self._cameras.values()) or ['agentview'],
-            camera_heights=self._height,
-            camera_widths=self._width,
-            control_freq=int(CONTROL_RATE_HZ),
-            horizon=self._step_cap + SETTLING_STEPS + 1,
-        )
+        with unseen():
+            self._env = ControlEnv(
+                bddl_file_name=self._benchmark.get_task_bddl_file_path(number),
+                has_offscreen_renderer=has_cameras,
+                use_camera_obs=has_cameras,
+                camera_names=list(self._cameras.values()) or ['agentview'],
+                camera_heights=self._height,
+                camera_widths=self._width,
+                control_freq=int(CONTROL_RATE_HZ),
+                horizon=self._step_cap + SETTLING_STEPS + 1,
+            )
         self._number = number
         self._n_initializers = len(self._env.env.object_property_initializers)
         self._init_states: Any = self._benchmark.get_task_init_states(number)
@@ -276,7 +277,8 @@ class LiberoHost(Host):
         for _ in range(MOST_RESETS):
             del self._env.env.object_property_initializers[self._n_initializers :]
             try:
-                self._env.env.reset()
+                with unseen():  # the start state is set afterwards, and drawn then
+                    self._env.env.reset()
                 return
             except RandomizationError:
                 continue
