@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import enum
 import hashlib
@@ -375,6 +374,8 @@ def source_hash(*things: object) -> str:
 
 def openblas_kernels() -> dict[str, str]:
     """Which processor's kernels numpy's OpenBLAS has chosen: others round otherwise. Empty where it is not told."""
+    import ctypes
+
     maps = Path('/proc/self/maps')
     files = {line.split(maxsplit=5)[-1] for line in maps.read_text().splitlines()} if maps.exists() else set()
     for file in sorted(file for file in files if 'openblas' in file and 'numpy' in file):
