@@ -40,7 +40,7 @@ def detect(
 
     Example: `robotrials annotate detect runs/may --settings cell.toml`
     """
-    from robotrials.cli.store import parse_where
+    from robotrials.cli.source import parse_where
     from robotrials.measure.annotate import scan, statuses
     from robotrials.measure.safety import store_pairs
     from robotrials.record import read_store
@@ -61,7 +61,7 @@ def queue(
 
     Example: `robotrials annotate queue runs/may`
     """
-    from robotrials.cli.store import parse_where
+    from robotrials.cli.source import parse_where
     from robotrials.measure.annotate import LabelStanding, statuses
     from robotrials.record import read_store
     from robotrials.show.record import queue_card, queue_table, standing_table
@@ -85,7 +85,7 @@ def assess_store(
 
     Example: `robotrials annotate assess runs/labelled`
     """
-    from robotrials.cli.store import parse_where
+    from robotrials.cli.source import parse_where
     from robotrials.measure.annotate import assess, assess_settings
     from robotrials.record import read_store
     from robotrials.show.record import assessment_card, assessment_table
@@ -122,7 +122,7 @@ def calibrate_store(
 
     Example: `robotrials annotate calibrate runs/labelled -o cell.toml`
     """
-    from robotrials.cli.store import parse_where
+    from robotrials.cli.source import parse_where
     from robotrials.measure.annotate import calibrate
     from robotrials.measure.annotate.calibrate import settings_text
     from robotrials.record import read_store
@@ -170,7 +170,7 @@ def robustness(
 
     Example: `robotrials annotate robustness runs/may`
     """
-    from robotrials.cli.store import parse_where
+    from robotrials.cli.source import parse_where
     from robotrials.record import read_store
     from robotrials.show.record import label_card, label_tables
     from robotrials.verdict.analysis.labels import label_robustness

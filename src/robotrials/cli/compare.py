@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,6 +22,9 @@ from robotrials.cli.source import (
     TauOption,
     WhereOption,
 )
+
+if TYPE_CHECKING:
+    from robotrials.show.table import Table
 
 
 def compare(
@@ -56,7 +59,6 @@ def compare(
     from robotrials.errors import InputError
     from robotrials.show.answer import compare_card
     from robotrials.show.request import ShowRequest
-    from robotrials.show.timing import compared, pairs
 
     check_form(form)
     if (a is None) != (b is None):
@@ -75,8 +77,19 @@ def compare(
     if len(policies_shown) == 2:
         analysis = analysis.between(*policies_shown)
     request = ShowRequest(subject=analysis, policies=policies_shown)
-    compared(request) if len(policies_shown) == 2 else request.shown(())
+    if len(policies_shown) == 2:
+        from robotrials.show.timing import compared
+
+        compared(request)
+    else:
+        request.shown(())
+
+    def tables() -> list[Table]:
+        from robotrials.show.timing import pairs
+
+        return pairs(request)
+
     print_answer(
-        request, lambda: compare_card(analysis, policies_shown), lambda: pairs(request), form,
-        details=details, per_task=per_task, methods=methods,
+        request, lambda: compare_card(analysis, policies_shown), tables, form, details=details, per_task=per_task,
+        methods=methods,
     )  # fmt: skip

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from robotrials.cli.output import FormatOption, print_tables
-from robotrials.cli.store import WhereOption, parse_where
+from robotrials.cli.source import WhereOption, parse_where
 
 if TYPE_CHECKING:
     from robotrials.formats.export import Film, Redraw

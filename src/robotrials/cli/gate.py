@@ -51,8 +51,7 @@ def gate(
     """
     import dataclasses
 
-    from robotrials.cli.source import named_changes, open_named
-    from robotrials.cli.store import parse_where
+    from robotrials.cli.source import named_changes, open_named, parse_where
     from robotrials.errors import InputError, UnknownName
     from robotrials.show import gate as shown
     from robotrials.show.file import check_target, write_file

@@ -69,9 +69,10 @@ def print_answer(
 ) -> None:  # fmt: skip
     """The answer of an analysis: its card; with `--per-task` every task, with `--methods` how it was computed."""
     from robotrials.show.answer import methods_words
-    from robotrials.show.timing import by_task
 
     def chosen() -> Iterable[Table]:
+        from robotrials.show.timing import by_task
+
         return [*(tables() if details or not per_task else ()), *(by_task(request) if per_task else ())]
 
     analysis = request.analysis

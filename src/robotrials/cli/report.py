@@ -56,8 +56,7 @@ def report(
     """
     import dataclasses
 
-    from robotrials.cli.source import named_changes, open_analysis, open_named
-    from robotrials.cli.store import parse_where
+    from robotrials.cli.source import named_changes, open_analysis, open_named, parse_where
     from robotrials.errors import InputError
     from robotrials.show.file import check_target, choose_format
     from robotrials.show.phrase import check_explorer

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from robotrials.cli.output import say
-from robotrials.cli.store import WhereOption, parse_where
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     'AlphaOption', 'BaselineOption', 'MethodOption', 'PairingOption', 'PrimaryOption', 'ReferenceOption',
     'RegistryOption', 'ResamplesOption', 'SeedOption', 'StoreArgument', 'TauOption', 'WhereOption',
-    'check_method', 'open_analysis', 'open_named', 'tell_analysis',
+    'check_method', 'open_analysis', 'open_named', 'parse_where', 'tell_analysis',
 ]  # fmt: skip
 
 StoreArgument = Annotated[
@@ -61,6 +60,25 @@ MethodOption = Annotated[
 RegistryOption = Annotated[
     list[Path] | None, typer.Option('--registry', help='A safety registry file of your own; repeat.')
 ]
+WhereOption = Annotated[
+    list[str] | None, typer.Option('--where', '-w', help='Only episodes with FIELD=VALUE; repeat it for more.')
+]
+
+
+def parse_where(conditions: list[str] | None) -> dict[str, list[object]]:
+    """`['policy=act', 'policy=pi05', 'seed=3']` as a filter for `Store.episodes`."""
+    from robotrials.errors import InputError, UnknownName
+    from robotrials.record.episode import PARSERS, TEXT_FIELDS, parse_field
+
+    where: dict[str, list[object]] = {}
+    for condition in conditions or []:
+        name, separator, value = condition.partition('=')
+        if not separator:
+            raise InputError(f'--where wants FIELD=VALUE, found {condition!r}')
+        if name not in PARSERS:
+            raise UnknownName('field of an episode', name, PARSERS)
+        where.setdefault(name, []).append('' if not value and name in TEXT_FIELDS else parse_field(name, value))
+    return where
 
 
 def open_analysis(

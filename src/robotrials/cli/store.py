@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from robotrials.cli.output import FormatOption, print_table, print_tables
+from robotrials.cli.source import WhereOption, parse_where
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,25 +20,6 @@ if TYPE_CHECKING:
 store_app = typer.Typer(no_args_is_help=True, help='Look at a store, check it, correct it, join it, export it.')
 
 StorePath = Annotated[Path, typer.Argument(help='The folder of the store.', show_default=False)]
-WhereOption = Annotated[
-    list[str] | None, typer.Option('--where', '-w', help='Only episodes with FIELD=VALUE; repeat it for more.')
-]
-
-
-def parse_where(conditions: list[str] | None) -> dict[str, list[object]]:
-    """`['policy=act', 'policy=pi05', 'seed=3']` as a filter for `Store.episodes`."""
-    from robotrials.errors import InputError, UnknownName
-    from robotrials.record.episode import PARSERS, TEXT_FIELDS, parse_field
-
-    where: dict[str, list[object]] = {}
-    for condition in conditions or []:
-        name, separator, value = condition.partition('=')
-        if not separator:
-            raise InputError(f'--where wants FIELD=VALUE, found {condition!r}')
-        if name not in PARSERS:
-            raise UnknownName('field of an episode', name, PARSERS)
-        where.setdefault(name, []).append('' if not value and name in TEXT_FIELDS else parse_field(name, value))
-    return where
 
 
 @store_app.command('ls')
