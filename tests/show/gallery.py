@@ -17,7 +17,7 @@ from robotrials.show.document import (
     section,
 )
 from robotrials.show.figure import policy_colors
-from robotrials.show.plot import Axis, Bar, Curve, Plot, Point, Rule, Tile, facets
+from robotrials.show.plot import Axis, Bar, Curve, GuideLine, Plot, Point, Tile, facets
 from robotrials.show.plot_page import chart_block
 from robotrials.show.table import Cell, Column, table
 
@@ -88,6 +88,11 @@ def cell_block(policies: tuple[str, ...], strata: tuple[str, ...]) -> TableBlock
 
 def chart_blocks(policies: tuple[str, ...], strata: tuple[str, ...]) -> list[ChartBlock]:
     colors = policy_colors(policies, reference=policies[0])
+    return [chart_block(plot, colors) for plot in plots(policies, strata)]
+
+
+def plots(policies: tuple[str, ...], strata: tuple[str, ...]) -> list[Plot]:
+    """A plot of every kind but curves in steps."""
     rng = random.Random(3)
     rows = [
         Point(
@@ -119,8 +124,8 @@ def chart_blocks(policies: tuple[str, ...], strata: tuple[str, ...]) -> list[Cha
         )
         for i, p in enumerate(policies)
     ]  # fmt: skip
-    plots = [
-        Plot('forest', 'Success rate with 95 % intervals', facets([*rows, Rule(x=0.8)]), Axis('success rate')),
+    return [
+        Plot('forest', 'Success rate with 95 % intervals', facets([*rows, GuideLine(x=0.8)]), Axis('success rate')),
         Plot('pareto', 'Success against safety', facets(points), Axis('success rate', (0, 1)),
              Axis('safety rate', (0, 1)), note='Ringed: no other policy is better on both.'),
         Plot('modes', 'How failures came about', facets(bars), Axis('share of failures')),
@@ -128,7 +133,6 @@ def chart_blocks(policies: tuple[str, ...], strata: tuple[str, ...]) -> list[Cha
         Plot('dose', 'Success by severity', facets(lines),
              Axis('severity', names={0: 'none', 1: 'mild', 2: 'medium', 3: 'severe'}), Axis('success rate', (0, 1))),
     ]  # fmt: skip
-    return [chart_block(plot, colors) for plot in plots]
 
 
 def episode_table(policies: tuple[str, ...], strata: tuple[str, ...], *, n: int) -> object:

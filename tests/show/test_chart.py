@@ -10,15 +10,16 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.show.gallery import POLICIES, STRATA, chart_blocks, step_block
+from tests.show.gallery import POLICIES, STRATA, chart_blocks, plots, step_block
 
 from robotrials.errors import InputError
 from robotrials.show.document import Chart
 from robotrials.show.figure import policy_colors
-from robotrials.show.plot import Axis, Bar, Curve, Layer, Plot, Point, Rule, Tile, facets
+from robotrials.show.plot import Axis, Bar, Curve, GuideLine, Layer, Plot, Point, Tile, facets
 from robotrials.show.plot_page import paint_page
+from robotrials.show.plot_paper import paint_paper
 from robotrials.show.plot_plane import MOST_BAND_STEPS, MOST_STEPS, thin
-from robotrials.show.svg import Scale, policy_marks, scale_over
+from robotrials.show.svg import LinearScale, policy_marks, scale_over
 
 CHARTS = [b.chart for b in [step_block(POLICIES, STRATA), *chart_blocks(POLICIES, STRATA)]]
 HOSTILE = '<script>alert("x")</script> & \'quoted\' \x00\n中文 ' + 'n' * 100
@@ -48,6 +49,16 @@ def test_chart_has_words_numbers_and_a_name(chart: Chart) -> None:
         assert svg.findtext('desc')
 
 
+@pytest.mark.parametrize('plot', plots(POLICIES, STRATA), ids=lambda p: p.key)
+def test_what_a_page_shows_can_be_printed_in_a_paper(plot: Plot) -> None:
+    """One description, two painters: the same axes and the same rows."""
+    (axes, *_) = paint_paper(plot).axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == (plot.x.label, plot.y.label)
+    rows = {layer.at if isinstance(layer, Bar) else layer.row for layer in plot.facets[0].layers
+            if isinstance(layer, Bar | Tile)}  # fmt: skip
+    assert rows <= {label.get_text() for label in axes.get_yticklabels()}
+
+
 def painted(*layers: Layer, y_label: str = '', x_max: float | None = None, label: str = '') -> Chart:
     """A chart of these layers alone; with a name for y they stand on two axes."""
     x = Axis('x', None if x_max is None else (0.0, x_max))
@@ -64,7 +75,7 @@ def every_chart(policy: str, value: float | None, other: float | None) -> list[C
     line = Curve(policy, [0.0, 1.0], [value, other], [other, None], [value, None], has_whiskers=True)
     bars = [Bar(policy, policy, value, policy), Bar(policy, policy, other, 'other', 3)]
     tiles = [Tile(policy, policy, value, policy), Tile(policy, 'other', other)]
-    rule = [] if other is None else [Rule(x=other)]
+    rule = [] if other is None else [GuideLine(x=other)]
     x, y = Axis(policy), Axis(policy)
     return [
         paint_page(plot)
@@ -196,7 +207,7 @@ def test_twenty_policies_differ_by_colour_dash_or_marker() -> None:
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-6, 1e6))
 def test_ticks_are_round_and_inside(low: float, span: float) -> None:
-    scale = Scale(low, low + span)
+    scale = LinearScale(low, low + span)
     ticks = scale.ticks()
     assert 1 <= len(ticks) <= 9
     slack = 1e-6 * (abs(low) + span)

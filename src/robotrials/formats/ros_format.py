@@ -65,7 +65,6 @@ from robotrials.record import Provenance
 from robotrials.record.episode import parse_field
 
 YEAR_2000_NS = 946_684_800 * 10**9
-HANDLED = (JOINT_STATE, POSE, TF, WRENCH, GRIPPER_COMMAND, CAMERA_INFO, *IMAGES)
 
 
 class RosFormat:

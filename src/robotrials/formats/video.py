@@ -363,12 +363,6 @@ def opened_video(path: Path) -> Iterator[Any]:
         raise InputError(f'{path}: not readable as video ({error}); fetch it again') from error
 
 
-def count_frames(path: Path) -> int:
-    """How many frames a video has, counted without decoding them."""
-    with opened_video(path) as container:
-        return sum(1 for packet in container.demux(container.streams.video[0]) if packet.pts is not None)
-
-
 def _copy_packets(stream: Any, packets: Sequence[Any], target: Path) -> None:
     offset = packets[0].pts
     for packet in packets:

@@ -414,11 +414,6 @@ def film_times(path: Path | str) -> FloatArray:
     return np.array([float(stamp * base) for stamp in stamps])
 
 
-def has_av() -> bool:
-    """Whether films can be written and read here."""
-    return importlib.util.find_spec('av') is not None
-
-
 def load_av(why: str) -> Any:
     """PyAV, or an error that says what needs it."""
     try:

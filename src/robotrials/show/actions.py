@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from robotrials.errors import InputError, NotEstimable, UnknownName
-from robotrials.measure.actions.compare import ActionReport, OfflineOnline, Scores
+from robotrials.measure.actions.compare import ActionReport, ModelScores, OfflineOnline
 from robotrials.measure.actions.split import load_datasets
 from robotrials.show.card import Card
 from robotrials.show.figure import PAGE_WIDTH_IN, policy_looks
@@ -22,8 +22,8 @@ from robotrials.verdict.analysis.subject import Input, Predictions
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from robotrials.measure.actions.compare import ActionComparison, Difficulty, GroupScore, Score
-    from robotrials.measure.actions.metric import Measure
+    from robotrials.measure.actions.compare import ActionComparison, Difficulty, GroupScore, ModelScore
+    from robotrials.measure.actions.metric import ErrorMeasure
     from robotrials.measure.actions.split import CurationDecision, EvaluationSplit, RegisteredDataset
     from robotrials.stats import Interval
 
@@ -50,7 +50,7 @@ def dataset_table(datasets: Iterable[RegisteredDataset]) -> Table:
     return table('Datasets of MultiNet v0.1 (Tables 1 and 3)', columns, rows, note=note)
 
 
-def error_table(scores: Scores, *, title: str = 'AMSE and NAMSE', intervals: bool = True) -> Table:
+def error_table(scores: ModelScores, *, title: str = 'AMSE and NAMSE', intervals: bool = True) -> Table:
     """Table 2: datasets down, AMSE and NAMSE of every model across."""
     has_intervals = intervals and any(s.amse_interval is not None for s in scores.values.values())
     columns: list[str | Column] = ['dataset']
@@ -71,7 +71,9 @@ def error_table(scores: Scores, *, title: str = 'AMSE and NAMSE', intervals: boo
     return table(title, columns, rows, note=f'AMSE is timestep-weighted. {NAMSE_NOTE}')
 
 
-def completion_table(scores: Scores, *, title: str = 'Completion: the last action equals the recorded one') -> Table:
+def completion_table(
+    scores: ModelScores, *, title: str = 'Completion: the last action equals the recorded one'
+) -> Table:
     """Table 4: the share of episodes whose last predicted action is exactly the recorded one."""
     columns: list[str | Column] = ['dataset', *(Column(m, '.3%') for m in scores.models)]
     rows: list[list[Cell]] = []
@@ -104,7 +106,7 @@ def action_card(report: ActionReport) -> Card:
     )  # fmt: skip
 
 
-def _amse(score: Score) -> str:
+def _amse(score: ModelScore) -> str:
     if score.amse is None:
         return '—'
     return f'{score.amse:.3g}' + (f' [{_between(score.amse_interval)}]' if score.amse_interval else '')
@@ -171,7 +173,7 @@ def measure_table(report: ActionReport) -> Table:
 def _measure_rows(report: ActionReport, pick: str) -> list[list[Cell]]:
     rows: list[list[Cell]] = []
     for (dataset, model), s in report.summaries.items():
-        measured: Mapping[str, Measure] = s.by_dimension if pick == 'dimension' else s.by_phase
+        measured: Mapping[str, ErrorMeasure] = s.by_dimension if pick == 'dimension' else s.by_phase
         rows += [[report.scores.titles[dataset], model, n, m.value, _between(m.interval)] for n, m in measured.items()]
     return rows
 
@@ -273,7 +275,7 @@ def _agreement(compared: OfflineOnline) -> str:
 LOG_RATIO = 100.0
 
 
-def amse_plot(scores: Scores) -> Plot:
+def amse_plot(scores: ModelScores) -> Plot:
     """AMSE of every model on every dataset, with intervals where there are some; log axis where scales differ."""
     positive = [s.amse for s in scores.values.values() if s.amse is not None and s.amse > 0]
     if not positive:
@@ -290,7 +292,7 @@ def amse_plot(scores: Scores) -> Plot:
     return _score_plot('amse', bars, scores, Axis('AMSE (lower is better)', limits, is_log=is_log), 1.2 + rows_in)
 
 
-def namse_plot(scores: Scores, model: str) -> Plot:
+def namse_plot(scores: ModelScores, model: str) -> Plot:
     """NAMSE of one model by dataset; never two models on one axis, since each has its own scale."""
     bars = [
         _bar(model, i, s.namse, s.namse_interval, thickness=0.64)
@@ -309,7 +311,7 @@ def _bar(model: str, at: float, value: float, interval: Interval | None, *, thic
 
 
 def _score_plot(
-    key: str, bars: Sequence[Bar], scores: Scores, x: Axis, height_in: float, *, has_legend: bool = True
+    key: str, bars: Sequence[Bar], scores: ModelScores, x: Axis, height_in: float, *, has_legend: bool = True
 ) -> Plot:
     """Bars by dataset; a star marks what was in the pretraining mix."""
     marked = {True: ' *', False: '', None: ''}
@@ -345,12 +347,12 @@ def requested_report(request: ShowRequest) -> ActionReport:
     return request.value(Predictions).full()
 
 
-def requested_scores(request: ShowRequest) -> Scores:
+def requested_scores(request: ShowRequest) -> ModelScores:
     """The scores of a store's runs, or those that the paper printed."""
     return request.value(Predictions).scores
 
 
-def chosen_scores(scores: Scores, request: ShowRequest) -> Scores:
+def chosen_scores(scores: ModelScores, request: ShowRequest) -> ModelScores:
     """The models and datasets asked for; all when none is."""
     for kind, names, known in (
         ('model', request.policies, scores.models), ('dataset', request.strata, scores.datasets),
@@ -361,7 +363,7 @@ def chosen_scores(scores: Scores, request: ShowRequest) -> Scores:
     models = tuple(m for m in scores.models if not request.policies or m in request.policies)
     titles = {d: t for d, t in scores.titles.items() if not request.strata or d in request.strata}
     kept = {key: score for key, score in scores.values.items() if key[0] in titles and key[1] in models}
-    return Scores(titles, models, kept, scores.in_pretraining)
+    return ModelScores(titles, models, kept, scores.in_pretraining)
 
 
 # Tables of action prediction by name: from a store of predictions, the published numbers, or the registry.

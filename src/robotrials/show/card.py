@@ -117,7 +117,7 @@ def short_statement(statement: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class CardScore:
     """One policy on one endpoint, in the unit of its column."""
 
     value: float
@@ -138,7 +138,7 @@ class ScoreColumn:
     key: str
     title: str
     unit: str
-    scores: dict[str, Score]
+    scores: dict[str, CardScore]
     highest: float | None = None  # the end of the scale that marks are drawn on
     why: str = ''
     is_less_better: bool = False
@@ -189,7 +189,7 @@ def _success(analysis: Analysis) -> ScoreColumn:
         if estimate.value is not None:
             span = None if estimate.interval is None else estimate.interval.scaled(100.0)
             words = '' if count is None else f'{count.count}/{count.n}'
-            scores[policy] = Score(100 * estimate.value, span, marks.get(policy, ''), words)
+            scores[policy] = CardScore(100 * estimate.value, span, marks.get(policy, ''), words)
     return ScoreColumn('success', 'success', '%', scores, 100.0)
 
 
@@ -200,7 +200,7 @@ def _time(analysis: Analysis) -> ScoreColumn:
     marks, scores = letters(analysis, EndpointName.TIME), {}
     for policy, estimate in ranking.means_s.items():
         if estimate.value is not None:
-            scores[policy] = Score(estimate.value, estimate.interval, marks.get(policy, ''))
+            scores[policy] = CardScore(estimate.value, estimate.interval, marks.get(policy, ''))
     top = max((s.interval.high if s.interval else s.value for s in scores.values()), default=None)
     return ScoreColumn('time', 'time to success', 's', scores, top, is_less_better=True)
 
@@ -216,7 +216,7 @@ def _safety(analysis: Analysis) -> ScoreColumn:
     for policy in dict.fromkeys(c.policy for c in cells):
         rate = pooled([c for c in cells if c.policy == policy], lambda c: c.safety)
         span = None if rate.interval is None else rate.interval.scaled(100.0)
-        scores[policy] = Score(100 * rate.count / rate.n, span, marks.get(policy, ''), f'{rate.count}/{rate.n}')
+        scores[policy] = CardScore(100 * rate.count / rate.n, span, marks.get(policy, ''), f'{rate.count}/{rate.n}')
     return ScoreColumn('safety', 'safe', '%', scores, 100.0)
 
 
@@ -238,5 +238,5 @@ def _robustness(analysis: Analysis) -> ScoreColumn:
     for policy in dict.fromkeys(d.policy for d in drops):
         worst = max((d for d in drops if d.policy == policy), key=lambda d: d.success_drop)
         span = None if worst.success_interval is None else worst.success_interval.scaled(100.0)
-        column.scores[policy] = Score(100 * worst.success_drop, span, note=worst.condition)
+        column.scores[policy] = CardScore(100 * worst.success_drop, span, note=worst.condition)
     return column

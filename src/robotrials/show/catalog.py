@@ -219,18 +219,18 @@ class PaperItem:
 
 
 @dataclass(frozen=True, slots=True)
-class Paper:
+class PaperLayout:
     id: str
     title: str
     items: tuple[PaperItem, ...]
 
 
 @functools.cache
-def papers() -> tuple[Paper, ...]:
+def papers() -> tuple[PaperLayout, ...]:
     """The five papers with all their tables and figures."""
     text = (Path(__file__).parent / 'data' / 'papers.toml').read_text(encoding='utf-8')
     return tuple(
-        Paper(row['id'], row['title'], tuple(_item(row['id'], item) for item in row['items']))
+        PaperLayout(row['id'], row['title'], tuple(_item(row['id'], item) for item in row['items']))
         for row in tomllib.loads(text)['paper']
     )
 

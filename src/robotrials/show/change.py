@@ -19,7 +19,7 @@ from robotrials.show.document import (
 )
 from robotrials.show.figure import policy_colors
 from robotrials.show.phrase import glossary, listed, number, only_text, plural, policy_name
-from robotrials.show.plot import Axis, Layer, Plot, Point, Rule, facets
+from robotrials.show.plot import Axis, GuideLine, Layer, Plot, Point, facets
 from robotrials.show.plot_page import chart_block
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.verdict.analysis.change import SMALLER_IS_BETTER, PolicyChange, Shift, StoreChange
@@ -243,7 +243,7 @@ def change_plot(change: StoreChange, metric: str) -> Plot:
             continue
         ends = (None, None) if shift.interval is None else (scale * shift.interval.low, scale * shift.interval.high)
         row = Point(shift.policy, scale * shift.difference, None, *ends)
-        rows.setdefault(shift.cell or 'all strata', [Rule(x=0.0)]).append(row)
+        rows.setdefault(shift.cell or 'all strata', [GuideLine(x=0.0)]).append(row)
     better = 'less is better' if metric in SMALLER_IS_BETTER else 'more is better'
     return Plot(
         f'change-{metric}', f'Change in {name}', facets(rows), Axis(f'after - before,{unit or " score"} ({better})'),

@@ -24,7 +24,21 @@ from robotrials.show.figure import (
     of_policies,
     vertex_links,
 )
-from robotrials.show.plot import Area, Axis, Curve, Facet, Layer, Link, Note, Plot, Point, Rule, Sheet, facets, places
+from robotrials.show.plot import (
+    Area,
+    Axis,
+    Curve,
+    EpisodeLink,
+    Facet,
+    GuideLine,
+    Layer,
+    Note,
+    Plot,
+    Point,
+    Sheet,
+    facets,
+    places,
+)
 from robotrials.show.plot_paper import paint_paper
 from robotrials.value import dataclass
 from robotrials.verdict.analysis import PolicyCurve, present
@@ -200,7 +214,7 @@ def _pp_facet(
     across, up = trace.ks_point
     middle = (across + up) / 2
     layers = (
-        Rule(color='0.6'),
+        GuideLine(color='0.6'),
         Area(trace.reference, np.zeros(len(trace.reference)), trace.model, policies[0], alpha=0.12),
         Curve(
             policies[0], trace.reference, trace.model, dash='-', is_listed=False,
@@ -300,7 +314,7 @@ def draw_qq(request: FigureRequest) -> Figure:
     traces, reference = qq_traces(request), required_reference(request, 'qq')
     drawn = []
     for stratum, by_policy in traces.items():
-        layers: list[Layer] = [Rule(color='0.6')]
+        layers: list[Layer] = [GuideLine(color='0.6')]
         for place, (policy, trace) in enumerate(by_policy.items()):
             x, y = trace.model_s, trace.reference_s
             links = vertex_links(request, x, y, {policy: x, reference: y}, stratum=stratum)
@@ -375,7 +389,7 @@ def _trade_off_layers(request: FigureRequest, traces: Mapping[str, TradeOffTrace
         behind = of_policies(present(request.analysis.frame), policy, stratum=stratum)
         n, last = len(trace.tau_s), len(trace.tau_s) - 1
         links = [
-            Link(float(trace.uph[k]), float(trace.mtbf_s[k]), behind,
+            EpisodeLink(float(trace.uph[k]), float(trace.mtbf_s[k]), behind,
                  f'{policy} at {trace.tau_s[k]:.0f} s: UPH {trace.uph[k]:.0f}, MTBF/A {trace.mtbf_s[k]:.0f} s')
             for k in (*range(0, last, BUDGET_STRIDE), last) if k in kept and n
         ]  # fmt: skip
@@ -406,11 +420,11 @@ def draw_sup_sign_cycle(request: FigureRequest) -> Figure:
         low, high = (float(cycle.curves[name].at(edge.time_s)) for name in (edge.lower, edge.upper))
         words = f'{edge.upper} over {edge.lower} by {edge.distance:.2f} at {edge.time_s:.2f} s'
         behind = of_policies(present(request.analysis.frame), edge.upper, edge.lower)
-        links.append(Link(edge.time_s, (low, high), behind, words))
+        links.append(EpisodeLink(edge.time_s, (low, high), behind, words))
     return paint_paper(_cycle_plot(cycle, 'sup-signs of three recorded policies cycle', links), request.looks())
 
 
-def _cycle_plot(cycle: Cycle, title: str, links: Sequence[Link] = ()) -> Plot:
+def _cycle_plot(cycle: Cycle, title: str, links: Sequence[EpisodeLink] = ()) -> Plot:
     """The three curves as steps, and each phase: where one is furthest above the next."""
     names = {name for edge in cycle.edges for name in (edge.upper, edge.lower)}
     end_s = 1.4 * max(edge.time_s for edge in cycle.edges)

@@ -9,7 +9,7 @@ from robotrials.errors import NotEstimable
 from robotrials.show.card import ALL, Card, brief
 from robotrials.show.figure import PAGE_WIDTH_IN, THING_PALETTE
 from robotrials.show.phrase import plural
-from robotrials.show.plot import Axis, Curve, Layer, Note, Plot, Rule, Sheet, facets
+from robotrials.show.plot import Axis, Curve, GuideLine, Layer, Note, Plot, Sheet, facets
 from robotrials.show.plot_paper import paint_paper
 from robotrials.show.request import ShowRequest, named_table, takes
 from robotrials.show.table import Cell, Table, table
@@ -168,7 +168,7 @@ def growth_plot(trace: TraceComparison) -> Plot:
     for number, (step, names) in enumerate(sorted(first.items())):
         is_late = step > 0.45 * max(trace.steps)
         layers += [
-            Rule(x=step, color='#7F7F7F', dash=':', width=0.6),
+            GuideLine(x=step, color='#7F7F7F', dash=':', width=0.6),
             Note(', '.join(names), step, 0.98 - 0.09 * (number % 4), size='x-small', is_share=(False, True),
                  align=('right' if is_late else 'left', 'top'), shift_pt=-2 if is_late else 2),
         ]  # fmt: skip

@@ -22,7 +22,7 @@ from robotrials.old_name import SVG_SALT
 from robotrials.record import Episode
 from robotrials.show.document import EpisodeFilter
 from robotrials.show.file import write_file
-from robotrials.show.plot import Link, Place
+from robotrials.show.plot import EpisodeLink, Place
 from robotrials.show.request import ShowRequest
 from robotrials.value import dataclass
 from robotrials.verdict.analysis import Analysis, ComparisonFrame, present
@@ -174,12 +174,6 @@ def _dash(turn: int) -> Dash:
     return first[turn] if turn < len(first) else (0, (5, 1, *(1, 1) * (turn - len(first) + 1)))
 
 
-__all__ = [
-    'COLUMN_WIDTH_IN', 'PAGE_WIDTH_IN', 'PALETTE', 'REFERENCE_COLOR', 'SAVED_FORMATS', 'THING_PALETTE', 'FigureStyle',
-    'PolicyLook', 'add_legend', 'figure_width_in', 'fold', 'font_scale', 'label_outer', 'legend_entries', 'new_figure',
-    'new_panels', 'plain_log_numbers', 'policy_colors', 'policy_looks', 'save_figure', 'styled', 'width_in_of',
-]  # fmt: skip
-
 SAVED_FORMATS = ('svg', 'pdf', 'png')
 NATURAL_FONT_PT = 8.0
 LEAST_SHRINK = 0.8  # of the natural height, when a figure is made narrower
@@ -284,12 +278,6 @@ def plain_log_numbers(axis: Any) -> None:
 
     axis.set_major_formatter(FuncFormatter(lambda value, _: f'{value:g}'))
     axis.set_minor_formatter(NullFormatter())
-
-
-def width_in_of(axes: Axes) -> float:
-    """The width of the whole figure that the axes are in."""
-    figure: Any = axes.get_figure()
-    return float(figure.bbox.width / figure.dpi)
 
 
 def fold(text: str, width_in: float, *, size: float = 1.0) -> str:
@@ -474,7 +462,7 @@ DIGITS = 9
 
 def vertex_links(
     request: ShowRequest, x: FloatArray, y: FloatArray, times_s: Mapping[str, FloatArray], *, stratum: str
-) -> list[Link]:
+) -> list[EpisodeLink]:
     """Let the vertices (x[i], y[i]) lead to the placements of each policy that took `times_s[policy][i]`."""
     if not is_leading():
         return []
@@ -494,7 +482,7 @@ def vertex_links(
             middle = some[len(some) // 2]
             took = ', '.join(f'{policy} {times[middle]:.2f} s' for policy, times in times_s.items())
             episodes = these_episodes(behind, otherwise)
-            links.append(Link(float(x[middle]), float(y[middle]), episodes, f'{took}: {counted(behind)}'))
+            links.append(EpisodeLink(float(x[middle]), float(y[middle]), episodes, f'{took}: {counted(behind)}'))
     return links
 
 

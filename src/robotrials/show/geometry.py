@@ -15,7 +15,7 @@ from robotrials.show.card import ALL, Card
 from robotrials.show.document import Block, EpisodeFilter, Section, missing, paragraph, section, table_block
 from robotrials.show.figure import PAGE_WIDTH_IN, figure_width_in, lead_to, new_figure, these_episodes
 from robotrials.show.phrase import ends, number, plural
-from robotrials.show.plot import Axis, Curve, Facet, Layer, Plot, Point, Rule, Sheet
+from robotrials.show.plot import Axis, Curve, Facet, GuideLine, Layer, Plot, Point, Sheet
 from robotrials.show.plot_paper import paint_paper
 from robotrials.show.request import ShowRequest
 from robotrials.show.table import Cell, Column, Table, table, without_empty
@@ -157,7 +157,7 @@ def draw_iou_over_time(request: ShowRequest) -> Figure:
             Point('', t_s, 0.0, name='not told', color='0.4', marker='x', is_listed=True) for t_s in curve.untold_s
         ]
         if curve.threshold is not None:
-            layers.append(Rule(y=curve.threshold, color='0.3'))
+            layers.append(GuideLine(y=curve.threshold, color='0.3'))
         drawn.append(Facet(f'{policy}, {curve.episode.task}: {curve.episode.outcome.value}', tuple(layers)))
     axes = Axis('time, s'), Axis('IoU with the target', (-0.02, 1.02))
     sheet = Sheet(facet_in=(2.2, 1.8), most=3, extra_in=0.6)

@@ -15,7 +15,7 @@ from robotrials.show.catalog import FigureRequest
 from robotrials.show.curve import whole_strata
 from robotrials.show.figure import THING_PALETTE
 from robotrials.show.pair_table import NEEDED_COLUMNS
-from robotrials.show.plot import Axis, Curve, Facet, Layer, Note, Plot, Point, Rule, Sheet
+from robotrials.show.plot import Axis, Curve, Facet, GuideLine, Layer, Note, Plot, Point, Sheet
 from robotrials.show.plot_paper import paint_paper
 from robotrials.show.request import ShowRequest, named_table
 from robotrials.show.table import Cell, Column, Table, table
@@ -385,7 +385,7 @@ def detection_plot(study: DetectionStudy, *, target: float = TARGET) -> Plot:
     dashes = dict(zip(study.metrics, ('-', '--', '-.', ':') * len(study.metrics), strict=False))
     drawn = []
     for pair in study.pairs:
-        curves: list[Layer] = [Rule(y=target)]
+        curves: list[Layer] = [GuideLine(y=target)]
         for metric in study.metrics:
             rows = [r for r in study.rows if (r.policy_a, r.policy_b) == pair and r.metric == metric]
             at = [r.per_cell for r in rows]
@@ -412,7 +412,7 @@ def power_plot(powers: Mapping[tuple[str, str], BridgePower]) -> Plot:
     for names, power in powers.items():
         needed, right = power.needed, float(power.per_cell.max()) * 1.05
         layers: list[Layer] = [
-            Rule(y=needed.power),
+            GuideLine(y=needed.power),
             Curve('', power.per_cell.tolist(), power.power.tolist(), has_whiskers=True, color=RULE_COLOR,
                   is_listed=False),
         ]  # fmt: skip
@@ -454,14 +454,14 @@ def _look_layers(pair: ArmPair) -> list[Layer]:
     at = [k.n_a for k in looks]
     low, high = [k.interval.low for k in looks], [k.interval.high for k in looks]
     layers: list[Layer] = [
-        Rule(y=0.0),
+        GuideLine(y=0.0),
         Curve('', at, [k.difference for k in looks], low, high, is_step=True, color=RULE_COLOR, is_listed=False),
     ]
     stopped = pair.comparison.stopped_at
     if stopped is not None:
         is_late = stopped.n_a > 0.5 * max(at)
         layers += [
-            Rule(x=stopped.n_a, color=KS_COLOR, dash='-', width=1.0),
+            GuideLine(x=stopped.n_a, color=KS_COLOR, dash='-', width=1.0),
             Note(stopped.decision.value.replace('_', ' '), stopped.n_a, 0.98, color=KS_COLOR,
                  align=('right' if is_late else 'left', 'top'), shift_pt=-2 if is_late else 2),
         ]  # fmt: skip

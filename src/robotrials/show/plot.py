@@ -24,7 +24,7 @@ GRAY = '0.5'
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class EpisodeLink:
     """A point or a box of a facet that leads to episodes; None spans the whole axis."""
 
     x: Place | None
@@ -49,7 +49,7 @@ class Curve:
     end: float | None = None  # where observation ended: steps go on as far
     censored: Sequence[float] = ()  # where an episode left without success
     episodes: EpisodeFilter | None = None  # behind the whole curve
-    links: Sequence[Link] = ()  # behind single points
+    links: Sequence[EpisodeLink] = ()  # behind single points
     color: str = ''
     dash: str = ''  # on paper; the policy's unless given
     width: float = 1.3
@@ -126,7 +126,7 @@ class Tile:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class GuideLine:
     """A line across the facet at an x or a y, or the diagonal without either."""
 
     x: float | None = None
@@ -166,7 +166,7 @@ class Note:
     is_boxed: bool = False
 
 
-Layer = Curve | Point | Bar | Tile | Rule | Area | Note
+Layer = Curve | Point | Bar | Tile | GuideLine | Area | Note
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ class Facet:
     layers: tuple[Layer, ...]
     x: Axis | None = None
     y: Axis | None = None
-    links: Sequence[Link] = ()
+    links: Sequence[EpisodeLink] = ()
     is_square: bool = False  # both axes to one scale
     below: Mapping[str, Sequence[int]] = field(default_factory=dict)  # policy -> numbers at risk at the ticks of x
 

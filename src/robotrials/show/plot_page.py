@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from robotrials.show.document import Chart, ChartBlock, Panel
 from robotrials.show.phrase import escape
-from robotrials.show.plot import Bar, Curve, Facet, Number, Plot, Point, Rule, Tile
+from robotrials.show.plot import Bar, Curve, Facet, GuideLine, Number, Plot, Point, Tile
 from robotrials.show.plot_plane import LinePainter, Painter, ScatterPainter, StepPainter, Words, without_empty
 from robotrials.show.svg import (
-    Scale,
+    LinearScale,
     coordinate,
     frame,
     is_known,
@@ -87,7 +87,7 @@ class RowPainter(Painter):
 
     def __init__(self, plot: Plot, colors: Mapping[str, str] | None) -> None:
         super().__init__(plot, colors)
-        rules = [r.x for facet in plot.facets for r in facet.layers if isinstance(r, Rule)]
+        rules = [r.x for facet in plot.facets for r in facet.layers if isinstance(r, GuideLine)]
         ends = [v for p in self.points for v in (p.x, p.x_low, p.x_high)]
         self.scale = scale_over([*ends, *rules], within=plot.x.limits)
 
@@ -119,7 +119,7 @@ class RowPainter(Painter):
             plot.append(mark_group(row.policy, self._said(row), *whisker, episodes=row.episodes))
             y += row_px
         axis = x_axis(self.scale, y, title=self.plot.x.label)
-        for line in (layer for layer in facet.layers if isinstance(layer, Rule)):
+        for line in (layer for layer in facet.layers if isinstance(layer, GuideLine)):
             if is_known(line.x):
                 place = self.scale.percent(line.x)
                 axis += rule(place, 0, place, y, kind='reference')
@@ -154,7 +154,7 @@ class RowPainter(Painter):
         return without_empty(table(self.plot.title, columns, rows))
 
 
-def _end(value: float, scale: Scale) -> str:
+def _end(value: float, scale: LinearScale) -> str:
     if math.isinf(value):
         return '100%' if value > 0 else '0%'
     return scale.percent(value)
@@ -338,7 +338,7 @@ class GridPainter(Painter):
             min_width=GUTTER_PX + TILE_PX * len(self.columns),
         )  # fmt: skip
 
-    def _tile(self, tile: Tile, left: float, width: float, y: float, scale: Scale) -> str:
+    def _tile(self, tile: Tile, left: float, width: float, y: float, scale: LinearScale) -> str:
         detail = f' ({tile.detail})' if tile.detail else ''
         shape = (
             f'x="{coordinate(left)}%" y="{coordinate(y + 1)}" width="{coordinate(width)}%"'

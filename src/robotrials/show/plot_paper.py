@@ -19,7 +19,7 @@ from robotrials.show.figure import (
     plain_log_numbers,
     policy_looks,
 )
-from robotrials.show.plot import Area, Axis, Bar, Curve, Facet, Note, Plot, Point, Rule, Tile
+from robotrials.show.plot import Area, Axis, Bar, Curve, Facet, GuideLine, Note, Plot, Point, Tile
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +35,7 @@ TURNED: dict[str, Any] = {'rotation': 30, 'ha': 'right', 'rotation_mode': 'ancho
 
 def paint_paper(plot: Plot, looks: Looks | None = None) -> Figure:
     """The plot as a figure. `looks` says how each policy of the whole store is drawn; without it these alone count."""
-    layers = [layer for facet in plot.facets for layer in facet.layers if not isinstance(layer, Rule)]
+    layers = [layer for facet in plot.facets for layer in facet.layers if not isinstance(layer, GuideLine)]
     figure, panels = _sheet(plot)
     painter = _Painter(plot, looks or policy_looks({layer.policy for layer in layers if layer.policy}), figure)
     for axes, facet in zip(panels, plot.facets, strict=False):
@@ -83,7 +83,8 @@ class _Painter:
         self.bar_rows = list(dict.fromkeys(b.at for b in facet.layers if isinstance(b, Bar) and isinstance(b.at, str)))
         self.ends: dict[object, float] = {}  # how far the bars at each place reach
         paint: Mapping[type, Callable[[Axes, Any], None]] = {
-            Curve: self._curve, Point: self._point, Bar: self._bar, Rule: _rule, Area: self._area, Note: self._note,
+            Curve: self._curve, Point: self._point, Bar: self._bar, GuideLine: _rule, Area: self._area,
+            Note: self._note,
         }  # fmt: skip
         for layer in facet.layers:
             if not isinstance(layer, Tile):
@@ -277,7 +278,7 @@ class _Painter:
         return float(self.figure.get_figheight() / place.get_gridspec().nrows)
 
 
-def _rule(axes: Axes, line: Rule) -> None:
+def _rule(axes: Axes, line: GuideLine) -> None:
     style: dict[str, Any] = {
         'color': line.color, 'linewidth': line.width, 'linestyle': line.dash, 'zorder': 0,
         'label': line.name or UNLISTED,

@@ -15,8 +15,8 @@ from robotrials.errors import InputError
 from robotrials.show.phrase import escape
 from robotrials.show.plot import Bar, Curve, Facet, Number, Plot, Point, Tile, Values
 from robotrials.show.svg import (
+    LinearScale,
     Mark,
-    Scale,
     coordinate,
     frame,
     interval_text,
@@ -183,7 +183,7 @@ def _vertices(curve: Curve) -> list[tuple[float, Number, Number, Number]]:
     return list(zip(curve.x, curve.y, low, high, strict=True))
 
 
-def _named_axis(scale: Scale, names: Mapping[float, str], title: str) -> str:
+def _named_axis(scale: LinearScale, names: Mapping[float, str], title: str) -> str:
     parts = []
     for x, name in names.items():
         place = scale.percent(x)
@@ -254,7 +254,7 @@ class StepPainter(Painter):
         asked = plot.x.limits[1] if plot.x.limits else None
         longest = max((float(t) for c in self.curves for t in c.x if is_known(t) and t > 0), default=1.0)
         self.end = float(asked) if is_known(asked) and asked > 0 else longest
-        self.axis = Scale(0.0, self.end)
+        self.axis = LinearScale(0.0, self.end)
         self.steps = {facet: [_steps_of(c) for c in facet.layers if isinstance(c, Curve)] for facet in plot.facets}
 
     policies = Painter.drawn_policies
@@ -270,7 +270,7 @@ class StepPainter(Painter):
         plot, drawn = self.plot, ''.join(map(self._mark, self.steps[facet]))
         inner = _stretched(f' data-x-max="{self.end!r}" data-x-label="{escape(plot.x.label)}"')
         axes = [
-            x_axis(self.axis, CURVE_PX, title=plot.x.label), y_axis(Scale(0.0, 1.0), CURVE_PX, title=plot.y.label)
+            x_axis(self.axis, CURVE_PX, title=plot.x.label), y_axis(LinearScale(0.0, 1.0), CURVE_PX, title=plot.y.label)
         ]  # fmt: skip
         return self.plane(facet, words, [*axes, f'{inner}{drawn}</svg>'], height=CURVE_PX, kind='steps')
 

@@ -15,13 +15,13 @@ from robotrials.show.plot import (
     Axis,
     Bar,
     Curve,
+    EpisodeLink,
     Facet,
+    GuideLine,
     Layer,
-    Link,
     Note,
     Plot,
     Point,
-    Rule,
     Sheet,
     facets,
     places,
@@ -65,7 +65,7 @@ def draw_posterior(request: FigureRequest) -> Figure:
             Note(p.letters, place, 1.03, align=('center', 'bottom'), size='medium'),
         ]
     links = [
-        Link((place - 0.4, place + 0.4), (p.credible.low, p.credible.high), _behind(request, p.policy),
+        EpisodeLink((place - 0.4, place + 0.4), (p.credible.low, p.credible.high), _behind(request, p.policy),
              f'{p.policy}: {p.rate.count} of {p.rate.n} episodes')
         for place, p in enumerate(drawn)
     ]  # fmt: skip
@@ -90,7 +90,7 @@ def draw_profile(request: FigureRequest) -> Figure:
     curves = []
     for name, p in profiles(request).items():
         links = [
-            Link(float(at), float(share), _behind(request, name), f'{name}: {share:.2f} of runs above {at:.2f}')
+            EpisodeLink(float(at), float(share), _behind(request, name), f'{name}: {share:.2f} of runs above {at:.2f}')
             for at, share in zip(p.thresholds[::PROFILE_STRIDE], p.share[::PROFILE_STRIDE], strict=True)
         ]
         curves.append(Curve(name, p.thresholds, p.share, p.low, p.high, links=links))
@@ -125,7 +125,7 @@ def draw_improvement(request: FigureRequest) -> Figure:
     ]  # fmt: skip
     measure = present(request.analysis.practice.matrix).meaning
     plot = Plot(
-        'improvement', 'Probability of improvement', facets([Rule(x=0.5), *rows]),
+        'improvement', 'Probability of improvement', facets([GuideLine(x=0.5), *rows]),
         Axis(f'P(better), by {measure}', (0.0, 1.0)),
         sheet=Sheet(PAGE_WIDTH_IN * 0.6, 0.26 * len(rows) + 0.9, is_rows=True),
     )  # fmt: skip

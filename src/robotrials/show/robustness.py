@@ -11,7 +11,7 @@ from robotrials.errors import NotEstimable
 from robotrials.show.document import EpisodeFilter
 from robotrials.show.figure import PAGE_WIDTH_IN, Behind, these_episodes
 from robotrials.show.phrase import ends
-from robotrials.show.plot import Axis, Curve, Facet, Link, Plot, Point, Rule, Sheet, facets
+from robotrials.show.plot import Axis, Curve, EpisodeLink, Facet, GuideLine, Plot, Point, Sheet, facets
 from robotrials.show.plot_paper import paint_paper
 from robotrials.show.request import ShowRequest, apart, named_table
 from robotrials.show.table import Cell, Column, Table, table
@@ -210,7 +210,7 @@ def drop_plot(drops: Sequence[ConditionDrop], behind: Behind | None = None, *, a
         for d in sorted(drops, key=lambda d: d.condition)
     ]  # fmt: skip
     return Plot(
-        'drop-chart', 'Drop in success from the baseline', facets([Rule(x=0.0, dash='-'), *rows]),
+        'drop-chart', 'Drop in success from the baseline', facets([GuideLine(x=0.0, dash='-'), *rows]),
         Axis('points (more is worse)'), number_format='+.0f', sheet=_row_sheet(rows, PAGE_WIDTH_IN),
     )  # fmt: skip
 
@@ -233,7 +233,7 @@ def forest_plot(rows: Sequence[Point], *, level: float, unit: str = 'percentage 
     label = f'drop = baseline - altered ({unit}), {100 * level:g} % intervals'
     sheet = Sheet(PAGE_WIDTH_IN * 0.75, 0.75 + 0.24 * len(rows), is_rows=True)
     return Plot(
-        'drop-forest', 'Drops', facets([Rule(x=0.0, color='#000000', dash='-'), *rows]), Axis(label), sheet=sheet
+        'drop-forest', 'Drops', facets([GuideLine(x=0.0, color='#000000', dash='-'), *rows]), Axis(label), sheet=sheet
     )
 
 
@@ -264,7 +264,7 @@ def dose_plot(doses: Sequence[DoseResponse], behind: Behind | None = None, *, le
     curves: dict[str, list[Curve]] = {}
     for r in doses:
         links = [
-            Link(d.severity, d.rate, behind(r.policy, r.condition, d.severity),
+            EpisodeLink(d.severity, d.rate, behind(r.policy, r.condition, d.severity),
                  f'{r.policy} under {r.condition} at {d.severity:g}: {d.successes} of {d.n}')
             for d in r.doses if behind is not None
         ]  # fmt: skip

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from robotrials.show.audit import CLASS_WORDS
 from robotrials.show.figure import THING_PALETTE
-from robotrials.show.plot import Axis, Curve, Facet, Layer, Plot, Point, Rule, Sheet, places
+from robotrials.show.plot import Axis, Curve, Facet, GuideLine, Layer, Plot, Point, Sheet, places
 from robotrials.show.plot_paper import paint_paper
 from robotrials.show.request import ShowRequest, named_table, takes
 from robotrials.show.table import Cell, Column, Table, table
@@ -420,15 +420,15 @@ def _score_layers(place: int, score: RunScore, scale: float, color: str, *, name
     return [Curve('', [place, place], ends, color=color, width=0.6, is_listed=False), point]
 
 
-def _reported_lines(audit: Shortcut, scale: float) -> list[Rule]:
+def _reported_lines(audit: Shortcut, scale: float) -> list[GuideLine]:
     lines = []
     for gap in audit.gaps:
         if gap.checkpoint == audit.best:
             color, dash, role = LINE_STYLES[gap.role]
             height = scale * float(gap.reported.mean(audit.max_score))
-            lines.append(Rule(y=height, color=color, dash=dash, name=f'{role}: {gap.reported.policy}', width=1.0))
+            lines.append(GuideLine(y=height, color=color, dash=dash, name=f'{role}: {gap.reported.policy}', width=1.0))
     for row in audit.reported:
         if row.kind is ScoreKind.RL_FINETUNED:
             height = scale * float(row.mean(audit.max_score))
-            lines.append(Rule(y=height, color='#BDBDBD', dash=':', name='RL-finetuned (not compared)'))
+            lines.append(GuideLine(y=height, color='#BDBDBD', dash=':', name='RL-finetuned (not compared)'))
     return lines

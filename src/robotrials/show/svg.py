@@ -41,7 +41,7 @@ def coordinate(value: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class LinearScale:
     """A straight axis from `low` to `high`; values outside are drawn at its ends."""
 
     low: float
@@ -69,17 +69,17 @@ class Scale:
         return best or [self.low]
 
 
-def scale_over(values: Iterable[Number], *, within: Limits | None = None, margin: float = 0.04) -> Scale:
+def scale_over(values: Iterable[Number], *, within: Limits | None = None, margin: float = 0.04) -> LinearScale:
     """An axis over the values that can be drawn, with a little room; `within` fixes it instead."""
     start, end = within or (None, None)
     if start is not None and end is not None:
-        return Scale(float(start), float(end))
+        return LinearScale(float(start), float(end))
     known = [float(v) for v in values if is_known(v)]
     if not known:
-        return Scale(0.0, 1.0)
+        return LinearScale(0.0, 1.0)
     low, high = min(known), max(known)
     room = (high - low) * margin or abs(high) * 0.1 or 0.5
-    return Scale(low - room if start is None else start, high + room if end is None else end)
+    return LinearScale(low - room if start is None else start, high + room if end is None else end)
 
 
 def tick_text(value: float) -> str:
@@ -127,7 +127,7 @@ def label(content: str, y: float, *, width: str, height: float, detail: str = ''
     )
 
 
-def x_axis(scale: Scale, height: float, *, title: str, n_ticks: int = 5) -> str:
+def x_axis(scale: LinearScale, height: float, *, title: str, n_ticks: int = 5) -> str:
     """Grid lines with their numbers below, and the axis' name under them."""
     parts = []
     for tick in scale.ticks(n_ticks):
@@ -138,7 +138,7 @@ def x_axis(scale: Scale, height: float, *, title: str, n_ticks: int = 5) -> str:
     return ''.join(parts)
 
 
-def y_axis(scale: Scale, height: float, *, title: str, n_ticks: int = 5) -> str:
+def y_axis(scale: LinearScale, height: float, *, title: str, n_ticks: int = 5) -> str:
     """Grid lines with their numbers at the left, and the axis' name above, where it needs no turning."""
     parts = []
     for tick in scale.ticks(n_ticks):

@@ -19,7 +19,7 @@ from robotrials.measure.actions import (
 )
 from robotrials.measure.actions.prediction import four_channels, jat_view, openvla_image, primary_image, state_vector
 from robotrials.measure.actions.split import action_statistics
-from robotrials.measure.actions.vlm import Shot, check_shots, prompt_messages
+from robotrials.measure.actions.vlm import WorkedExample, check_shots, prompt_messages
 from robotrials.wire.chat import ChatImage
 
 SPACE = ActionSpace(
@@ -41,7 +41,7 @@ OBSERVATION = RecordedObservation(
 
 
 def test_a_full_prompt() -> None:
-    shot = Shot(
+    shot = WorkedExample(
         'd/train/0', RecordedObservation({'state': np.array([0.0, 1.0])}), 'open the door', np.array([0.1, 1.0, 5.0])
     )
     prompt = build_prompt(
@@ -122,7 +122,7 @@ def test_pixel_images_are_sent_as_png() -> None:
 
 
 def test_statistics_and_examples_of_evaluated_episodes_are_refused() -> None:
-    shot = Shot('d/train/0', RecordedObservation(), '', np.zeros(3))
+    shot = WorkedExample('d/train/0', RecordedObservation(), '', np.zeros(3))
     check_shots([shot], ['d/test/0'], action_statistics(TRAINING))
     with pytest.raises(InputError, match='the worked example from d/train/0 is of an evaluated episode'):
         check_shots([shot], ['d/train/0'], None)

@@ -15,7 +15,7 @@ from robotrials.errors import InputError, NotEstimable
 from robotrials.formats.space import ActionSpace
 from robotrials.measure.actions.evaluate import KIND, ActionRun
 from robotrials.measure.actions.metric import (
-    Measure,
+    ErrorMeasure,
     action_errors,
     measure,
     ratio,
@@ -40,7 +40,7 @@ class ActionComparison:
     better: str | None
     favouring_a: tuple[str, ...]
     favouring_b: tuple[str, ...]
-    advantages: Mapping[str, Measure]
+    advantages: Mapping[str, ErrorMeasure]
     tests: Mapping[str, Permutation]  # sign flips of whole episodes
     p_value: float  # the smallest after Holm's correction
     alpha: float
@@ -139,7 +139,7 @@ def _paired(a: ScoredRun, b: ScoredRun, kind: str) -> list[FloatArray]:
 
 def _advantages(
     squared: Sequence[FloatArray], absolute: Sequence[FloatArray], *, n_resamples: int, seed: int, level: float
-) -> dict[str, Measure]:
+) -> dict[str, ErrorMeasure]:
     lengths = np.array([float(len(d)) for d in squared])
     ones = np.ones_like(lengths)
     totals = {'amse': (np.array([d.sum() for d in squared]), lengths),
@@ -167,7 +167,7 @@ def _flip(differences: Sequence[FloatArray], *, seed: int, n_resamples: int) -> 
 
 
 def _verdict(
-    advantages: Mapping[str, Measure], p_value: float, alpha: float, names: tuple[str, str]
+    advantages: Mapping[str, ErrorMeasure], p_value: float, alpha: float, names: tuple[str, str]
 ) -> tuple[Verdict, str | None, tuple[str, ...], tuple[str, ...]]:
     intervals = {name: m.interval for name, m in advantages.items() if m.interval is not None}
     for_a = tuple(name for name, interval in intervals.items() if interval.low > 0)
@@ -370,7 +370,7 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class ModelScore:
     """What the paper's tables hold of one model on one dataset; None where it does not exist."""
 
     amse: float | None
@@ -383,12 +383,12 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
-class Scores:
+class ModelScores:
     """Scores by (dataset, model), with titles for printing and Table 1's pretraining marks (None: unknown)."""
 
     titles: Mapping[str, str]
     models: tuple[str, ...]
-    values: Mapping[Key, Score]
+    values: Mapping[Key, ModelScore]
     in_pretraining: Mapping[str, bool | None]
 
     @property
@@ -423,7 +423,7 @@ class Difficulty:
 class ActionReport:
     """Every summary and comparison of some runs."""
 
-    scores: Scores
+    scores: ModelScores
     summaries: Mapping[Key, ActionSummary]
     completions_tolerant: Mapping[Key, Completion]
     reasons: Mapping[Key, Mapping[str, int]]
@@ -434,14 +434,16 @@ class ActionReport:
     difficulty: tuple[Difficulty, ...] = field(default=())
 
 
-def published_scores() -> Scores:
+def published_scores() -> ModelScores:
     """Tables 2 and 4 of the paper."""
     rows = {name: d for name, d in load_datasets().items() if d.amse}
     values = {
-        (name, model): Score(d.amse[model], d.namse[model], d.completion_percent[model] / 100)
+        (name, model): ModelScore(d.amse[model], d.namse[model], d.completion_percent[model] / 100)
         for name, d in rows.items() for model in MODELS
     }  # fmt: skip
-    return Scores({n: d.title for n, d in rows.items()}, MODELS, values, {n: d.in_pretraining for n, d in rows.items()})
+    return ModelScores(
+        {n: d.title for n, d in rows.items()}, MODELS, values, {n: d.in_pretraining for n, d in rows.items()}
+    )
 
 
 def build_report(
@@ -510,22 +512,22 @@ def _compare(
 
 def _scores(
     datasets: Sequence[str], models: tuple[str, ...], summaries: Mapping[Key, ActionSummary], given: Mapping[str, bool]
-) -> Scores:
+) -> ModelScores:
     known = load_datasets()
     values = {}
     for key, s in summaries.items():
         amse, namse = s.measures['amse'], s.measures['namse']
         exact = s.completion_exact
-        values[key] = Score(
+        values[key] = ModelScore(
             amse.value, namse.value, None if exact is None else exact.rate, amse.interval, namse.interval,
             s.invalid_rate, s.measures['relative_to_mean'].value,
         )  # fmt: skip
     titles = {d: known[d].title if d in known else d for d in datasets}
     marks = {d: given.get(d, known[d].in_pretraining if d in known else None) for d in datasets}
-    return Scores(titles, models, values, marks)
+    return ModelScores(titles, models, values, marks)
 
 
-def group_scores(scores: Scores) -> tuple[GroupScore, ...]:
+def group_scores(scores: ModelScores) -> tuple[GroupScore, ...]:
     """Each model's mean NAMSE inside and outside the pretraining mix; AMSE has no common scale to average."""
     scored_groups = []
     for model, (mark, group) in itertools.product(
@@ -544,7 +546,7 @@ def group_scores(scores: Scores) -> tuple[GroupScore, ...]:
     return tuple(scored_groups)
 
 
-def difficulty(scores: Scores) -> tuple[Difficulty, ...]:
+def difficulty(scores: ModelScores) -> tuple[Difficulty, ...]:
     """Datasets from the least to the most difficult by mean rank; empty with fewer than two shared datasets."""
     shared = [
         d for d in scores.datasets

@@ -6,7 +6,7 @@ import datetime as dt
 import itertools
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -288,11 +288,6 @@ def _run(
         split_hash=config['split_hash'],
         episodes=tuple(sorted(episodes, key=lambda e: e.episode_id)), n_faults=faults, reasons=reasons,
     )  # fmt: skip
-
-
-def recorded_models(runs: list[ActionRun]) -> Iterator[str]:
-    """The models of some runs, once each, in order of first appearance."""
-    yield from dict.fromkeys(run.model for run in runs)
 
 
 # Baselines that any model has to beat: the training mean, and the action of the most similar training moment.

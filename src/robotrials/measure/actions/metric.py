@@ -276,7 +276,7 @@ def _scaled(mean: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
+class ErrorMeasure:
     """A number with its interval; None where it does not exist, and then `why` says so."""
 
     value: float | None
@@ -292,18 +292,18 @@ class Measure:
 def measure(
     statistic: Callable[[Counts], FloatArray], *, n_episodes: int, n_timesteps: int, n_resamples: int, seed: int,
     level: float, why: str,
-) -> Measure:  # fmt: skip
+) -> ErrorMeasure:  # fmt: skip
     """The statistic of the run as it is, with a percentile interval over draws of whole episodes.
 
     The same seed draws the same episodes for every statistic.
     """
     value = float(statistic(np.ones((1, n_episodes), dtype=np.int64))[0])
     if np.isnan(value):
-        return Measure(None, None, why)
+        return ErrorMeasure(None, None, why)
     if n_resamples == 0:
-        return Measure(value, None, 'no interval was asked for')
+        return ErrorMeasure(value, None, 'no interval was asked for')
     if n_episodes < 2:
-        return Measure(value, None, 'no interval: one episode only')
+        return ErrorMeasure(value, None, 'no interval: one episode only')
     rng = np.random.default_rng(seed)
     draws = np.empty(n_resamples)
     batch = max(1, BATCH_ENTRIES // max(n_timesteps, n_episodes))
@@ -311,6 +311,6 @@ def measure(
         size = min(batch, n_resamples - start)
         draws[start : start + size] = statistic(resample_counts(n_episodes, n_resamples=size, rng=rng))
     try:
-        return Measure(value, bootstrap_interval(value, draws, level=level))
+        return ErrorMeasure(value, bootstrap_interval(value, draws, level=level))
     except NotEstimable as error:
-        return Measure(value, None, f'no interval: {error}')
+        return ErrorMeasure(value, None, f'no interval: {error}')

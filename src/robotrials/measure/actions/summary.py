@@ -15,7 +15,7 @@ from robotrials.formats.space import ActionSpace, FloatArray
 from robotrials.measure.actions.metric import (
     QUANTILES,
     Counts,
-    Measure,
+    ErrorMeasure,
     Pool,
     absolute_errors,
     action_errors,
@@ -58,11 +58,11 @@ class ActionSummary:
     n_invalid: int
     invalid_choice: InvalidChoice
     dimensions: tuple[str, ...]
-    measures: Mapping[str, Measure]
+    measures: Mapping[str, ErrorMeasure]
     completion_exact: Completion | None = None
     completion_tolerant: Completion | None = None
-    by_dimension: Mapping[str, Measure] = field(default_factory=dict)
-    by_phase: Mapping[str, Measure] = field(default_factory=dict)
+    by_dimension: Mapping[str, ErrorMeasure] = field(default_factory=dict)
+    by_phase: Mapping[str, ErrorMeasure] = field(default_factory=dict)
 
     @property
     def amse(self) -> float:
@@ -212,7 +212,7 @@ def _summarize(
     )
 
 
-def _measures(pool: Pool, asked: _Asked, statistics: Mapping[str, tuple[Any, str]]) -> dict[str, Measure]:
+def _measures(pool: Pool, asked: _Asked, statistics: Mapping[str, tuple[Any, str]]) -> dict[str, ErrorMeasure]:
     return {
         name: measure(
             call, n_episodes=pool.totals.size, n_timesteps=pool.ordered.size, n_resamples=asked.n_resamples,
@@ -222,14 +222,14 @@ def _measures(pool: Pool, asked: _Asked, statistics: Mapping[str, tuple[Any, str
     }  # fmt: skip
 
 
-def _squared_measures(pool: Pool, asked: _Asked) -> dict[str, Measure]:
+def _squared_measures(pool: Pool, asked: _Asked) -> dict[str, ErrorMeasure]:
     return _measures(
         pool, asked,
         {'amse': (pool.mean, ''), 'amse_by_episode': (pool.mean_by_episode, ''), 'namse': (pool.normalized, CONSTANT)},
     )  # fmt: skip
 
 
-def _absolute_measures(pool: Pool, asked: _Asked) -> dict[str, Measure]:
+def _absolute_measures(pool: Pool, asked: _Asked) -> dict[str, ErrorMeasure]:
     return _measures(
         pool,
         asked,
@@ -244,7 +244,7 @@ def _absolute_measures(pool: Pool, asked: _Asked) -> dict[str, Measure]:
     )
 
 
-def _relative(run: ScoredRun, squared: Sequence[FloatArray], asked: _Asked, mean: FloatArray) -> Measure:
+def _relative(run: ScoredRun, squared: Sequence[FloatArray], asked: _Asked, mean: FloatArray) -> ErrorMeasure:
     """AMSE over the AMSE of always predicting the training mean; below 1 is better than that."""
     if mean.ndim != 1 or mean.size <= max(run.dimensions):
         raise InputError(f'training_mean has shape {mean.shape}, wanted one number for each dimension of the action')
@@ -273,7 +273,7 @@ def _completion(run: ScoredRun, tolerance: ArrayLike | None, level: float) -> Co
     return Completion(int(done), len(run.episodes), wilson(int(done), len(run.episodes), level))
 
 
-def _by_dimension(run: ScoredRun, asked: _Asked) -> dict[str, Measure]:
+def _by_dimension(run: ScoredRun, asked: _Asked) -> dict[str, ErrorMeasure]:
     kept = [(e.predicted[k] - e.target[k]) ** 2 for e, k in zip(run.episodes, run.keep, strict=True) if k.any()]
     return {
         name: _measures(pool, asked, {'mse': (pool.mean, '')})['mse']
@@ -282,7 +282,7 @@ def _by_dimension(run: ScoredRun, asked: _Asked) -> dict[str, Measure]:
     }
 
 
-def _by_phase(run: ScoredRun, squared: Sequence[FloatArray], asked: _Asked) -> dict[str, Measure]:
+def _by_phase(run: ScoredRun, squared: Sequence[FloatArray], asked: _Asked) -> dict[str, ErrorMeasure]:
     """The mean squared error of the first, second and last third of every episode, by relative time.
 
     A timestep is in the phase of its own time, whichever other timesteps are left out of the score.

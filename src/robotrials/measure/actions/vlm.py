@@ -51,7 +51,7 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Shot:
+class WorkedExample:
     """A worked example for a k-shot prompt; it has to come from a training episode."""
 
     episode_id: str
@@ -68,7 +68,7 @@ def build_prompt(
     statistics: ActionStatistics | None = None,
     environment: str = '',
     task: str = '',
-    shots: Sequence[Shot] = (),
+    shots: Sequence[WorkedExample] = (),
     image: str | None = None,
     digits: int = 4,
 ) -> Prompt:
@@ -96,7 +96,7 @@ def build_prompt(
     return Prompt('You control a robot. You are shown one moment and name the next action.', tuple(parts))
 
 
-def check_shots(shots: Sequence[Shot], evaluated: Sequence[str], statistics: ActionStatistics | None) -> None:
+def check_shots(shots: Sequence[WorkedExample], evaluated: Sequence[str], statistics: ActionStatistics | None) -> None:
     """Refuse worked examples or statistics that come from an evaluated episode."""
     leaked = sorted({s.episode_id for s in shots} & set(evaluated))
     if leaked:
@@ -270,7 +270,7 @@ class VlmPredictor:
         statistics: ActionStatistics | None = None,
         environment: str = '',
         task: str = '',
-        shots: Sequence[Shot] = (),
+        shots: Sequence[WorkedExample] = (),
         image: str | None = None,
         lenient: bool = False,
         concurrency: int = 4,
@@ -373,14 +373,16 @@ def _whole(name: str, text: str) -> int:
     return int(text)
 
 
-def take_shots(context: PredictorContext, count: int) -> list[Shot]:
+def take_shots(context: PredictorContext, count: int) -> list[WorkedExample]:
     """One moment from each of the first training episodes, at a seeded place."""
     rng = np.random.default_rng(context.seed)
     shots = []
     for episode in itertools.islice(context.training(), count):
         step = int(rng.integers(episode.n_steps))
         shots.append(
-            Shot(episode.episode_id, episode.observation(step), episode.instruction(step), episode.actions[step])
+            WorkedExample(
+                episode.episode_id, episode.observation(step), episode.instruction(step), episode.actions[step]
+            )
         )
     if len(shots) < count:
         raise InputError(f'{count} worked examples asked for, the training split has {len(shots)} episodes')

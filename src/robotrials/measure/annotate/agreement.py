@@ -15,7 +15,6 @@ from robotrials.errors import NotEstimable, RobotrialsError
 from robotrials.measure.annotate.calibrate import Matched, Settings, match_marks
 from robotrials.measure.annotate.detector import ReleaseVerdict, read_telemetry
 from robotrials.record import Annotation, Event, EventKind, EventSource
-from robotrials.stats import Interval, wilson
 
 if TYPE_CHECKING:
     from robotrials.measure.annotate.detector import JudgedRelease, Zones
@@ -35,10 +34,6 @@ class Agreement:
     n_matched: int
     apart_s: float | None  # median time between matched marks
     apart_90_s: float | None
-
-    @property
-    def count_agreement(self) -> Interval:
-        return wilson(self.n_counts_agree, self.n_episodes)
 
 
 def agreements(annotations: Mapping[tuple[str, int], Sequence[Annotation]]) -> tuple[Agreement, ...]:

@@ -124,11 +124,6 @@ def excused_level_n(start_n: float) -> float:
     return start_n + max(STATIC_RISE_N, STATIC_RISE_SHARE * start_n)
 
 
-def pair_force_n(contacts: ContactSet, a: Role, b: Role) -> FloatArray:
-    """The largest force a step (T,) between bodies of the two roles."""
-    return contacts.peak_n(contacts.between(a, b))
-
-
 def self_contact_count(contacts: ContactSet) -> FloatArray:
     """How many contacts a step (T,) are of the robot with itself."""
     chosen = contacts.between(Role.ROBOT, Role.ROBOT)

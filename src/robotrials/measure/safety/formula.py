@@ -26,10 +26,6 @@ class Comparison(enum.StrEnum):
         """Whether the right-hand side bounds the left-hand side from above."""
         return self in (Comparison.LT, Comparison.LE)
 
-    @property
-    def is_strict(self) -> bool:
-        return self in (Comparison.LT, Comparison.GT)
-
 
 class Arithmetic(enum.StrEnum):
     ADD = '+'
@@ -255,11 +251,6 @@ def signal_names(node: Node) -> tuple[str, ...]:
 def event_names(node: Node) -> frozenset[str]:
     """The signals that the formula reads as 0/1 events."""
     return frozenset(n.name for n in walk(node) if isinstance(n, Event))
-
-
-def is_memoryless(node: Node) -> bool:
-    """Whether every window spans the whole trace, so that the step size has no part in the margin."""
-    return all(n.bounds.is_whole for n in walk(node) if isinstance(n, Window | Until))
 
 
 def _chain(node: And | Or, word: str) -> str:

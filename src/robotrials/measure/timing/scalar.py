@@ -24,7 +24,7 @@ from robotrials.measure.timing.resample import (
     stream_seed,
 )
 from robotrials.measure.timing.unit import Endpoint, tau_of
-from robotrials.stats import Estimate, Interval, absent_estimate, bootstrap_interval, wilson
+from robotrials.stats import Estimate, Interval, absent_estimate, bootstrap_interval
 from robotrials.stats.argument import check_count, check_open_unit
 from robotrials.value import dataclass
 
@@ -94,20 +94,6 @@ def difference(a: Draws, b: Draws) -> Draws:
 
 def ratio(a: Draws, b: Draws) -> Draws:
     return combine(lambda x, y: x / y, [a, b])
-
-
-def pair_left_out(sample: Draws, pairs: Sequence[tuple[int, int]]) -> Draws:
-    """Leave out matched episodes of two groups together; their effects on the value add up to first order."""
-    left, group = [], []
-    for number, (one, other) in enumerate(pairs):
-        both = sample.left_out[sample.group == one] + sample.left_out[sample.group == other] - sample.value
-        left.append(both)
-        group.append(np.full(len(both), number, dtype=np.int64))
-    used = {g for pair in pairs for g in pair}
-    for number, rest in enumerate(sorted(set(sample.group.tolist()) - used), start=len(pairs)):
-        left.append(sample.left_out[sample.group == rest])
-        group.append(np.full(len(left[-1]), number, dtype=np.int64))
-    return Draws(sample.value, sample.draws, np.concatenate(left), np.concatenate(group))
 
 
 def estimate(sample: Draws, *, level: float = 0.95, note: str = '') -> Estimate:
@@ -316,10 +302,6 @@ class CohortScore:
     def intervention_rate(self) -> float:
         """Safety stops over valid episodes."""
         return self.n_safety_stops / self.n_episodes
-
-    @property
-    def intervention_interval(self) -> Interval:
-        return wilson(self.n_safety_stops, self.n_episodes)
 
 
 def cell_statistics(cell: ResampledCell, scale: Scale) -> dict[str, Draws]:

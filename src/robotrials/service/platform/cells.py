@@ -25,7 +25,6 @@ from robotrials.service.platform.table import LIVE, Lease, Worker, note
 
 PROTOCOL = 2
 ADDRESS = re.compile(r'wss?://[A-Za-z0-9.\-_\[\]:]+(/[A-Za-z0-9._~\-/]*)?')
-TOLD_STATES = ('idle', 'busy', 'draining', 'out_of_service')
 _WORKER = select(Worker).where(Worker.id == bindparam('worker_id'))
 _LOCKED_WORKER = _WORKER.with_for_update()
 _LIVE_LEASE = select(Lease).where(Lease.worker_id == bindparam('worker_id'), Lease.state.in_(LIVE))

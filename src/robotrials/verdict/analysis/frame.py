@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING
 
@@ -269,11 +269,3 @@ def _cautions(
     for name in pooled:
         if len(distinct(episodes, name)) > 1:
             yield f'Episodes of different {name} are pooled into one stratum, as declared.'
-
-
-def by_stratum(episodes: Iterable[Episode], stratum_of: Callable[[Episode], str]) -> dict[str, list[Episode]]:
-    """Stratum -> episodes, by name."""
-    groups: dict[str, list[Episode]] = {}
-    for episode in episodes:
-        groups.setdefault(stratum_of(episode), []).append(episode)
-    return {name: groups[name] for name in sorted(groups)}

@@ -51,10 +51,6 @@ class ArmQuality:
     largest_cell: int
     mean_position: float | None  # mean place in the order of starts: 0 first, 1 last; None without start times
 
-    @property
-    def invalid_share(self) -> float:
-        return self.n_invalid / (self.n_valid + self.n_invalid)
-
 
 @dataclass(frozen=True, slots=True)
 class Presence:

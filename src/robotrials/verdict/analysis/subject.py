@@ -12,7 +12,7 @@ from robotrials.value import dataclass
 
 # Most verbs ask about a store of episodes: what reads the other inputs is imported by whoever asks for one.
 if TYPE_CHECKING:
-    from robotrials.measure.actions.compare import ActionReport, Difficulty, GroupScore, Scores
+    from robotrials.measure.actions.compare import ActionReport, Difficulty, GroupScore, ModelScores
     from robotrials.measure.safety import Registry
     from robotrials.verdict.audit import Benchmark, Candidate, CitationCounts, LeaderboardAudit, RunComparison
     from robotrials.verdict.audit.topline import Cutoff
@@ -52,7 +52,7 @@ class BenchmarkGaps:
 class Predictions:
     """Scores of recorded predictions, with everything else that is known of their runs; or the published scores."""
 
-    scores: Scores
+    scores: ModelScores
     report: ActionReport | None  # None for the published numbers
     groups: tuple[GroupScore, ...]
     difficulty: tuple[Difficulty, ...]

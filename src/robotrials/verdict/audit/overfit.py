@@ -243,11 +243,6 @@ def _interval(a: NDArray[Any], b: NDArray[Any], method: Method, level: float) ->
     return two_sample_wald(a, b, level=level).interval
 
 
-def drop_rows(rows: Mapping[str, tuple[tuple[int, int], tuple[int, int]]], *, level: float = 0.95) -> tuple[Drop, ...]:
-    """Newcombe drops for several labelled pairs of counts, as a table lists them."""
-    return tuple(drop(a, b, level=level, label=label) for label, (a, b) in rows.items())
-
-
 FORMAT = OVERFIT_FORMAT
 OFFICIAL = 'official'
 LEAST_SHARE = 0.5  # of the official condition's count; the paper argues from 30 against 41

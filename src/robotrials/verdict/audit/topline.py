@@ -374,11 +374,6 @@ class Benchmark:
     training: str = ''  # the training protocol or split that scores must share to be compared
     aliases: tuple[str, ...] = ()
 
-    @property
-    def score_suffix(self) -> str:
-        """What follows a printed score: '%', or ' of 5'."""
-        return '%' if self.unit == 'percent' else f' of {self.protocol.max_score}'
-
 
 def _libero(suite: str, title: str, *aliases: str) -> Benchmark:
     name = suite.replace('_', '-')

@@ -255,16 +255,6 @@ def quaternion_from_vector(rotation_rad: Vector) -> list[float]:
     return [math.cos(angle / 2), x * scale, y * scale, z * scale]
 
 
-def vector_from_quaternion(q: Vector) -> list[float]:
-    """The axis-angle vector of a unit quaternion, the short way round."""
-    w, x, y, z = q
-    if w < 0:
-        w, x, y, z = -w, -x, -y, -z
-    sine = math.sqrt(x * x + y * y + z * z)
-    scale = 2.0 if sine < 1e-9 else 2 * math.atan2(sine, w) / sine
-    return [x * scale, y * scale, z * scale]
-
-
 def compose(a: Vector, b: Vector) -> FloatArray:
     """The pose of `b`, given in the frame `a`, in the frame that `a` is given in."""
     x, y, z = rotate(a[3:], b[:3])
