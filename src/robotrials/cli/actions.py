@@ -357,12 +357,7 @@ def report(
         marks = dict.fromkeys(in_pretraining or [], True)
         runs = read_runs(store)
         built = build_report(
-            runs,
-            invalid=invalid,
-            tolerance=tolerance,
-            in_pretraining=marks,
-            n_resamples=resamples,
-            seed=seed,
+            runs, invalid=invalid, tolerance=tolerance, in_pretraining=marks, n_resamples=resamples, seed=seed
         )
         scores, tables, card = built.scores, report_tables(built), action_card(built)
         if closed_loop is not None:

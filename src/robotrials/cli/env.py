@@ -130,8 +130,7 @@ def _walls() -> list[str | int | float | None]:
 
 @env_app.command('remove')
 def remove(
-    name: EnvironmentName,
-    older: Annotated[bool, typer.Option('--older', help='Only those of older recipes.')] = False,
+    name: EnvironmentName, older: Annotated[bool, typer.Option('--older', help='Only those of older recipes.')] = False
 ) -> None:
     """Delete an environment and its older versions.
 

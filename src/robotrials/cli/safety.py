@@ -65,8 +65,7 @@ def score_store(
     ] = False,
     unscored: Annotated[bool, typer.Option('--unscored', help='Episodes that could not be scored, and why.')] = False,
     compare: Annotated[
-        tuple[str, str] | None,
-        typer.Option('--compare', help='Two policies: who is safer.', show_default=False),
+        tuple[str, str] | None, typer.Option('--compare', help='Two policies: who is safer.', show_default=False)
     ] = None,
     no_applicability: Annotated[
         bool, typer.Option('--no-applicability', help='Also score without the registry, and with body-frame tilt.')

@@ -203,12 +203,7 @@ def paired_table(test: PairedSignificance, *, alpha: float, names: tuple[str, st
     """Each test of "B improves on A" with its z, p and decision."""
     rows: list[list[Cell]] = [
         ['paired Wald, by task', test.z, test.p_value, test.p_value < alpha],
-        [
-            'two-sample Wald, by task',
-            test.z_independent,
-            test.p_value_independent,
-            test.p_value_independent < alpha,
-        ],
+        ['two-sample Wald, by task', test.z_independent, test.p_value_independent, test.p_value_independent < alpha],
         ['sign flips, by task', None, test.sign_flip_p_value, test.sign_flip_p_value <= alpha],
     ]
     if test.mcnemar_p_value is not None:

@@ -3,15 +3,7 @@
 from __future__ import annotations
 
 from robotrials.show.card import GLUE, Card, p_text
-from robotrials.show.document import (
-    Block,
-    Document,
-    Missing,
-    Section,
-    TableBlock,
-    paragraph,
-    section,
-)
+from robotrials.show.document import Block, Document, Missing, Section, TableBlock, paragraph, section
 from robotrials.show.figure import COLUMN_WIDTH_IN, THING_PALETTE
 from robotrials.show.phrase import plural
 from robotrials.show.plot import Axis, Curve, Plot, Sheet, facets

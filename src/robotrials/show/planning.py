@@ -25,14 +25,7 @@ from robotrials.show.verdict_text import endpoint_name
 from robotrials.verdict.analysis import Absent, present
 from robotrials.verdict.analysis.planning import DETECTION_TRIALS, POWER_SIZES
 from robotrials.verdict.analysis.subject import Input
-from robotrials.verdict.planning import (
-    ArmPair,
-    BridgePower,
-    Decision,
-    DetectionStudy,
-    WatchedTrial,
-    read_survey,
-)
+from robotrials.verdict.planning import ArmPair, BridgePower, Decision, DetectionStudy, WatchedTrial, read_survey
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

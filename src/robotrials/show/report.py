@@ -326,10 +326,7 @@ def _detail(analysis: Analysis, frame: ComparisonFrame) -> list[Section]:
         return []
     strata = sorted({s for cells in frame.cells.values() for s in cells})
     policies = (*shown_order(analysis, frame), *frame.apart)
-    cells: list[Block] = [
-        chart_block(success_grid(rates, frame, policies, strata)),
-        cell_block(analysis, frame, rates),
-    ]
+    cells: list[Block] = [chart_block(success_grid(rates, frame, policies, strata)), cell_block(analysis, frame, rates)]
     tasks: list[Block] = [
         task_block(analysis, frame, rates) or paragraph('Strata are the tasks: the cells above are their rows.')
     ]

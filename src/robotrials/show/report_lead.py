@@ -14,10 +14,7 @@ from robotrials.show.report_ranking import story_paragraphs
 from robotrials.show.verdict_text import claim_words, decision_words, endpoint_name
 from robotrials.stats import Estimate
 from robotrials.stats.dominance import PairVerdict as Overall
-from robotrials.verdict.analysis import (
-    Absent,
-    RobustnessPart,
-)
+from robotrials.verdict.analysis import Absent, RobustnessPart
 from robotrials.verdict.analysis.success import ALL_STRATA
 from robotrials.verdict.analysis.verdict import Standing
 from robotrials.verdict.planning.analysis_plan import EndpointName

@@ -213,10 +213,7 @@ def optimism_table(audit: Shortcut) -> Table:
             ['best', _scaled(audit, optimism.best)],
             ['final', _scaled(audit, optimism.final)],
             ['best - final', _scaled(audit, optimism.over_final)],
-            [
-                'cross-fitted: chosen on half of the starts, counted on the other',
-                _scaled(audit, optimism.cross_fitted),
-            ],
+            ['cross-fitted: chosen on half of the starts, counted on the other', _scaled(audit, optimism.cross_fitted)],
             ['best - cross-fitted', _scaled(audit, optimism.estimate)],
             ['best - mean of checkpoints', _scaled(audit, optimism.gain)],
             ['the same by chance, if they did not differ', _scaled(audit, optimism.gain_by_chance)],

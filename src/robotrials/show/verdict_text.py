@@ -234,11 +234,7 @@ def _ahead(pair: EndpointVerdict, endpoint: EndpointPairs, n_strata: int) -> lis
 
 def _depends(pair: EndpointVerdict, endpoint: EndpointPairs, n_strata: int) -> list[Words]:
     said = [Words('Which of '), policy_name(pair.policy_a), Words(' and '), policy_name(pair.policy_b)]
-    said += [
-        Words(f' {claim_words(pair.endpoint)} depends on the stratum ('),
-        *_evidence(pair),
-        Words(_over(n_strata)),
-    ]
+    said += [Words(f' {claim_words(pair.endpoint)} depends on the stratum ('), *_evidence(pair), Words(_over(n_strata))]
     if pair.p_reversal is not None:
         n = len(endpoint.pairs)
         said += [Words('; reversal p '), _p(pair.p_reversal), Words(f' corrected over {n} pairs' if n > 1 else '')]

@@ -35,8 +35,5 @@ __all__ = [
     'paper_like_cohort',
 ]
 
-_PLACES = {
-    'robotrials.run.conformance': 'check_policy',
-    'robotrials.worlds.conformance': 'check_host check_wrapper',
-}
+_PLACES = {'robotrials.run.conformance': 'check_policy', 'robotrials.worlds.conformance': 'check_host check_wrapper'}
 __getattr__, __dir__ = late_names(__name__, _PLACES)

@@ -14,12 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from robotrials.errors import InputError, NotEstimable
 from robotrials.formats.space import ActionSpace
 from robotrials.measure.actions.evaluate import KIND, ActionRun
-from robotrials.measure.actions.metric import (
-    ErrorMeasure,
-    action_errors,
-    measure,
-    ratio,
-)
+from robotrials.measure.actions.metric import ErrorMeasure, action_errors, measure, ratio
 from robotrials.measure.actions.prediction import InvalidChoice, PredictedEpisode, predicted_dimensions
 from robotrials.measure.actions.split import MODELS, load_datasets
 from robotrials.measure.actions.summary import ActionSummary, Completion, ScoredRun, score_episodes, summarize_actions

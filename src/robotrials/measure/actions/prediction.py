@@ -314,10 +314,7 @@ class AdaptedPredictor:
 PRIMARY = 'image'
 SMALLEST_IMAGE = 8  # pixels on a side
 # Non-standard camera names that the paper used for OpenVLA alone, which can't do without an image.
-OPENVLA_EXCEPTIONS: Mapping[str, str] = {
-    'conq_hose_manipulation': 'frontright_fisheye_image',
-    'viola': 'agentview_rgb',
-}
+OPENVLA_EXCEPTIONS: Mapping[str, str] = {'conq_hose_manipulation': 'frontright_fisheye_image', 'viola': 'agentview_rgb'}
 
 
 def primary_image(observation: RecordedObservation) -> str | None:
