@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 
 import pytest
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DataError, OperationalError
 from tests.service.platform.service import Service, WorkerMoves, make_service
 
 from robotrials.record import Outcome, log
@@ -137,6 +137,21 @@ def test_a_damaged_benchmark_does_not_keep_leases_of_others_from_ending(tmp_path
             states = {name: session.get_one(Lease, lease_id).state for name, (_, lease_id) in ids.items()}
         assert states == {'first': 'kept', 'second': 'failed'}
         assert {c['state'] for c in service.ok('GET', '/workers', service.admin)} == {'lost'}
+
+
+def test_a_request_that_the_database_does_not_take_is_no_outage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an outage every lease is renewed: a submitter who could feign one would never run out of time."""
+    with make_service(tmp_path) as service:
+
+        def refuses() -> None:
+            raise DataError('SELECT', {}, Exception('invalid byte sequence'))
+
+        monkeypatch.setattr(service.platform.database, 'read', refuses)
+        refused = service.ask('GET', '/benchmarks', service.admin)
+        assert (refused.status_code, refused.json()['error']['code']) == (500, 'internal')
+        assert not service.platform.outage.is_on
 
 
 def test_a_database_that_is_away_is_told_once_and_its_return_too(

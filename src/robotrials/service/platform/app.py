@@ -15,7 +15,7 @@ from typing import Any
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
@@ -133,8 +133,16 @@ def _add_handlers(app: FastAPI) -> None:
         log.error('refused by the record', exc_info=error)
         return _told(request, 500, 'record', 'the record could not be read or written; the log of the server says why')
 
+    @app.exception_handler(Exception)
+    def _any(_request: Request, error: Exception) -> JSONResponse:
+        log.error('failed', exc_info=error)
+        return problem(500, 'internal', 'the server failed; its log says why')
+
     @app.exception_handler(DBAPIError)
     def _outage(request: Request, error: DBAPIError) -> Response:
+        if not isinstance(error, OperationalError | InterfaceError):
+            # It answers, and does not take what was asked: nobody may feign an outage, after which leases are renewed.
+            return _any(request, error)
         app.state.platform.outage.note(error)
         return _told(request, 503, 'database', 'the database does not answer; ask again', retry_after_s=5.0)
 
@@ -143,11 +151,6 @@ def _add_handlers(app: FastAPI) -> None:
         log.error('out of memory', extra={'fields': {'path': request.url.path, 'why': str(error)}})
         told = 'the server has not enough memory for this now; nothing was changed; send it again later'
         return _told(request, 503, 'memory', told, retry_after_s=10.0)
-
-    @app.exception_handler(Exception)
-    def _any(_request: Request, error: Exception) -> JSONResponse:
-        log.error('failed', exc_info=error)
-        return problem(500, 'internal', 'the server failed; its log says why')
 
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
