@@ -6,6 +6,8 @@ import base64
 import io
 import json
 import threading
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,8 @@ from PIL import Image
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import Server, ServerConnection, serve
 
+from robotrials.measure.geometry import RgbdView
+from robotrials.measure.geometry.view import distorted
 from robotrials.record import Outcome
 from robotrials.run import Setup
 from robotrials.worlds.cell import TabletopHost
@@ -23,18 +27,30 @@ FINGER = 'panda_finger_joint1'
 FINGER_OPEN_M = 2.0**-5  # so that nothing is rounded on the way
 RATE_HZ = 20.0
 IMAGE_PX = 48
+WATCHERS = ('front', 'side', 'gallery')
+LENS = (-0.05, 0.02, 0.0004, -0.0003, 0.0)
 
 
 class CellBridge:
     """The cell behind the ops of rosbridge: advertise, subscribe, publish and call_service.
 
     `fault` shows at command number `at`: silent, nan, nameless, short_image, rubbish, hang_up, stop, strange_op.
+    With `has_depth` three RGB-D cameras send colour, depth and their calibration after a reset and once the arm is
+    parked, bent by a lens; `depth_fault` is one of skewed, unstamped, apart, half, frozen, turned, unknown_lens.
+    `disturb` is called with the cell after each reset, to plant what a reset may get wrong.
     """
 
-    def __init__(self, *, control: str = 'joint', fault: str = '', at: int = 3, has_camera: bool = False) -> None:
+    def __init__(
+        self, *, control: str = 'joint', fault: str = '', at: int = 3, has_camera: bool = False,
+        has_depth: bool = False, noise: str = 'default',
+    ) -> None:  # fmt: skip
         self.cell = TabletopHost(
-            control=control, cameras=['side'] if has_camera else [], image_size=[IMAGE_PX, IMAGE_PX]
-        )
+            control=control, cameras=['side'] if has_camera else [], image_size=[IMAGE_PX, IMAGE_PX],
+            watchers=WATCHERS if has_depth else (), watcher_noise=noise if has_depth else 'none',
+        )  # fmt: skip
+        self.has_depth, self.depth_fault = has_depth, ''
+        self.known: Path | None = None
+        self.disturb: Callable[[TabletopHost], None] = lambda cell: None
         self.fault, self.at = fault, at
         self.is_stopped = False
         self.stage_answer: dict[str, Any] = {'success': True, 'message': ''}
@@ -85,6 +101,8 @@ class CellBridge:
             connection.send(json.dumps({**reply, 'values': values}))
             if asked['service'] == '/stage/reset' and values['success']:
                 self._show(connection, '')
+            if asked['service'] in ('/stage/reset', '/robot/park') and self.has_depth:
+                self._show_depth(connection, is_over=asked['service'] == '/robot/park')
         elif op == 'publish':
             assert asked['topic'] in self.advertised
             self._take(connection, asked['topic'], asked['msg'])
@@ -93,11 +111,16 @@ class CellBridge:
         if service == '/robot/halt':
             self.n_halts += 1
             return {'success': True}
+        if service == '/robot/park':
+            return {'success': True}
         self.arguments = arguments
         if self.stage_answer['success']:
             setup = Setup(task=arguments['task'], seed=arguments['seed'], stratum=arguments.get('stratum', ''))
             self.cell.prepare(setup)
             self.cell.reset(setup.task, seed=setup.seed)
+            if self.known is not None:  # the plan of the scene, as a lab's stage would write it
+                (self.known / f'{setup.task}-{setup.seed}.json').write_text(self.cell.known_scene().as_json())
+            self.disturb(self.cell)
             self.n_commands, self._opening, self._clock_s = 0, 1.0, self._clock_s + 5.0
         return self.stage_answer
 
@@ -147,8 +170,7 @@ class CellBridge:
         pose = dict(zip(('x', 'y', 'z'), signals['ee_pose'][:3].tolist(), strict=True))
         turn = dict(zip(('w', 'x', 'y', 'z'), signals['ee_pose'][3:].tolist(), strict=True))
         self._say(connection, '/tool', {'pose': {'position': pose, 'orientation': turn}})
-        seconds = int(self._clock_s)
-        stamp = {'sec': seconds, 'nanosec': round((self._clock_s - seconds) * 1e9)}
+        stamp = _stamp(self._clock_s)
         positions = [*signals['joint_position_rad'].tolist(), signals['gripper_position'] * FINGER_OPEN_M]
         if fault == 'nan':
             positions[2] = None  # as rosbridge writes NaN
@@ -158,9 +180,57 @@ class CellBridge:
                  'effort': effort[-len(names) :]}  # fmt: skip
         self._say(connection, '/joint_states', state)
 
+    def _show_depth(self, connection: ServerConnection, *, is_over: bool) -> None:
+        """Colour as RGB8, depth in millimetres and the calibration of every camera, through a lens."""
+        if self.depth_fault == 'frozen' and is_over:
+            return
+        fault = self.depth_fault
+        for number, (name, view) in enumerate(self.cell.views(is_over=is_over).items()):
+            k, pose = view.camera.intrinsics_px, view.camera.world_from_camera
+            assert k is not None
+            assert pose is not None
+            straight = RgbdView(name, view.rgb, view.depth_m, k, pose)
+            bent = distorted(straight, LENS, intrinsics_px=k, shape=view.depth_m.shape)
+            height, width = bent.depth_m.shape
+            at_s = self._clock_s + (0.5 * number if fault == 'apart' else 0.0)
+            stamps = {kind: _stamp(at_s + off) for kind, off in (('color', 0.0), ('depth', 0.2 * (fault == 'skewed')))}
+            millimetres = np.nan_to_num(1000 * bent.depth_m, nan=0, posinf=0).clip(0, 65535).astype('<u2')
+            if fault == 'half':
+                millimetres = np.ascontiguousarray(millimetres[::2, ::2])
+            base, header = f'/{name}', ({} if fault == 'unstamped' else None)
+            self._say(connection, f'{base}/info', {
+                'header': {'stamp': stamps['color']}, 'height': height, 'width': width, 'k': k.ravel().tolist(),
+                'd': list(LENS), 'distortion_model': 'fisheye' if fault == 'unknown_lens' else 'plumb_bob',
+            })  # fmt: skip
+            for kind, pixels, encoding in (('color', bent.rgb, 'rgb8'), ('depth', millimetres, '16UC1')):
+                self._say(connection, f'{base}/{kind}', {
+                    'header': header if header is not None else {'stamp': stamps[kind]}, 'height': pixels.shape[0],
+                    'width': pixels.shape[1], 'encoding': encoding, 'is_bigendian': 0, 'step': pixels[0].nbytes,
+                    'data': base64.b64encode(pixels.tobytes()).decode(),
+                })  # fmt: skip
+
     def _say(self, connection: ServerConnection, topic: str, message: dict[str, Any]) -> None:
         if topic in self._subscribed:
             connection.send(json.dumps({'op': 'publish', 'topic': topic, 'msg': message}))
+
+
+def _stamp(at_s: float) -> dict[str, int]:
+    return {'sec': int(at_s), 'nanosec': round((at_s - int(at_s)) * 1e9)}
+
+
+def depth_options(bridge: CellBridge, known: Path, **changes: Any) -> dict[str, Any]:
+    """What a host is told of the three RGB-D cameras of a bridge: their poses were calibrated once, on the cell."""
+    bridge.known = known
+    cell = TabletopHost(cameras=[], watchers=WATCHERS)
+    cell.reset('single_block', seed=1)
+    depth = {}
+    for name, view in cell.views().items():
+        assert view.camera.world_from_camera is not None
+        depth[name] = {'color': f'/{name}/color', 'depth': f'/{name}/depth', 'info': f'/{name}/info',
+                       'world_from_camera': view.camera.world_from_camera.ravel().tolist()}  # fmt: skip
+    cell.close()
+    told = {'depth': depth, 'known': f'{known}/{{task}}-{{seed}}.json', 'park': '/robot/park', 'check_reset': True}
+    return arm(bridge, **told, **changes)
 
 
 def png(pixels: NDArray[np.uint8]) -> str:

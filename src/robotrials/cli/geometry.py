@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,7 +11,11 @@ from robotrials.cli.output import DetailsOption, FormatOption
 from robotrials.cli.source import AlphaOption, BaselineOption, StoreArgument, WhereOption
 
 if TYPE_CHECKING:
+    from robotrials.measure.geometry.place import CameraSite
+    from robotrials.record.media import KnownScene
     from robotrials.show.table import Table
+
+MOST_SCENES = 12  # of a store's episodes, that cameras are placed for
 
 geometry_app = typer.Typer(help='Success and placements by cameras.', no_args_is_help=True)
 
@@ -97,3 +102,81 @@ def segment_views(
     show = analysis_progress()
     n = segment_store(opened, analysis.episodes, using, by=by, advance=lambda i, total: show('segmenting', i, total))
     typer.echo(f'kept masks of {n} episodes; to score them, run: robotrials geometry score {opened.path}')
+
+
+@geometry_app.command('place')
+def place(
+    source: Annotated[Path, typer.Argument(help='A store that kept views, or the file of a scene (known.json).')],
+    cameras: Annotated[int, typer.Option('--cameras', help='How many cameras to place.', min=1, max=8)] = 3,
+    distance: Annotated[list[float] | None, typer.Option('--distance', help='From the work, in metres.')] = None,
+    fovy: Annotated[float, typer.Option('--fovy', help='Vertical field of view, in degrees.')] = 45.0,
+    seed: Annotated[int, typer.Option('--seed', help='Of the arrangements that are drawn.')] = 0,
+    form: FormatOption = 'text',
+) -> None:
+    """Where to put cameras so that they see most of the objects, wherever the task puts them.
+
+    Objects are looked at where they start, at their goals and in drawn arrangements inside a bin; what stands fixed
+    and the other objects hide them. Of a store, the cameras that took its views are measured in the same way.
+
+    Example: `robotrials geometry place runs/may --cameras 3 --distance 0.9`
+    """
+    import math
+
+    import numpy as np
+
+    from robotrials.cli.output import check_form, print_tables
+    from robotrials.measure.geometry.place import Coverage, coverage, place_cameras
+    from robotrials.show.table import Column, table
+
+    check_form(form)
+    known, standing = _scenes(source)
+    rng = np.random.default_rng(seed)
+    sites, covered, layouts, scene = place_cameras(
+        known, cameras, rng=rng, distances_m=tuple(distance or (0.9, 1.2)), fovy_rad=math.radians(fovy)
+    )
+    rows: list[tuple[str, Coverage]] = [('placed', covered)]
+    if standing:
+        rows.insert(0, (f'as it is: {", ".join(s.name for s in standing)}', coverage(standing, layouts, scene)))
+    share = '.1f'
+    print_tables(
+        [
+            table(
+                'What cameras see of the objects', ['cameras', *(Column(n, share) for n in (
+                    'seen (%)', 'seen by two (%)', 'least of one object (%)', 'objects hardly seen (%)'))],
+                [(n, 100 * c.seen, 100 * c.seen_twice, 100 * c.worst, 100 * c.hidden) for n, c in rows],
+                note=f'{len(layouts)} arrangements; hardly seen is less than a quarter of an object',
+            ),
+            table(
+                'Where to put them', ['camera', *(Column(n, '.3f') for n in ('x (m)', 'y (m)', 'z (m)')),
+                *(Column(n, '.0f') for n in ('azimuth (deg)', 'down (deg)'))],
+                [(f'camera {k}', *(float(v) for v in s.position_m), *_aim(s.world_from_camera[:3, 2]))
+                 for k, s in enumerate(sites, start=1)],
+                note='azimuth is the way it looks, from x towards y; down is below the level',
+            ),
+        ],
+        form,
+    )  # fmt: skip
+
+
+def _aim(ahead: Any) -> tuple[float, float]:
+    import math
+
+    return math.degrees(math.atan2(ahead[1], ahead[0])) % 360, math.degrees(math.asin(-ahead[2]))
+
+
+def _scenes(source: Path) -> tuple[list[KnownScene], list[CameraSite]]:
+    """What is known of the scenes of a store's first episodes and where its cameras stand, or one scene's file."""
+    from robotrials.errors import InputError
+    from robotrials.measure.geometry.place import site_of
+    from robotrials.record import read_store
+    from robotrials.record.media import START, kept_views, read_known
+
+    if source.is_file():
+        return [read_known(source.read_bytes(), where=str(source))], []
+    store = read_store(source)
+    kept = [kept_views(store.path / 'media', *e.key) for e in store.episodes() if e.is_valid]
+    whole = [k for k in kept if k is not None and k.has_ends][:MOST_SCENES]
+    if not whole:
+        raise InputError(f'{source}: no episode kept RGB-D views; give the file of a scene (known.json) instead')
+    standing = [site_of(name, view) for name, view in whole[0].moment(START).items()]
+    return [k.known() for k in whole], standing

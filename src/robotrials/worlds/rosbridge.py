@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from robotrials.declaration import read_table
 from robotrials.errors import AnswerError, InputError, NoAnswer, RigError, RobotrialsError
 from robotrials.record import Camera, Event, EventKind, Outcome, Scene
+from robotrials.record.media import KnownScene, View
 from robotrials.run.host import Host
 from robotrials.run.seam import (
     Action,
@@ -38,6 +39,7 @@ from robotrials.run.seam import (
 )
 from robotrials.wire.array import decode_image
 from robotrials.wire.rosbridge import RosbridgeLink
+from robotrials.worlds.depth import DepthEntry, DepthWatch, read_scene, reset_fault
 
 JOINT_STATE, IMAGE = 'sensor_msgs/msg/JointState', 'sensor_msgs/msg/CompressedImage'
 POSE, FLOAT, TRUTH, TEXT = ('geometry_msgs/msg/PoseStamped', 'std_msgs/msg/Float64', 'std_msgs/msg/Bool',
@@ -113,6 +115,9 @@ class RosbridgeOptions:
     stop: std_msgs/Bool, true while the emergency stop is pressed; it must be latched or repeated. halt: a service
     without arguments that stops the arm; called when an episode ends badly. tool: the measured pose of the tool.
     max_age_s: for how long joint states may be silent; camera_age_s: how old a picture may be.
+    depth: RGB-D cameras, whose views are kept and can be scored by anyone; known: the file of what is known of a scene,
+    with {task}, {seed} and {instance} for the episode's; park: a service that drives the arm out of their sight at the
+    end; check_reset: whether a scene that is not as known is refused; across_s: how far cameras may lie apart in time.
     """
 
     url: str
@@ -132,8 +137,17 @@ class RosbridgeOptions:
     connect_s: float = 10.0
     max_age_s: float = 0.5
     camera_age_s: float = 1.0
+    depth: Mapping[str, DepthEntry] = field(default_factory=dict)
+    known: str = ''
+    park: str = ''
+    check_reset: bool = False
+    across_s: float = 0.1
 
     def __post_init__(self) -> None:
+        if bool(self.depth) != bool(self.known):
+            raise InputError('depth cameras and the file of what is known of a scene (known) belong together')
+        if self.check_reset and not self.depth:
+            raise InputError('check_reset needs depth cameras: give depth and known')
         if not self.joints or len(set(self.joints)) != len(self.joints):
             raise InputError(f'joints is {list(self.joints)}, wanted the names of different joints')
         if self.torque_limit_nm and len(self.torque_limit_nm) != len(self.joints):
@@ -159,6 +173,11 @@ class RosbridgeHost(Host):
         self._first_s: float | None = None
         self._last_s: float | None = None
         self._spec = _spec(self._options)
+        self._watch = DepthWatch(
+            self._options.depth, timeout_s=self._options.camera_age_s, across_s=self._options.across_s
+        )
+        self._before: dict[str, int] = {}
+        self._scene: KnownScene | None = None
         self._open()
 
     @property
@@ -279,6 +298,7 @@ class RosbridgeHost(Host):
         link.subscribe(options.joint_states, JOINT_STATE)
         for entry in options.cameras.values():
             link.subscribe(entry.topic, IMAGE)
+        self._watch.subscribe(link)
         for topic, kind in ((options.tool, POSE), (options.stop, TRUTH)):
             if topic:
                 link.subscribe(topic, kind)
@@ -307,6 +327,7 @@ class RosbridgeHost(Host):
 
     def _begin(self, link: RosbridgeLink, setup: Setup) -> Observation:
         stage = self._options.stage
+        self._before = self._watch.counts(link)
         if stage is not None:
             arguments = {name: _filled(value, setup) for name, value in stage.arguments.items()}
             told = link.call_service(stage.service, arguments, timeout_s=stage.timeout_s)
@@ -320,8 +341,40 @@ class RosbridgeHost(Host):
         for topic in topics:
             link.await_news(topic, after=before[topic], timeout_s=self._options.camera_age_s)
         seen = self._look(link, after=before[self._options.joint_states])
+        if self._options.depth:
+            self._scene = read_scene(self._options.known, setup)
+            if self._options.check_reset:
+                views = self._watch.take(link, after=self._before, first_s=self._first_s)
+                if fault := reset_fault(views, self._scene):
+                    raise RigError(fault)
         self._is_begun = True
         return seen
+
+    @property
+    def has_views(self) -> bool:
+        return bool(self._options.depth)
+
+    def views(self, *, is_over: bool = False) -> Mapping[str, View]:
+        """RGB-D of every depth camera, taken after the reset; when all is over, after the arm was parked."""
+        self._check_begun()
+        if not self.has_views:
+            return super().views(is_over=is_over)
+        link = self._link
+        if link is None:
+            raise RigError(f'{self._options.url}: the connection was lost')
+        if is_over:
+            self._before = self._watch.counts(link)
+            if self._options.park:
+                told = link.call_service(self._options.park, {}, timeout_s=60.0)
+                if told.get('success') is False:
+                    raise RigError(
+                        f'{self._options.park}: the arm was not parked: {str(told.get("message", ""))[:200]}'
+                    )
+        return self._watch.take(link, after=self._before, first_s=self._first_s)
+
+    def known_scene(self) -> KnownScene:
+        self._check_begun()
+        return super().known_scene() if self._scene is None else self._scene
 
     def _look(self, link: RosbridgeLink, *, after: int) -> Observation:
         """Joint states of which more than `after` came, and the newest pictures."""

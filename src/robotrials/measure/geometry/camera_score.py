@@ -371,7 +371,7 @@ def _score_goal(checked: CheckedViews, known: KnownScene, goal: BoxGoal) -> Goal
     if goal.object not in objects or threshold is None:
         return GoalScore(goal.object, None, 0.0, f'{goal.object}: its look or the threshold is not known')
     wanted = objects[goal.object]
-    alike = [box_of(o.start) for o in known.objects if o.name != wanted.name and _looks_like(o, wanted)]
+    alike = [box_of(o.start) for o in known.objects if o.name != wanted.name and looks_like(o, wanted)]
     try:
         if not wanted.is_box:
             raise NotEstimable(f'{wanted.name} is no plain box')
@@ -421,7 +421,7 @@ def _score_region(before: CheckedViews, after: CheckedViews, known: KnownScene, 
     """All objects of a look in a region, by the pieces that each view shows inside and elsewhere."""
     objects = [o for o in known.objects if o.name in region.objects]
     name = f'{len(objects)} objects'
-    if not objects or any(not _looks_like(o, objects[0]) for o in objects):
+    if not objects or any(not looks_like(o, objects[0]) for o in objects):
         return GoalScore(name, None, 0.0, 'objects of several looks cannot be counted in one region')
     places = [box_of(o.start) for o in objects]
     low, high = np.array(region.low_m), np.array(region.high_m)
@@ -463,7 +463,8 @@ def _why_no_count(counts: Sequence[ViewCount]) -> str:
     return 'an object lies on the border of the region'
 
 
-def _looks_like(a: KnownObject, b: KnownObject) -> bool:
+def looks_like(a: KnownObject, b: KnownObject) -> bool:
+    """Whether colour and size cannot tell two objects from one another."""
     return a.color_rgb == b.color_rgb and sorted(a.start.size_m) == sorted(b.start.size_m)
 
 
