@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.run.plans import make_plan
 from tests.worlds.conftest import made
 
 from robotrials.errors import InputError, SetupError, UnknownName
-from robotrials.record import Outcome
+from robotrials.record import Outcome, read_store
+from robotrials.run import run_trial
 from robotrials.worlds import check_host
 from robotrials.worlds.checkout import (
     PLUS_CATEGORIES,
@@ -27,6 +29,7 @@ from robotrials.worlds.checkout import (
     read_benchmarks,
 )
 from robotrials.worlds.gymnasium import read_mapping
+from robotrials.worlds.replay import carry_out_again
 from robotrials.worlds.robosuite import read_family
 
 Lay = Callable[..., Path]
@@ -185,6 +188,28 @@ def test_a_task_of_simpler_env_starts_from_its_published_layouts(lay: Lay) -> No
         google.reset(task, seed=5)
         assert google.protocol().step_cap == cap
     assert google.spec.control_rate_hz == 3.0
+
+
+def test_a_trial_with_floors_runs_from_a_checkout_and_plays_back(lay: Lay, tmp_path: Path) -> None:
+    options = {'benchmark': 'simpler-widowx', 'checkout': str(lay(SIMPLER)), 'environment': ''}
+    plan = make_plan(
+        host={'use': 'checkout', 'options': options}, tasks=[{'name': 'widowx_stack_cube'}], episodes_per_cell=4,
+        policies={'still': {'use': 'no_op'}, 'chance': {'use': 'random', 'options': {'scale': 0.1}}}, reference=None,
+        time_cap_s=2.0, blinding={'enabled': False}, conditions=None, strata=None,
+    )  # fmt: skip
+    run_trial(plan, tmp_path / 'store', workers=0)
+    store = read_store(tmp_path / 'store')
+    episodes = list(store.episodes())
+    assert [episode.outcome for episode in episodes] == [Outcome.TIMEOUT] * 8
+    assert UNTRIED in store.provenance(episodes[0].provenance_id).protocol['assets_note']
+    host: Any = checkout_host(**options)
+    recorded = {episode.episode_id: store.trajectory(episode) for episode in episodes}
+    pairs = list(carry_out_again(tmp_path / 'store', host))
+    assert len(pairs) == 8
+    for again, trajectory in pairs:
+        before = recorded[again.episode_id]
+        assert before is not None
+        np.testing.assert_array_equal(trajectory.extra['observation_state'], before.extra['observation_state'])
 
 
 def test_what_is_missing_is_listed_with_where_it_comes_from(lay: Lay, tmp_path: Path) -> None:

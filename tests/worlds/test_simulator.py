@@ -216,6 +216,20 @@ def test_every_task_of_maniskill_begins_and_goes_on_the_same_whatever_was_run_be
 
 @pytest.mark.hosts
 @pytest.mark.drift
+def test_pictures_of_maniskill_change_nothing_in_the_simulation(opened: Callable[..., Any]) -> None:
+    drawn = opened('maniskill', images={'base_camera': 'base_camera'}, arguments={'image_size': [32, 48]})
+    plain = opened('maniskill')
+    for host in (drawn, plain):
+        seen = host.reset('StackCube-v1', seed=3)
+        if host is drawn:
+            assert seen.images['base_camera'].shape == (32, 48, 3)
+            assert seen.images['base_camera'].std() > 5
+    for action in np.random.default_rng(1).uniform(-0.1, 0.1, (8, 7)):
+        assert drawn.step(action).state.tobytes() == plain.step(action).state.tobytes()
+
+
+@pytest.mark.hosts
+@pytest.mark.drift
 def test_robomimic_takes_the_environment_and_starts_of_a_data_set_and_builds_nothing_from_a_checkpoint(
     tmp_path: Path, opened: Callable[..., Any]
 ) -> None:
