@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import json
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from robotrials.errors import InputError
-from robotrials.formats import table as table_format
+from robotrials.formats import rows as table_rows
 from robotrials.formats.bulk import NotPlainError, has_quotes, text_batches
 from robotrials.formats.catalog import open_here, open_source
 from robotrials.formats.imported import Imported, ImportOptions
@@ -26,7 +27,7 @@ ROWS = 200
 
 @pytest.fixture(autouse=True)
 def _small_tables_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_format, 'BULK_BYTES', 0)
+    monkeypatch.setattr(table_rows, 'BULK_BYTES', 0)
 
 
 def columns(kind: str) -> dict[str, list[str]]:
@@ -131,6 +132,72 @@ def test_quoted_text_and_parquet_are_read_by_column_and_agree(tmp_path: Path, ki
     assert set(bulk.ledger.kept) == set(plain.ledger.kept)
     assert set(bulk.ledger.hints) == set(plain.ledger.hints)
     assert set(bulk.ledger.notes) == set(plain.ledger.notes)
+
+
+@pytest.mark.parametrize('kind', KINDS)
+@pytest.mark.parametrize('is_typed', [False, True])
+def test_lines_of_json_are_read_by_column_and_agree(
+    tmp_path: Path, kind: str, is_typed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = columns(kind) | {'day': [f'2026-01-{1 + k % 28:02d}' for k in range(ROWS)], 'gain': ['3'] * ROWS}
+    table = {name: column.to_pylist() for name, column in _typed(cells).items()} if is_typed else cells
+    rows = [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
+    path = tmp_path / 'r.jsonl'
+    path.write_text('\n'.join(map(json.dumps, rows)) + '\n\n', encoding='utf-8')
+    bulk = open_here(path, ImportOptions())
+    assert bulk.tables is not None
+    if kind not in ('some seeds', 'repeats'):
+        assert sum(t.num_rows for t in bulk.tables()) == ROWS
+        bulk = open_here(path, ImportOptions())
+    monkeypatch.setattr(table_rows, 'BULK_BYTES', 1 << 30)
+    plain = open_here(path, ImportOptions())
+    assert plain.tables is None
+    assert bulk.guesses == plain.guesses
+    assert brought_in(tmp_path / 'a', bulk) == brought_in(tmp_path / 'b', plain)
+    assert set(bulk.ledger.kept) == set(plain.ledger.kept)
+    assert set(bulk.ledger.hints) == set(plain.ledger.hints)
+    assert set(bulk.ledger.notes) == set(plain.ledger.notes)
+
+
+LINE = '{"policy": "p", "task": "t", "success": 1, "duration": 3, "seed": %d}'
+
+
+@pytest.mark.parametrize(
+    'last',
+    ['{"policy": "p", "task": "t", "success": 1, "duration": -3}', '{"policy": "p"', '[1]', '{"policy": "p"} {"a": 1}',
+     '{"policy":\n"p"}', '{"policy": "", "task": "t", "success": 1}', '{"policy": "p", "success": "maybe"}',
+     '{"policy": "p", "policy": "q", "success": "maybe"}', '{"policy": {"a": 1}, "task": "t", "success": 7}'],
+)  # fmt: skip
+def test_a_bad_line_of_json_is_named_as_it_would_be_line_by_line(
+    tmp_path: Path, last: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / 'r.jsonl'
+    path.write_text('\n'.join([*(LINE % k for k in range(50)), last]) + '\n')
+    messages = []
+    for most in (0, 1 << 30):
+        monkeypatch.setattr(table_rows, 'BULK_BYTES', most)
+        with pytest.raises(InputError, match='51') as caught:
+            import_into(tmp_path / 's', open_source(path, ImportOptions()))
+        messages.append(str(caught.value))
+        assert not (tmp_path / 's').exists()
+    assert messages[0] == messages[1]
+
+
+@pytest.mark.parametrize(
+    'last',
+    ['{"gain": 1.5}', '{"gain": 2, "late": "x"}', '{"gain": "x"}', '{"gain": null}', '{"gain": 12345678901234567890}'],
+)
+def test_a_line_of_json_that_is_otherwise_keeps_what_all_others_say(
+    tmp_path: Path, last: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A column that turns out to be of another kind, or to be there at all, in the last line."""
+    path = tmp_path / 'r.jsonl'
+    own = json.loads(LINE % 50) | json.loads(last)
+    path.write_text('\n'.join([*(json.dumps(json.loads(LINE % k) | {'gain': k}) for k in range(50)), json.dumps(own)]))
+    first = brought_in(tmp_path / 'a', open_here(path, ImportOptions()))
+    monkeypatch.setattr(table_rows, 'BULK_BYTES', 1 << 30)
+    assert first == brought_in(tmp_path / 'b', open_here(path, ImportOptions()))
+    assert len(first) == 51
 
 
 def _typed(table: dict[str, list[str]]) -> dict[str, pa.Array]:

@@ -181,12 +181,12 @@ def _tell_unnamed(to: Path) -> None:
     """Say once that episodes without a benchmark's name have no safety specifications, and which names fit."""
     from robotrials.measure.safety import load_registry, unnamed_benchmark
     from robotrials.record import Outcome, read_store
-    from robotrials.record.counted import counted_columns
+    from robotrials.record.rows import distinct_values
+    from robotrials.record.select import column_table
 
     store = read_store(to)
     names = ['benchmark', 'stratum', 'task', 'outcome']
-    different = counted_columns(store, names).group_by(names, use_threads=False).aggregate([])
-    rows = zip(*(different[name].to_pylist() for name in names), strict=True)
+    rows = sorted({row for part in store.parts() for row in distinct_values(column_table(part, names))}, key=repr)
     named = [(benchmark, stratum, task) for benchmark, stratum, task, outcome in rows if outcome != Outcome.INVALID]
     gap = unnamed_benchmark(named, load_registry())
     if gap is not None and (gap.candidates or any(part.trajectories for part in store.parts())):

@@ -1,7 +1,8 @@
 """Large plain tables by whole columns: the same episodes as row by row, at a fraction of the time.
 
-Only what needs no second thought is done here: separated text or Parquet, one row per episode, values that parse and
-keep the record's rules. Anything else raises NotPlainError, and the caller reads row by row, which names what is wrong.
+Only what needs no second thought is done here: separated text, lines of JSON or Parquet, one row per episode, values
+that parse and keep the record's rules. Anything else raises NotPlainError, and the caller reads row by row, which names
+what is wrong.
 Different cells are parsed once each, by what parses them row by row; only whole columns of numbers are cast.
 """
 
@@ -34,6 +35,7 @@ NUMBERS = ('duration_s', 'time_cap_s', 'score', 'max_score')
 WHOLE = ('seed', 'instance', 'steps', 'step_cap')
 TRUTHS = ('success', 'is_reference')
 TAKEN = frozenset({*NAMES, *NUMBERS, *WHOLE, *TRUTHS, 'outcome'})
+FLAT = (pa.types.is_string, pa.types.is_int64, pa.types.is_float64, pa.types.is_boolean, pa.types.is_null)
 CASTABLE = (pa.types.is_string, pa.types.is_large_string, pa.types.is_integer, pa.types.is_floating)
 OUTCOMES = tuple(Outcome)
 HEX_OF_BYTE = np.frombuffer(b''.join(b'%02x' % k for k in range(256)), dtype='S2')
@@ -74,6 +76,35 @@ def has_quotes(path: Path, *, n_head_lines: int) -> bool:
     if carriage != breaks:
         raise NotPlainError('a carriage return that ends no line')
     return found
+
+
+def json_schema(path: Path) -> pa.Schema | None:
+    """The columns of a file with one flat JSON object per line, in the order of their first mention; None if it is not.
+
+    The whole file is parsed once, so that no later row has another column or type. Texts that look like times stay so.
+    """
+    import pyarrow.json as pjson
+
+    try:
+        first = pjson.open_json(path, read_options=pjson.ReadOptions(block_size=BLOCK_BYTES)).schema
+        kinds = [pa.string() if pa.types.is_timestamp(kind) else kind for kind in first.types]
+        if not all(any(is_kind(kind) for is_kind in FLAT) for kind in kinds):
+            return None
+        schema = pa.schema(list(zip(first.names, kinds, strict=True)))
+        n_rows = sum(batch.num_rows for batch in json_batches(path, schema))
+        with path.open('rb') as stream:  # two objects on a line, or one over several, are for who reads line by line
+            return schema if n_rows == sum(not line.isspace() for line in stream) else None
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
+        return None
+
+
+def json_batches(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of a file with one JSON object per line, by these columns; ArrowInvalid where one is otherwise."""
+    import pyarrow.json as pjson
+
+    read = pjson.ReadOptions(block_size=BLOCK_BYTES)
+    parse = pjson.ParseOptions(explicit_schema=schema, unexpected_field_behavior='error')
+    yield from pjson.open_json(path, read_options=read, parse_options=parse)
 
 
 @dataclass(slots=True)

@@ -190,6 +190,9 @@ class _Draft:
     _events: list[pa.Table] = field(default_factory=list)
     _path: Path | None = None
     _writer: pa.ipc.RecordBatchStreamWriter | None = None
+    _hashes: list[NDArray[np.uint64]] = field(
+        default_factory=list
+    )  # of the ids of each batch, once `repeated` was asked
 
     def add(self, recording: Recording) -> None:
         episode = recording.episode
@@ -237,9 +240,11 @@ class _Draft:
         """The keys that several episodes of the source have: 8 bytes per episode find suspects, then text decides."""
         self._spill()
         self._write_steps()
-        hashes = [_key_hashes(table) for table in self._tables()]
-        values, counts = np.unique(np.concatenate(hashes), return_counts=True)
-        suspects = values[counts > 1]
+        tables = [(id_hashes(t['episode_id']), t['attempt'].to_numpy().astype(np.uint64)) for t in self._tables()]
+        self._hashes = [hashed for hashed, _ in tables]
+        hashes = [hashed ^ (attempts * np.uint64(0x9E3779B97F4A7C15)) for hashed, attempts in tables]
+        ordered = np.sort(np.concatenate(hashes))
+        suspects = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
         seen: set[Key] = set()
         twice: set[Key] = set()
         for table, hashed in zip(self._tables(), hashes, strict=True) if len(suspects) else ():
@@ -277,19 +282,14 @@ class _Draft:
 
     def commit(self, provenance_id: str) -> None:
         events = pa.concat_tables(self._events).unify_dictionaries() if self._events else EVENT_SCHEMA.empty_table()
-        self.addition.finish((_with_origin(table, provenance_id) for table in self._tables()), events)
+        tables = (_with_origin(table, provenance_id) for table in self._tables())
+        self.addition.finish(zip(tables, self._hashes, strict=True), events)
 
     def close(self) -> None:
         if self._writer is not None:
             self._writer.close()
         if self._path is not None:
             self._path.unlink(missing_ok=True)
-
-
-def _key_hashes(table: pa.Table) -> NDArray[np.uint64]:
-    attempts = table['attempt'].to_numpy().astype(np.uint64)
-    hashes: NDArray[np.uint64] = id_hashes(table['episode_id']) ^ (attempts * np.uint64(0x9E3779B97F4A7C15))
-    return hashes
 
 
 def _with_origin(table: pa.Table, provenance_id: str) -> pa.Table:

@@ -33,6 +33,7 @@ SUFFIXES = (*TEXT_SUFFIXES, '.xlsx', '.jsonl', '.ndjson', '.json', '.parquet', '
 # Lists of objects that are one rollout's steps, not rows of a table.
 STEP_LISTS = frozenset({'steps', 'frames', 'transitions', 'trajectory', 'timesteps', 'observations', 'actions'})
 WESTERN = 'cp1252'
+BULK_BYTES = 1 << 18  # smaller tables are read row by row in less time than it takes to look twice
 _CONTROLS = re.compile(r'[\x00-\x08\x0e-\x1f\x7f]')
 Row = Sequence[Any]
 
@@ -48,6 +49,12 @@ class Rows:
     notes: tuple[str, ...] = ()
     skipped_lines: int = 0  # above the header
     batches: Callable[[], Iterator[pa.RecordBatch]] | None = None  # the same by columns, where a file has them
+    loose: frozenset[str] = frozenset()  # columns of numbers whose cells may be whole or not: 1 and 1.0 are other texts
+
+
+def is_large(path: Path) -> bool:
+    """Whether reading a table by columns is worth looking twice."""
+    return path.stat().st_size > BULK_BYTES
 
 
 def open_rows(path: Path, options: ImportOptions | None = None, *, known: Callable[[str], bool] | None = None) -> Rows:
@@ -224,6 +231,8 @@ def _open_document(path: Path, usual: Callable[[str], bool]) -> Rows:
 
 def _open_objects(path: Path, *, lines: bool) -> Rows:
     objects: Callable[[], Iterator[dict[str, Any]]]
+    if lines and is_large(path) and (plain := _open_plain_lines(path)) is not None:
+        return plain
     if lines:
         objects = lambda: _json_lines(path)  # noqa: E731 - the two ways to the same iterator
     else:
@@ -241,6 +250,25 @@ def _open_objects(path: Path, *, lines: bool) -> Rows:
             yield number, [row.get(name) for name in header]
 
     return Rows(path, header, read)
+
+
+def _open_plain_lines(path: Path) -> Rows | None:
+    """Flat objects with the same columns all along, which need not be built to be read; None for all others."""
+    import pyarrow as pa
+
+    from robotrials.formats.bulk import json_batches, json_schema
+
+    schema = json_schema(path)
+    if schema is None or len(schema) > MOST_COLUMNS:
+        return None
+    header = tuple(schema.names)
+
+    def read() -> Iterator[tuple[int, Row]]:
+        for number, row in enumerate(_json_lines(path), start=1):
+            yield number, [row.get(name) for name in header]
+
+    loose = frozenset(f.name for f in schema if pa.types.is_float64(f.type))
+    return Rows(path, header, read, batches=lambda: json_batches(path, schema), loose=loose)
 
 
 def _json_lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from robotrials.errors import InputError, RecordError, UnknownName
+from robotrials.formats import bulk
 from robotrials.formats.bulk import TAKEN, BulkReader
 from robotrials.formats.guess import (
     ALIKE,
@@ -48,7 +49,7 @@ from robotrials.formats.imported import (
 )
 from robotrials.formats.reshape import MEANS, reshaped
 from robotrials.formats.row_outcome import Caps, derive_outcome, group_rows, timed_events
-from robotrials.formats.rows import SUFFIXES, Row, Rows, open_rows
+from robotrials.formats.rows import SUFFIXES, Row, Rows, is_large, open_rows
 from robotrials.formats.typed_value import (
     has_decimal_comma,
     is_missing,
@@ -68,7 +69,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SAMPLE_ROWS = 5_000
-BULK_BYTES = 1 << 18  # smaller tables are read row by row in less time than it takes to look twice
 WHOLE_FIELDS = ('attempt', 'seed', 'instance', 'repeat', 'steps', 'step_cap', 'items', 'trials', 'successes')
 NAMES = ('policy', 'task', 'trial_id', 'episode_id', 'benchmark', 'stratum', 'condition', 'provenance_id')
 TELLING = ('outcome', 'success', 'score', 'items_placed', 'items', 'events', *TIME_LISTS)
@@ -486,7 +486,8 @@ def can_be_bulk(rows: Rows, plan: TablePlan) -> bool:
         and fields <= TAKEN
         and bool(fields & {'success', 'outcome'})
         and not (plan.options.values or plan.options.blank or plan.options.answers)
-        and rows.path.stat().st_size > BULK_BYTES
+        and not rows.loose & {*plan.chosen.labels, *(plan.chosen.columns.get(name) for name in bulk.NAMES)}
+        and is_large(rows.path)
     )
 
 
