@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from robotrials.errors import InputError
 from robotrials.formats import rows as table_rows
-from robotrials.formats.bulk import NotPlainError, has_quotes, text_batches
+from robotrials.formats.bulk import NotPlainError, has_quotes, json_schema, text_batches
 from robotrials.formats.catalog import open_here, open_source
 from robotrials.formats.imported import Imported, ImportOptions
 from robotrials.formats.intake import import_into
@@ -198,6 +198,20 @@ def test_a_line_of_json_that_is_otherwise_keeps_what_all_others_say(
     monkeypatch.setattr(table_rows, 'BULK_BYTES', 1 << 30)
     assert first == brought_in(tmp_path / 'b', open_here(path, ImportOptions()))
     assert len(first) == 51
+
+
+@pytest.mark.parametrize(
+    ('text', 'is_plain'),
+    [('{"a": 1}\n{"a": 2}', True), ('{"a": 1}\r\n\n{"a": 2}\n', True), ('{"a": 1}{"a": 2}\n', False),
+     ('{"a":\n1}\n', False), (' {"a": 1}\n', False), ('{"a": "{"}\n', False), ('{"a": "["}\n', False),
+     ('{"a":' * 100_000 + '\n', False), ('{"a":' * 100_000 + '\nx' * 100_000, False),
+     ('{"a": ' + '[' * 100_000 + '\n', False), ('{"a": "' + 'x' * (9 << 20) + '"}\n', False), ('1\n', False)],
+)  # fmt: skip
+def test_arrow_is_given_flat_lines_of_json_alone(tmp_path: Path, text: str, is_plain: bool) -> None:
+    """Its parser goes as deep as the text does, and ends the process that runs it."""
+    path = tmp_path / 'r.jsonl'
+    path.write_text(text)
+    assert (json_schema(path) is not None) is is_plain
 
 
 def _typed(table: dict[str, list[str]]) -> dict[str, pa.Array]:

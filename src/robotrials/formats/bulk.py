@@ -35,6 +35,7 @@ NUMBERS = ('duration_s', 'time_cap_s', 'score', 'max_score')
 WHOLE = ('seed', 'instance', 'steps', 'step_cap')
 TRUTHS = ('success', 'is_reference')
 TAKEN = frozenset({*NAMES, *NUMBERS, *WHOLE, *TRUTHS, 'outcome'})
+NEWLINE, RETURN, BRACE = b'\n\r{'
 FLAT = (pa.types.is_string, pa.types.is_int64, pa.types.is_float64, pa.types.is_boolean, pa.types.is_null)
 CASTABLE = (pa.types.is_string, pa.types.is_large_string, pa.types.is_integer, pa.types.is_floating)
 OUTCOMES = tuple(Outcome)
@@ -85,17 +86,39 @@ def json_schema(path: Path) -> pa.Schema | None:
     """
     import pyarrow.json as pjson
 
+    if not _has_flat_lines(path):
+        return None
     try:
         first = pjson.open_json(path, read_options=pjson.ReadOptions(block_size=BLOCK_BYTES)).schema
         kinds = [pa.string() if pa.types.is_timestamp(kind) else kind for kind in first.types]
         if not all(any(is_kind(kind) for is_kind in FLAT) for kind in kinds):
             return None
         schema = pa.schema(list(zip(first.names, kinds, strict=True)))
-        n_rows = sum(batch.num_rows for batch in json_batches(path, schema))
-        with path.open('rb') as stream:  # two objects on a line, or one over several, are for who reads line by line
-            return schema if n_rows == sum(not line.isspace() for line in stream) else None
+        for _ in json_batches(path, schema):
+            pass
     except (pa.ArrowException, OSError, UnicodeDecodeError):
         return None
+    return schema
+
+
+def _has_flat_lines(path: Path) -> bool:
+    """Whether every line that is not empty begins an object and none holds another, or a list.
+
+    Arrow's parser goes down into what is nested by calling itself, and a deep file would end this process. A brace or a
+    bracket inside of a text sends a file to who reads it line by line, too.
+    """
+    with path.open('rb') as stream:
+        while block := stream.read(BLOCK_BYTES):
+            block += stream.readline(BLOCK_BYTES)  # to the end of a line; one that is longer is no row of a table
+            if b'[' in block or len(block) == 2 * BLOCK_BYTES:
+                return False
+            letters = np.frombuffer(b'\n' + block, np.uint8)
+            if not np.isin(letters[1:][letters[:-1] == NEWLINE], (BRACE, NEWLINE, RETURN)).all():
+                return False
+            marks = letters[(letters == BRACE) | (letters == NEWLINE)]
+            if ((marks[1:] == BRACE) & (marks[:-1] == BRACE)).any():
+                return False
+    return True
 
 
 def json_batches(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
