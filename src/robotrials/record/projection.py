@@ -16,6 +16,7 @@ import enum
 import functools
 import hashlib
 import json
+import operator
 import os
 import sqlite3
 import zlib
@@ -29,11 +30,11 @@ import numpy as np
 
 from robotrials.errors import StoreError
 from robotrials.old_name import caches, setting
+from robotrials.record.episode import Episode
 from robotrials.record.part import check_part
 
 if TYPE_CHECKING:
     from robotrials.record.entry import LoggedFile
-    from robotrials.record.episode import Episode
     from robotrials.record.part import PartInfo
     from robotrials.record.select import Where
     from robotrials.record.store import Store
@@ -47,6 +48,7 @@ DIGEST_BYTES = 16
 MOST_BYTES = 2 << 30  # beyond that the cache begins anew
 BATCH = 512
 PATIENCE_S = 2.0  # for another process that writes; without its turn by then, a row is not kept
+FIELDS = operator.attrgetter(*(f.name for f in dataclasses.fields(Episode)))
 SOURCES = ('.py', '.toml', '.so', '.pyd')
 
 
@@ -113,8 +115,7 @@ def _kept_rows(
 
 def _row_key(projection: Projection[Any], logged: LoggedFile, episode: Episode) -> bytes:
     # The text of every field: what an edit, a closing or another name of a task changes, changes the key.
-    told = [repr(getattr(episode, f.name)) for f in dataclasses.fields(episode)]
-    return key_of(projection.version, logged.sha256, *told)
+    return key_of(projection.version, logged.sha256, repr(FIELDS(episode)))
 
 
 def _is_sound(store: Store, name: str, logged: LoggedFile) -> bool:
