@@ -283,7 +283,7 @@ class _Draft:
     def commit(self, provenance_id: str) -> None:
         events = pa.concat_tables(self._events).unify_dictionaries() if self._events else EVENT_SCHEMA.empty_table()
         tables = (_with_origin(table, provenance_id) for table in self._tables())
-        self.addition.finish(zip(tables, self._hashes, strict=True), events)
+        self.addition.finish(tables, events, hashes=self._hashes)
 
     def close(self) -> None:
         if self._writer is not None:

@@ -27,6 +27,7 @@ from robotrials.record.part import (
     ROW_GROUP,
     PartInfo,
     encode_hashes,
+    id_hashes,
     open_part,
     parquet_options,
     part_metadata,
@@ -89,8 +90,13 @@ class Addition:
         finally:
             draft.unlink(missing_ok=True)
 
-    def finish(self, episodes: Iterable[tuple[pa.Table, NDArray[np.uint64]]], events: pa.Table) -> None:
-        """The commit: tables of the record's schema, one at a time with hashes of their ids, become one part."""
+    def finish(
+        self, episodes: Iterable[pa.Table], events: pa.Table, *, hashes: Sequence[NDArray[np.uint64]] | None = None
+    ) -> None:
+        """The commit: tables of the record's schema, taken one at a time, become one part.
+
+        `hashes` are the `id_hashes` of each table, from who knows them already.
+        """
         under_way = self._under_way()
         version = {'schema_version': SCHEMA_VERSION}
         name = ''
@@ -98,23 +104,23 @@ class Addition:
             name = under_way.add_part('events', lambda sink: write_table(events, sink, metadata=version))
         meta = {**version, 'n_events': events.num_rows, 'events': name, 'trajectories': self._trajectories}
         numbers: list[int] = []  # of each row's file of trajectories, where there are any
-        hashes: list[NDArray[np.uint64]] = [np.zeros(0, np.uint64)]
+        hashed: list[NDArray[np.uint64]] = [np.zeros(0, np.uint64)]
 
         def write(sink: IO[bytes]) -> None:
             with pq.ParquetWriter(sink, EPISODE_SCHEMA, **parquet_options(EPISODE_SCHEMA)) as writer:
-                for table, hashed in episodes:
+                for place, table in enumerate(episodes):
                     if self._places:
                         keys = zip(table['episode_id'].to_pylist(), table['attempt'].to_pylist(), strict=True)
                         numbers.extend(self._places.get(key, 0) for key in keys)
-                    hashes.append(hashed)
+                    hashed.append(id_hashes(table['episode_id']) if hashes is None else hashes[place])
                     writer.write_table(table, row_group_size=ROW_GROUP)
                 told = {**meta, 'replaces': [], **({'index': encode_index(numbers)} if self._places else {})}
                 writer.add_key_value_metadata({METADATA_KEY.decode(): json.dumps(told)})
 
         part_name = under_way.add_part('episodes', write)
         part = PartInfo(
-            self.store.path / 'episodes' / part_name, sum(map(len, hashes)), SCHEMA_VERSION, events.num_rows, name,
-            tuple(self._trajectories), ids=encode_hashes(np.concatenate(hashes)),
+            self.store.path / 'episodes' / part_name, sum(map(len, hashed)), SCHEMA_VERSION, events.num_rows, name,
+            tuple(self._trajectories), ids=encode_hashes(np.concatenate(hashed)),
         )  # fmt: skip
 
         def check() -> None:
