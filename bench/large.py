@@ -71,6 +71,7 @@ def taken(command: Sequence[str | Path], *, folder: Path, ask: bool = False) -> 
     code, cpu_s, peak_mb = json.loads(told)
     if code and not ask:
         raise RuntimeError(f'{command}: ended with {code}: {(folder / "said").read_text()[-2000:]}')
+    print(f'{cpu_s:8.1f} s {peak_mb:6.0f} MB', *command[2:4], file=sys.stderr, flush=True)
     return Taken(cpu_s, peak_mb)
 
 

@@ -469,6 +469,8 @@ class Store:
 
     def recorded_parts(self, *, where: Where | None = None) -> Iterator[tuple[PartInfo, dict[Key, Episode]]]:
         """The parts that have trajectories, with those of their counted episodes that match."""
+        if not any(part.trajectories for part in self.parts()):
+            return  # a table of outcomes: no episode need be built
         streamed = self._stream(where, attempts='counted', dropped=False, events=True)
         for _, group in itertools.groupby(streamed, key=lambda row: id(row[0])):  # a part at a time, however many
             rows = list(group)

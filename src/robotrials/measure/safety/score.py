@@ -456,7 +456,7 @@ def store_pairs(
     `episodes` are those that match, if they are already read.
     """
     seen = set()
-    for episode, trajectory in store.trajectories(where=where) if any(p.trajectories for p in store.parts()) else ():
+    for episode, trajectory in store.trajectories(where=where):
         seen.add(episode.key)
         yield episode, trajectory
     for episode in store.episodes(where=where) if episodes is None else episodes:
