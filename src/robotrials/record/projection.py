@@ -48,6 +48,7 @@ DIGEST_BYTES = 16
 MOST_BYTES = 2 << 30  # beyond that the cache begins anew
 BATCH = 512
 PATIENCE_S = 2.0  # for another process that writes; without its turn by then, a row is not kept
+BASE = ('robotrials.record', 'robotrials.stats', 'robotrials.errors', 'robotrials.value')  # code under every projection
 FIELDS = operator.attrgetter(*(f.name for f in dataclasses.fields(Episode)))
 SOURCES = ('.py', '.toml', '.so', '.pyd')
 
@@ -138,7 +139,7 @@ def key_of(*parts: str) -> bytes:
 
 def version_of(what: str, packages: Iterable[str], *options: object) -> str:
     """The version of a projection: its name, the source of the code that makes it, numpy, and every option by value."""
-    return key_of(what, np.__version__, *map(_source_digest, packages), *map(digest_of, options)).hex()
+    return key_of(what, np.__version__, *map(_source_digest, (*BASE, *packages)), *map(digest_of, options)).hex()
 
 
 @functools.cache

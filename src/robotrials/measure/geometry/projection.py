@@ -27,7 +27,7 @@ from robotrials.record.media import END, FOLDER, KNOWN, START, KeptViews, kept_v
 from robotrials.record.projection import Kept, key_of, version_of
 from robotrials.value import dataclass
 
-CODE = ('robotrials.measure.geometry', 'robotrials.record', 'robotrials.stats', 'robotrials.errors')  # that scores
+CODE = ('robotrials.measure.geometry',)  # that makes a score, beside what every projection rests on
 PREFIX = 'projections/camera-scores-'
 OWN_SCORE = f'{FOLDER}/score.json'  # a projection of one episode, kept with its views
 VIEWS = (KNOWN, START, END)  # that a score is made from
