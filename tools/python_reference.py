@@ -35,7 +35,7 @@ SURFACE: dict[str, tuple[str, ...]] = {
     'robotrials.stats': (
         'wilson', 'newcombe', 'wilson_sample_size', 'mcnemar_sample_size', 'paired_wald', 'two_sample_wald',
         'cluster_bootstrap', 'Interval', 'Estimate', 'Rate', 'price', 'fewest_units',
-        'stratified_exact', 'independent_success', 'paired_success', 'clustered_success', 'gail_simon',
+        'stratified_exact', 'success_contrast', 'win_contrast', 'gail_simon',
     ),
     'robotrials.measure.safety': (
         'parse_stl', 'robustness', 'load_registry', 'score_episode', 'score_pairs', 'store_pairs', 'summarize_safety',

@@ -31,15 +31,7 @@ from robotrials.measure.timing.curve_test import macro_ks
 from robotrials.measure.timing.operation import Operations
 from robotrials.measure.timing.scalar import macro_mean, resampled_cells
 from robotrials.stats.allowance import FEWEST_PER_CELL, allowance_z, fewest_units, satterthwaite
-from robotrials.stats.noninferiority import PairCounts
 from robotrials.stats.ratio import RatioCells, macro_ratio_bounds
-from robotrials.stats.success_pair import (
-    SuccessPair,
-    UnitShares,
-    clustered_success,
-    independent_success,
-    paired_success,
-)
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -67,8 +59,6 @@ class GridRow:
     cover_chance: float | None  # F(tau)
     cover_hrt: float | None
     reversal: float | None  # "depends on the stratum" where no stratum reverses
-    success: float | None  # exact test of success rejects
-    cover_success: float | None
     ks_different: float | None
     any_of_six: float | None  # some false winner among 15 pairs, Holm's first step
     slow_trials: int
@@ -88,7 +78,6 @@ def study(world: World, kind: str, *, n_trials: int, seed: int, six: bool = Fals
     is_withheld = min(world.n_units) < FEWEST_PER_CELL or sum(world.n_units) < fewest_units()
     misses = [np.mean(bounds.value - bounds.below > truth + 1e-9), np.mean(bounds.value + bounds.above < truth - 1e-9)]
     slow = min(slow, n_trials)
-    success = _success(world, cells, slow, rng)
     same = all(a == b for a, b in zip(world.a, world.b, strict=True))
     return GridRow(
         world=world.name, kind=kind, n_trials=n_trials, withheld=float(is_withheld),
@@ -102,8 +91,6 @@ def study(world: World, kind: str, *, n_trials: int, seed: int, six: bool = Fals
         cover_chance=_chance_coverage(world, cells),
         cover_hrt=_hrt_coverage(world, arms, _stream(world, seed, 'reference'), n_trials),
         reversal=_reversal(arms) if world.strata > 1 and not world.pairing and kind != 'wrong' else None,
-        success=None if success is None else success[0],
-        cover_success=None if success is None else success[1],
         ks_different=_ks(world, cells, rng, slow) if is_null and same and not world.pairing else None,
         any_of_six=_six(world, rng, n_trials) if six else None,
         slow_trials=slow,
@@ -191,45 +178,6 @@ def _reversal(arms: Arms) -> float:
     rest = gap.shape[1] - 1
     p = sum(math.comb(rest, h) * 0.5**rest * chdtrc(h, q) for h in range(1, rest + 1))
     return float(np.mean((p <= ALPHA) & (q > 0)))
-
-
-def _success(
-    world: World, cells: tuple[list[Cell], list[Cell]], n: int, rng: np.random.Generator
-) -> tuple[float | None, float] | None:
-    """How often success by tau is called different where it is not, and how often its interval holds.
-
-    Matched starts by the exact McNemar test, repeated starts by permuted starts, else the stratified exact test.
-    """
-    if world.censoring is not Censoring.NONE or (world.operations > 1 and 'repeats' not in world.name):
-        return None
-    hits = [[c.times_s[:n] <= world.tau_s for c in arm] for arm in cells]
-    truth = float(
-        np.mean([a.chance(world.tau_s) - b.chance(world.tau_s) for a, b in zip(world.a, world.b, strict=True)])
-    )
-    found = [_success_pair(world, [h[k] for h in hits[0]], [h[k] for h in hits[1]], rng) for k in range(n)]
-    kept = [pair for pair in found if pair.interval is not None]
-    if not kept:
-        return None
-    held = float(np.mean([pair.interval is not None and pair.interval.contains(truth) for pair in kept]))
-    return (float(np.mean([pair.is_resolved for pair in kept])) if abs(truth) < 1e-9 else None), held
-
-
-def _success_pair(world: World, a: list[BoolArray], b: list[BoolArray], rng: np.random.Generator) -> SuccessPair:
-    if world.pairing:
-        return paired_success(
-            [
-                PairCounts(int((x & y).sum()), int((x & ~y).sum()), int((~x & y).sum()), int((~x & ~y).sum()))
-                for x, y in zip(a, b, strict=True)
-            ]
-        )
-    if world.operations > 1:
-        shares = [
-            {f's{s}': UnitShares(h.reshape(-1, world.operations).mean(axis=1), (None,) * (h.size // world.operations))
-             for s, h in enumerate(arm)}
-            for arm in (a, b)
-        ]  # fmt: skip
-        return clustered_success(shares[0], shares[1], paired=False, rng=rng, n_resamples=499)
-    return independent_success([(int(x.sum()), x.size, int(y.sum()), y.size) for x, y in zip(a, b, strict=True)])
 
 
 def _operations(cells: list[Cell], trial: int, tau_s: float) -> dict[str, Operations]:

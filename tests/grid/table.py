@@ -17,9 +17,9 @@ from tests.grid.world import Censoring, Law, Shape, World
 COLUMNS = tuple(f.name for f in fields(GridRow))
 TEXT = ('world', 'kind')
 WHOLE = ('n_trials', 'slow_trials')
-ERRORS = ('winner', 'wrong', 'miss_one_side', 'reversal', 'success', 'ks_different', 'any_of_six')
-COVERAGES = ('cover_difference', 'cover_policy', 'cover_chance', 'cover_hrt', 'cover_success')
-SLOW = ('success', 'ks_different', 'cover_success', 'old_rule')
+ERRORS = ('winner', 'wrong', 'miss_one_side', 'reversal', 'ks_different', 'any_of_six')
+COVERAGES = ('cover_difference', 'cover_policy', 'cover_chance', 'cover_hrt')
+SLOW = ('ks_different', 'old_rule')
 LEAST_COVERAGE = 0.93
 CONFIDENCE = 0.99
 

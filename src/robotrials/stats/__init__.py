@@ -99,12 +99,7 @@ if TYPE_CHECKING:
     )
     from robotrials.stats.sample_size import Price, mcnemar_sample_size, price, tau_warning, wilson_sample_size
     from robotrials.stats.success_pair import (
-        SuccessPair,
-        SuccessTest,
         UnitShares,
-        clustered_success,
-        independent_success,
-        paired_success,
         stratified_exact,
         unit_shares,
     )
@@ -141,9 +136,7 @@ __all__ = [
     'Spread',
     'SuccessArm',
     'SuccessContrast',
-    'SuccessPair',
     'SuccessRule',
-    'SuccessTest',
     'UnitShares',
     'UnseenRule',
     'Verdict',
@@ -163,7 +156,6 @@ __all__ = [
     'clopper_pearson',
     'cluster_bootstrap',
     'clustered_covariance',
-    'clustered_success',
     'clustered_wald',
     'clustered_wilson',
     'difference_credible',
@@ -174,7 +166,6 @@ __all__ = [
     'gail_simon',
     'holm',
     'improvement_chance',
-    'independent_success',
     'iqm',
     'jackknife_statistics',
     'jeffreys',
@@ -193,7 +184,6 @@ __all__ = [
     'newcombe_paired',
     'noninferiority',
     'optimality_gap',
-    'paired_success',
     'paired_wald',
     'performance_profile',
     'price',
@@ -245,10 +235,7 @@ _PLACES = {
         'ratio_noninferiority'
     ),
     '.sample_size': 'Price mcnemar_sample_size price tau_warning wilson_sample_size',
-    '.success_pair': (
-        'SuccessPair SuccessTest UnitShares clustered_success independent_success paired_success '
-        'stratified_exact unit_shares'
-    ),
+    '.success_pair': 'UnitShares stratified_exact unit_shares',
     '.success_rule': 'SuccessArm SuccessContrast SuccessRule success_arm success_contrast',
     '.win': 'WinArm WinContrast WinDesign lost_contrast win_arm win_contrast',
 }

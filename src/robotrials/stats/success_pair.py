@@ -1,38 +1,29 @@
-"""Two policies' success rates: exact tests within strata, and intervals of the macro difference that agree with them.
+"""The stratified exact test of two arms' counts, and the successes of one arm by start state.
 
-Independent arms: given each stratum's total of successes, how they fall on the arms is hypergeometric under equal
-rates, and the strata convolve (the stratified Fisher test). Matched starts: the sign of each start's difference is a
-fair coin, so signs are flipped (for single runs of one stratum the exact McNemar test). The interval is that of the
-stratified score statistic (Miettinen and Nurminen, or Tango for pairs). A p-value is the larger of the exact and the
-score one, and an interval reaches 0 where the test does not reject, so that test and interval never contradict each
-other. Repeats of a start state are one unit: its share of successes is its value.
+Given each stratum's total of successes, how they fall on the arms is hypergeometric under equal rates, and the strata
+convolve (the stratified Fisher test). What two policies are told by is `robotrials.stats.success_rule`; this test holds
+where strata may not be opposite, such as for whether two arms lost runs alike.
 """
 
 from __future__ import annotations
 
-import enum
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
 
 from robotrials.errors import InputError
-from robotrials.stats.allowance import FEWEST_PER_CELL, MacroArm, MacroDifference, Spread, macro_difference
 from robotrials.stats.argument import (
     Alternative,
     BoolArray,
     FloatArray,
-    IntArray,
     check_alternative,
-    check_open_unit,
     check_successes,
 )
-from robotrials.stats.interval import Interval, Significance
+from robotrials.stats.interval import Significance
 from robotrials.stats.matching import Labels, NumberedLabels, unit_sums, units_of
-from robotrials.stats.noninferiority import ArmCounts, PairCounts, rate_difference_interval
-from robotrials.stats.proportion import binomial_pmf
 from robotrials.value import dataclass
 
 Table = tuple[int, int, int, int]  # successes and episodes of a, then of b
@@ -42,17 +33,6 @@ MOST_WORK = 100_000_000  # of a lattice: some hundredths of a second
 LATTICE = 20_000  # steps of a difference of 1
 NEGLIGIBLE = 1e-18
 SLACK = 1e-9  # differences nearer than this are equal
-
-
-class SuccessTest(enum.StrEnum):
-    """How two success rates are tested."""
-
-    EXACT = 'stratified exact'
-    MID_P = 'stratified mid-p'
-    SCORE = 'Miettinen-Nurminen'
-    MCNEMAR = 'exact McNemar'
-    SIGN_FLIP = 'sign flips of start states'
-    UNIT_PERMUTATION = 'permuted start states'
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,15 +80,6 @@ def conditional_null(tables: Sequence[Table]) -> NullDistribution:
         hits, least = x1 + x2, max(0, x1 + x2 - n2)
         start = Fraction(least, n1) - Fraction(hits - least, n2)
         parts.append(_Part(start, Fraction(n1 + n2, n1 * n2), _hypergeometric(n1, n2, hits), x1 - least))
-    return _summed(parts)
-
-
-def discordant_null(pairs: Sequence[PairCounts]) -> NullDistribution:
-    """Matched starts: the macro difference of the rates when every discordant pair is a fair coin."""
-    parts = []
-    for c in pairs:
-        apart = c.only_new + c.only_reference
-        parts.append(_Part(Fraction(-apart, c.n), Fraction(2, c.n), binomial_pmf(apart, 0.5), c.only_new))
     return _summed(parts)
 
 
@@ -220,72 +191,6 @@ def _hypergeometric(n1: int, n2: int, hits: int) -> FloatArray:
     return chances
 
 
-@dataclass(frozen=True, slots=True)
-class SuccessPair:
-    """Two policies' macro success rates: the difference a - b, its test, and an interval of the same null."""
-
-    rate_a: float
-    rate_b: float
-    difference: float
-    interval: Interval | None
-    p_value: float | None
-    level: float
-    test: SuccessTest
-    is_paired: bool
-    n_units: tuple[int, int]
-    withheld: str = ''  # why there is no test or no interval
-
-    @property
-    def is_resolved(self) -> bool:
-        return self.p_value is not None and self.p_value <= 1 - self.level
-
-
-def independent_success(
-    tables: Sequence[Table], *, level: float = 0.95, test: SuccessTest | str = SuccessTest.EXACT
-) -> SuccessPair:
-    """Independent arms, one row (x_a, n_a, x_b, n_b) a stratum, every episode a unit of its own."""
-    kind, alpha = SuccessTest(test), 1 - check_open_unit('level', level)
-    counts = [ArmCounts(*row) for row in tables]
-    if kind not in (SuccessTest.EXACT, SuccessTest.MID_P, SuccessTest.SCORE):
-        raise InputError(f'{kind.value} is for matched or repeated starts; use an exact, mid-p or score test here')
-    difference, low, high, p_score = rate_difference_interval(counts, level=level)
-    p = p_score
-    if kind is not SuccessTest.SCORE:
-        p = max(p_score, stratified_exact(tables, mid_p=kind is SuccessTest.MID_P).p_value)
-    rates = [math.fsum(row[k] / row[k + 1] for row in tables) / len(tables) for k in (0, 2)]
-    return SuccessPair(
-        rates[0], rates[1], difference, _agreeing(Interval(low, high), p, alpha), p, level, kind, False,
-        (sum(row[1] for row in tables), sum(row[3] for row in tables)),
-    )  # fmt: skip
-
-
-def _agreeing(interval: Interval, p_value: float, alpha: float) -> Interval:
-    """The interval, reaching 0 where the test does not reject."""
-    if p_value <= alpha or interval.contains(0.0):
-        return interval
-    return Interval(min(interval.low, 0.0) + 0.0, max(interval.high, 0.0))
-
-
-def paired_success(pairs: Sequence[PairCounts], *, level: float = 0.95, mid_p: bool = False) -> SuccessPair:
-    """Matched starts run once by each policy: discordant pairs are fair coins within every stratum.
-
-    In one stratum this is the exact McNemar test. `new` of the counts is policy a.
-    """
-    alpha = 1 - check_open_unit('level', level)
-    difference, low, high, p_score = rate_difference_interval(pairs, level=level)
-    p = max(p_score, discordant_null(pairs).p_value(mid_p=mid_p))
-    n = sum(c.n for c in pairs)
-    rates = [math.fsum((c.both + own) / c.n for c, own in rows) / len(pairs) for rows in _marginals(pairs)]
-    return SuccessPair(
-        rates[0], rates[1], difference, _agreeing(Interval(low, high), p, alpha), p, level, SuccessTest.MCNEMAR, True,
-        (n, n),
-    )  # fmt: skip
-
-
-def _marginals(pairs: Sequence[PairCounts]) -> tuple[list[tuple[PairCounts, int]], list[tuple[PairCounts, int]]]:
-    return [(c, c.only_new) for c in pairs], [(c, c.only_reference) for c in pairs]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class UnitShares:
     """One stratum of one policy: the share of successes of each start state, and its label (None: no start known)."""
@@ -307,98 +212,3 @@ def unit_shares(successes: Sequence[bool | int] | BoolArray, starts: Labels | Se
         runs.setdefault((place, None) if start is None else start, []).append(int(bool(hit)))
     labels = tuple(None if isinstance(k, tuple) and len(k) == 2 and k[1] is None else k for k in runs)
     return UnitShares(np.array([math.fsum(v) / len(v) for v in runs.values()]), labels)
-
-
-def clustered_success(
-    a: Mapping[str, UnitShares], b: Mapping[str, UnitShares], *, paired: bool, level: float = 0.95,
-    n_resamples: int = 9_999, rng: np.random.Generator | None = None,
-) -> SuccessPair:  # fmt: skip
-    """Start states run more than once: units are permuted (or, matched, their signs flipped), and the interval is the
-    rule's own (jackknife over units with an allowance for what was not seen).
-
-    Exact where shares are whole numbers on a common scale; else by Monte Carlo, which needs `rng`.
-    """
-    from robotrials.stats.mean_difference import label_permutation, sign_flip
-
-    alpha = 1 - check_open_unit('level', level)
-    strata = sorted(a)
-    if strata != sorted(b):
-        raise InputError(f'both policies need the same strata, found {strata} and {sorted(b)}')
-    if paired:
-        a, b = matched_shares(a, b)
-        strata = sorted(a)
-        if not strata:
-            raise InputError('no start state was run by both policies; compare them as independent')
-    whole = _common_runs([x for arm in (a, b) for s in strata for x in arm[s].shares.tolist()])
-    parts = [[_scaled(arm[s].shares, whole) for s in strata] for arm in (a, b)]
-    labels = [np.repeat(np.arange(len(strata)), [len(p) for p in arm]) for arm in parts]
-    first, second = (np.concatenate(arm) for arm in parts)
-    if paired:
-        p_exact = sign_flip(first - second, strata=labels[0], n_resamples=n_resamples, rng=rng).p_value
-    else:
-        p_exact = label_permutation(
-            first, second, strata_a=labels[0], strata_b=labels[1], n_resamples=n_resamples, rng=rng
-        ).p_value
-    rule = share_difference([a[s] for s in strata], [b[s] for s in strata], paired=paired)
-    sizes = tuple(sum(len(arm[s].shares) for s in strata) for arm in (a, b))
-    rates = [math.fsum(float(arm[s].shares.mean()) for s in strata) / len(strata) for arm in (a, b)]
-    test = SuccessTest.SIGN_FLIP if paired else SuccessTest.UNIT_PERMUTATION
-    few = min(len(arm[s].shares) for arm in (a, b) for s in strata)
-    if few < FEWEST_PER_CELL:
-        reason = f'{few} start states in a cell; at least {FEWEST_PER_CELL} are needed for an interval and a verdict'
-        return SuccessPair(
-            rates[0], rates[1], rates[0] - rates[1], None, None, level, test, paired, (sizes[0], sizes[1]), reason
-        )
-    p = max(p_exact, rule.p_value)
-    interval = _within_unit(rule.interval(level))
-    return SuccessPair(
-        rates[0], rates[1], rates[0] - rates[1], _agreeing(interval, p, alpha), p, level, test, paired,
-        (sizes[0], sizes[1]),
-    )  # fmt: skip
-
-
-def _within_unit(interval: Interval) -> Interval:
-    return Interval(max(interval.low, -1.0), min(interval.high, 1.0))
-
-
-def matched_shares(
-    a: Mapping[str, UnitShares], b: Mapping[str, UnitShares]
-) -> tuple[dict[str, UnitShares], dict[str, UnitShares]]:
-    first, second = {}, {}
-    for s in a:
-        places = [{x: k for k, x in enumerate(arm[s].labels) if x is not None} for arm in (a, b)]
-        common = [x for x in places[0] if x in places[1]]
-        if common:
-            first[s], second[s] = (
-                UnitShares(arm[s].shares[[place[x] for x in common]], tuple(common))
-                for arm, place in zip((a, b), places, strict=True)
-            )
-    return first, second
-
-
-def _common_runs(shares: Sequence[float]) -> int:
-    """The smallest number that makes every share whole, or 0 where that takes more than MOST_ROUNDS."""
-    values = np.unique(np.asarray(shares))
-    for runs in range(1, MOST_ROUNDS + 1):
-        if np.allclose(values * runs, np.round(values * runs), atol=1e-9):
-            return runs
-    return 0
-
-
-def _scaled(shares: FloatArray, runs: int) -> FloatArray | IntArray:
-    return np.round(shares * runs).astype(np.int64) if runs else shares
-
-
-def share_difference(a: Sequence[UnitShares], b: Sequence[UnitShares], *, paired: bool) -> MacroDifference:
-    """The rule's difference a - b of macro shares."""
-
-    def arm(parts: Sequence[UnitShares]) -> MacroArm:
-        return MacroArm(
-            np.array([p.shares.mean() for p in parts]), np.zeros(len(parts)), np.ones(len(parts)),
-            np.array([float(len(p.shares)) for p in parts]),
-        )  # fmt: skip
-
-    rows = [x.shares - y.shares for x, y in zip(a, b, strict=True)] if paired else [p.shares for p in (*a, *b)]
-    variances = [float(np.var(row, ddof=1)) / len(row) if len(row) > 1 else 0.0 for row in rows]
-    dof = np.array([max(len(row) - 1.0, 1.0) for row in rows])
-    return macro_difference(arm(b), arm(a), Spread(np.array(variances) / len(a) ** 2, dof))
