@@ -6,7 +6,8 @@ import json
 import pytest
 
 from robotrials.errors import InputError, NotEstimable
-from robotrials.show.audit_data import distance_chart, fall_table, point_table, published_table
+from robotrials.show.audit_data import distance_plot, fall_table, point_table, published_table
+from robotrials.show.plot_page import paint_page
 from robotrials.verdict.audit.datasource import (
     TABLE_NINE,
     DataSource,
@@ -97,6 +98,6 @@ def test_tables_and_chart_show_counts_and_say_existence():
     assert 'existence' in shown.note
     assert [row[0] for row in shown.rows] == ['t', 't']
     assert fall_table(found).rows[0][-1] is True
-    assert 'lookup' in distance_chart(found).alt
+    assert 'lookup' in paint_page(distance_plot(found)).alt
     without = DataSource(protocol=PROTOCOL, points=(dataclasses.replace(point(0.0, 3), images={}),))
     assert len(point_table(without).columns) == len(shown.columns) - 1
