@@ -7,6 +7,7 @@ its score would rise above its own first flips; it may not, in a single world of
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import threading
 import time
@@ -172,6 +173,34 @@ def test_a_client_that_comes_twice_at_once_is_not_turned_away_from_its_lease(tmp
     coming.join(PATIENCE_S)
     assert second is not None
     assert (second[0], first, told) == (ErrorCode.BUSY, [None], [])
+
+
+def test_a_bundle_that_is_sent_while_a_heartbeat_looks_at_the_spool_does_not_end_the_heartbeats(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Found by the search: the thread ended, and two minutes later the worker, in the middle of an episode."""
+    options = WorkerOptions(
+        server='http://127.0.0.1:1', token='x', name='cell', cell=CellOptions(host='point-mass'), folder=tmp_path
+    )
+    worker = CellWorker(options)
+    (tmp_path / 'waiting' / 'gone.bundle').symlink_to('nowhere')  # listed, and not there
+    worker._spool.put('lea1', b'x')
+    assert worker._spool.leases() == ('lea1',)
+    beats: list[int] = []
+
+    def heartbeat() -> None:
+        beats.append(1)
+        if len(beats) == 3:
+            worker._gone.set()
+        raise FileNotFoundError('gone')
+
+    worker._heartbeat, worker._heartbeat_s = heartbeat, 0.01  # type: ignore[method-assign]
+    try:
+        worker._beat()
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+    assert len(beats) == 3
+    assert [r.message for r in caplog.records] == ['heartbeat failed'] * 3
 
 
 @pytest.mark.platform

@@ -426,6 +426,8 @@ class CellWorker:
                         self._register_once()
             except RobotrialsError as error:
                 log.warning('heartbeat lost: %s', error)
+            except Exception:  # without this thread the cell is lost, and its episodes with it
+                log.exception('heartbeat failed')
 
     def _heartbeat(self) -> None:
         with self._lock:

@@ -249,9 +249,12 @@ class Spool:
         write_durably(self._path(WAITING, lease_id), bundle)
 
     def leases(self) -> tuple[str, ...]:
-        """The leases whose bundles wait, oldest first."""
-        files = sorted((self._folder / WAITING).glob('*.bundle'), key=lambda f: (f.stat().st_mtime_ns, f.name))
-        return tuple(f.stem for f in files)
+        """The leases whose bundles wait, oldest first. Another thread may send and remove one while we look."""
+        found = []
+        for file in (self._folder / WAITING).glob('*.bundle'):
+            with contextlib.suppress(FileNotFoundError):
+                found.append((file.stat().st_mtime_ns, file.stem))
+        return tuple(stem for _, stem in sorted(found))
 
     def flush(self, upload: Upload) -> Flushed:
         """Try to send everything once. What the server will never take is kept aside with its reason."""
