@@ -266,7 +266,6 @@ def _drawn(model: Any, data: Any) -> dict[str, tuple[Any, Any, Any]]:
         for is_ids in (False, True):
             every = mujoco.mjtCatBit.mjCAT_ALL.value
             mujoco.mjv_updateScene(model, data, option, None, view, every, scene)
-            scene.flags[kind.mjRND_SHADOW.value] = False
             scene.flags[kind.mjRND_SEGMENT.value] = scene.flags[kind.mjRND_IDCOLOR.value] = is_ids
             mujoco.mjr_render(rect, scene, context)
             rgb, depth = np.empty((height, width, 3), np.uint8), np.empty((height, width), np.float32)

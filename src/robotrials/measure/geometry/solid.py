@@ -253,7 +253,8 @@ def _spread(points: FloatArray, n: int) -> IntArray:
     kept = order
     for _ in range(24):
         middle = math.sqrt(low * high)
-        cell = np.floor((points[order] - points.min(axis=0)) / (middle * extent)).astype(np.int64)
+        cell = np.floor(points[order] / (middle * extent)).astype(np.int64)
+        cell -= cell.min(axis=0)
         kept = np.unique((cell[:, 0] << 40) + (cell[:, 1] << 20) + cell[:, 2], return_index=True)[1]
         low, high = (middle, high) if len(kept) > n else (low, middle)
     return np.sort(order[kept[:n]])
