@@ -239,6 +239,7 @@ def success_contrast(
     `is_linked` says that the units in `starts` reach over strata and arms (sessions, operators): R is then used on
     unmatched rates, a unit's moves are added up over all cells, and N* is the fewest units of an arm.
 
+    >>> from robotrials.stats import success_arm, success_contrast
     >>> found = success_contrast([success_arm([1] * 9 + [0])], [success_arm([1] * 3 + [0] * 7)])
     >>> round(found.difference, 2), round(found.p_value, 4), found.test.value
     (0.6, 0.008, "Boschloo's exact test")

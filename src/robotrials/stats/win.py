@@ -152,6 +152,7 @@ def win_contrast(
     `is_linked` says that the units in `starts` reach over strata and arms (sessions, operators): arms are then compared
     unmatched, a unit's moves are added up over all cells, and N* is the fewest units of an arm.
 
+    >>> from robotrials.stats import win_arm, win_contrast
     >>> slow, quick = win_arm([20.0, 21, 22, 23, 24, 25]), win_arm([10.0, 11, 12, 13, 14, 15])
     >>> found = win_contrast([quick], [slow])
     >>> found.probability, round(found.p_value, 4)
