@@ -364,6 +364,8 @@ def test_swap_and_start_trials_are_read_from_labels_or_from_what_moved() -> None
     assert start_trial(plain, moved) == StartTrial('p', 0.0, 0.0, True, plain.episode_id)
     assert swap_trial(plain) is None
     assert start_trial(plain) is None
+    for words in ({'start_x_m': 'left', 'start_y_m': '0.1'}, {'start_x_m': 'nan', 'start_y_m': '0.1'}):
+        assert start_trial(replace(plain, labels=words)) is None  # free text is no start
 
 
 def test_success_that_depends_on_the_place_is_found_and_luck_is_not() -> None:

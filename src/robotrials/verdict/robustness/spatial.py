@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -51,14 +52,23 @@ class SpatialSensitivity:
 def start_trial(episode: Episode, trajectory: Trajectory | None = None) -> StartTrial | None:
     """From the labels `start_x_m` and `start_y_m`, or else from the recorded pose of the target object."""
     success = episode.success if episode.success is not None else episode.outcome == 'success'
-    if 'start_x_m' in episode.labels and 'start_y_m' in episode.labels:
-        x, y = float(episode.labels['start_x_m']), float(episode.labels['start_y_m'])
-        return StartTrial(episode.policy, x, y, success, episode.episode_id)
+    labelled = _labelled_start(episode)
+    if labelled is not None:
+        return StartTrial(episode.policy, *labelled, success, episode.episode_id)
     target = trajectory.scene.target_object if trajectory is not None else ''
     if trajectory is None or trajectory.body_pose is None or target not in trajectory.bodies:
         return None
     x, y = (float(v) for v in trajectory.body(target)[0, :2])
     return StartTrial(episode.policy, x, y, success, episode.episode_id)
+
+
+def _labelled_start(episode: Episode) -> tuple[float, float] | None:
+    """None where the labels are missing or no numbers: labels are free text, and must not stop other questions."""
+    try:
+        x, y = float(episode.labels['start_x_m']), float(episode.labels['start_y_m'])
+    except (KeyError, ValueError):
+        return None
+    return (x, y) if math.isfinite(x) and math.isfinite(y) else None
 
 
 def spatial_sensitivities(
