@@ -64,7 +64,7 @@ def run(
         Path | None, typer.Option(help='Keep what hosts and policies print. It may name policies: keep it away.')
     ] = None,
 ) -> None:
-    """Run what is left of a trial, in blinded random order. Interrupt it whenever you like; the same command goes on.
+    """Run what is left of a trial, in blinded random order. Interrupt it whenever you like; run it again to resume.
 
     Example: `robotrials run trial.toml --workers 2 --operator kim`
     On a cluster: `robotrials run trial.toml --engine ray --address auto --store s3://lab/may`

@@ -1,4 +1,4 @@
-"""The engine: runs a plan into a store, with as many workers as wanted, and goes on where an earlier run stopped."""
+"""The engine: runs a plan into a store, with as many workers as wanted, and resumes what an earlier run left."""
 
 from __future__ import annotations
 
