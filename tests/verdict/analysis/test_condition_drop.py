@@ -14,7 +14,7 @@ from tests.verdict.analysis.door import RESAMPLES, printed
 from robotrials.errors import NotEstimable, UnknownName
 from robotrials.record import Episode, Outcome, Store
 from robotrials.testing.showcase import radar_episodes
-from robotrials.verdict.analysis.robustness import condition_drops
+from robotrials.verdict.analysis.condition_drop import condition_drops
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 from robotrials.verdict.robustness import ConditionDrop
 

@@ -14,7 +14,7 @@ from tests.verdict.robustness.trial_plan import shipped_plan, smaller, with_memo
 from robotrials.errors import InputError
 from robotrials.record import Store
 from robotrials.run.conditions import Condition, condition_parameters, draw_condition
-from robotrials.verdict.analysis.robustness import condition_drops
+from robotrials.verdict.analysis.condition_drop import condition_drops
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 from robotrials.verdict.robustness import (
     CompoundVerdict,

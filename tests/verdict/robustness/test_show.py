@@ -16,7 +16,7 @@ from robotrials.show.robustness import dose_plot, drop_plot, estimate_table, spl
 from robotrials.show.table import render
 from robotrials.testing.showcase import radar_episodes
 from robotrials.verdict.analysis import analyse
-from robotrials.verdict.analysis.robustness import condition_drops
+from robotrials.verdict.analysis.condition_drop import condition_drops
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 from robotrials.verdict.robustness import StartTrial, condition_rows, condition_trials, dose_responses
 

@@ -23,7 +23,7 @@ from robotrials.service.platform.job import benchmark_slots
 from robotrials.service.platform.queue import planning_order
 from robotrials.service.platform.table import Benchmark, Job, Lease, Submission
 from robotrials.verdict.analysis import Analysis
-from robotrials.verdict.analysis.robustness import condition_drops
+from robotrials.verdict.analysis.condition_drop import condition_drops
 from robotrials.verdict.analysis.selection import Selection, ordered_episodes, select_store
 from robotrials.verdict.robustness import conditions_by_severity
 

@@ -9,6 +9,7 @@ from robotrials.catalog import late_names
 if TYPE_CHECKING:
     from robotrials.verdict.analysis.analysis import Analysis
     from robotrials.verdict.analysis.change import PolicyChange, Shift, StoreChange, compare_stores
+    from robotrials.verdict.analysis.condition_drop import RobustnessPart
     from robotrials.verdict.analysis.contrast import Contrast
     from robotrials.verdict.analysis.endpoint_pairs import Comparisons
     from robotrials.verdict.analysis.frame import ComparisonFrame
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from robotrials.verdict.analysis.pairs import TimeComparison, compare_timing
     from robotrials.verdict.analysis.quality import ArmQuality, DataQuality, KnownPolicy, Presence
     from robotrials.verdict.analysis.ranking import PolicyCurve, Ranking, Times
-    from robotrials.verdict.analysis.robustness import RobustnessPart
     from robotrials.verdict.analysis.safety import SafetyPart
     from robotrials.verdict.analysis.selection import Absent, Selection, present, select_episodes, select_store
     from robotrials.verdict.analysis.success import Rates
@@ -75,7 +75,7 @@ _PLACES = {
     '.pairs': 'TimeComparison compare_timing',
     '.quality': 'ArmQuality DataQuality KnownPolicy Presence',
     '.ranking': 'PolicyCurve Ranking Times',
-    '.robustness': 'RobustnessPart',
+    '.condition_drop': 'RobustnessPart',
     '.safety': 'SafetyPart',
     '.selection': 'Absent Selection present select_episodes select_store',
     '.success': 'Rates',

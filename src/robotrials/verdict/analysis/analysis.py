@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from robotrials.verdict.analysis.arm import Side
     from robotrials.verdict.analysis.behind import EpisodesBehind, Film, Placement
     from robotrials.verdict.analysis.cameras import CameraPart, OverlapCurve
+    from robotrials.verdict.analysis.condition_drop import RobustnessPart
     from robotrials.verdict.analysis.contrast import Contrast
     from robotrials.verdict.analysis.detail import Detail
     from robotrials.verdict.analysis.endpoint_pairs import Advance
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
     from robotrials.verdict.analysis.practice import Practice
     from robotrials.verdict.analysis.quality import AfterClosing, DataQuality, InterimLooks, KnownPolicy, Presence
     from robotrials.verdict.analysis.ranking import PolicyCurve, Ranking, Times
-    from robotrials.verdict.analysis.robustness import RobustnessPart
     from robotrials.verdict.analysis.safety import SafetyComparison, SafetyPart, TrajectoryPass
     from robotrials.verdict.analysis.selection import Selection
     from robotrials.verdict.analysis.success import Rates, TwoStories
@@ -495,7 +495,7 @@ class Analysis:
 
     @cached_property
     def robustness(self) -> RobustnessPart | Absent:
-        from robotrials.verdict.analysis.robustness import robustness_part
+        from robotrials.verdict.analysis.condition_drop import robustness_part
 
         found = self.trajectories
         return robustness_part(

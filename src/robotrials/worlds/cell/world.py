@@ -38,7 +38,7 @@ SEEN_ONLY = ('background', 'light', *CameraShift.KINDS)  # without cameras they 
 STATED = ('displacement', 'support')  # by their numbers alone: no severity draws them, and chaos has none
 KINDS = ('layout', 'distractor', 'robot_state', 'disturbance', *SEEN_ONLY)
 LOWEST_START_M = 0.12
-MOST_TILT = 0.7  # cosine of the angle between the hand and straight down, at the start
+LEAST_UPRIGHT_COSINE = 0.7  # cosine of the angle between the hand and straight down, at the start
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ def is_safe_start(angles_rad: FloatArray) -> bool:
     low, high = np.array(LIMITS.low_m), np.array(LIMITS.high_m)
     low[2] = LOWEST_START_M
     is_inside = bool((tool[:3] >= low).all() and (tool[:3] <= high).all())
-    return is_inside and -float(matrix_from_quaternion(tool[3:])[2, 2]) > MOST_TILT
+    return is_inside and -float(matrix_from_quaternion(tool[3:])[2, 2]) > LEAST_UPRIGHT_COSINE
 
 
 # A conveyor belt along the table: its surface moves, and carries what lies on it off the table's far end.
