@@ -42,7 +42,7 @@ def test_a_shown_policy_can_be_made(
         if key.endswith('_variable') and variable:
             monkeypatch.setenv(variable, 'x')
     if entry['use'] == 'lerobot':
-        read_mapping(observation=options['observation'], action=options['action'])
+        read_mapping(**{key: options[key] for key in ('preset', 'observation', 'action') if key in options})
         return
     maker: Any = POLICIES.load(entry['use'])
     maker(**options).close()

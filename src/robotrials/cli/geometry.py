@@ -118,7 +118,7 @@ def place(
     Objects are looked at where they start, at their goals and in drawn arrangements inside a bin; what stands fixed
     and the other objects hide them. Of a store, the cameras that took its views are measured in the same way.
 
-    Example: `robotrials geometry place runs/may --cameras 3 --distance 0.9`
+    Example: `robotrials geometry place runs/may --cameras 3 --set distance=0.9`
     """
     import math
 

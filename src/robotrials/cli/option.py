@@ -35,6 +35,8 @@ SETTINGS = frozenset({
     '--v-max', '--a-max', '--workspace', '--reset-check', '--batch', '--batch-wait-s', '--device', '--arms',
     # of how recordings are joined, drawn and replayed
     '--offset-s', '--in-order', '--redraw', '--fresh', '--rerun', '--closed-loop',
+    # of where cameras go
+    '--distance', '--fovy',
     # of a figure or a printed table
     '--style', '--width', '--height', '--font', '--font-size', '--label', '--tex-label', '--figure-format', '--size',
     # of an audit
