@@ -58,6 +58,54 @@ def test_what_to_type_instead_is_said_and_works(typed: str, tmp_path: Path, monk
         robotrials(*shlex.split(command))
 
 
+def lab_file(name: str, header: str, rows: list[str]) -> str:
+    Path(name).write_text('\n'.join([header, *rows]) + '\n')
+    return name
+
+
+def tried(printed: str) -> list[str]:
+    """The commands of the one line that says what to try."""
+    (line,) = [line for line in printed.splitlines() if line.startswith('Try: ')]
+    return [command.removeprefix('robotrials ') for command in line.removeprefix('Try: ').split(' && ')]
+
+
+def test_no_command_is_offered_that_leaves_the_question_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = lab_file('r.csv', 'policy,task,time_s', [f'{p},t,{k + 3}' for p in 'ab' for k in range(6)])
+    printed = robotrials('compare', file, code=2)
+    assert 'no column for outcome or success among: policy, task, time_s. Name one with --map success=' in printed
+    assert 'Try: ' not in printed
+    printed = robotrials('doctor', file, code=2)
+    assert '\nnext ' not in printed
+    assert tried(printed) == ['import r.csv --to r-store --blank invalid']
+    file = lab_file('one.csv', 'task,success', [f't,{k % 2}' for k in range(12)])
+    assert 'Try: ' not in robotrials('compare', file, code=2)  # one policy is no comparison
+    first, then = tried(robotrials('score', file, code=2))
+    robotrials(*shlex.split(first))
+    robotrials(*shlex.split(then))
+
+
+def test_a_remedy_of_an_import_keeps_its_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = lab_file('r.csv', 'policy,trial no,success', ['a,0,yes', 'a,1,no', 'b,0,maybe', 'b,1,yes'])
+    (command,) = tried(robotrials('import', file, '--to', 'runs/may', code=2))
+    assert command == 'import r.csv --to runs/may --value maybe=invalid'
+    printed = ' '.join(robotrials(*shlex.split(command)).split())
+    assert "--map 'instance=trial no'" in printed
+
+
+def test_a_gate_is_offered_with_both_of_its_policies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [f'{p},t,{k},{int(k % 5 > 0)},{4 + k}' for p in ('act', 'pi0') for k in range(12)]
+    robotrials('import', lab_file('r.csv', 'policy,task,seed,success,time_s', rows), '--to', 'may')
+    wanted = 'gate may --baseline may --policy pi0 --baseline-policy act'
+    assert tried(robotrials('gate', code=2)) == [wanted]
+    printed = robotrials('gate', 'may', '--baseline', 'act', code=2)
+    assert "--baseline is 'act', a policy of may" in printed
+    assert tried(printed) == [wanted]
+    assert 'act' in robotrials(*shlex.split(wanted), code=3)
+
+
 def test_a_value_that_no_plan_can_have_is_refused_before_reading(tmp_path: Path) -> None:
     (tmp_path / 'bad.csv').write_text('no,table\n')
     assert 'alpha is 5.0, wanted a number' in robotrials('compare', tmp_path / 'bad.csv', '--set', 'alpha=5', code=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import shlex
 import sys
@@ -11,8 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from robotrials.errors import RobotrialsError
+
 if TYPE_CHECKING:
     from robotrials.formats.imported import FixableError, ImportOptions, Question
+    from robotrials.record import Store
 
 # What other tools call it.
 OTHER_NAMES = {
@@ -36,7 +40,7 @@ def command_instead(error: Any, argv: Sequence[str], verbs: Collection[str]) -> 
     if kind == 'NoSuchOption' and option:
         tried = _other_option(words, verb, option, getattr(error, 'possibilities', None) or ())
     elif kind == 'MissingParameter' and getattr(error.param, 'param_type_name', '') == 'argument' and verb:
-        tried = _with_a_source(verb)
+        tried = _gated() if verb == 'gate' else _with_a_source(verb)
     elif 'unexpected extra argument' in str(error.format_message()) and verb in ('report', 'import', 'export'):
         tried = _with_output(words, verb)
     elif words and not verb:
@@ -89,10 +93,36 @@ def _read_so(words: list[str], verb: str, source: str) -> str:
 
 def _with_a_source(verb: str) -> str:
     """The verb on what lies here."""
-    here = sorted(Path().iterdir())
-    stores = [path for path in here if (path / 'trial.json').is_file()]
-    files = [path for path in here if path.suffix.lower() in FILES]
+    stores = _stores_here()
+    files = [path for path in sorted(Path().iterdir()) if path.suffix.lower() in FILES]
     return shlex.join([verb, str((stores + files)[0])]) if stores or files else ''
+
+
+def _stores_here() -> list[Path]:
+    return [path for path in sorted(Path().iterdir()) if (path / 'trial.json').is_file()]
+
+
+def _gated() -> str:
+    """Two policies of a store that lies here; a gate wants both."""
+    from robotrials.record import read_store
+
+    for path in _stores_here():
+        with contextlib.suppress(RobotrialsError):
+            names = tested_policies(read_store(path))
+            if len(names) > 1:
+                return gate_words(path, names[1], names[0])
+    return ''
+
+
+def tested_policies(store: Store) -> list[str]:
+    """The policies of a store by name; none of a trial that is still blinded, whose arms no gate compares."""
+    return [] if store.is_blinded else sorted({episode.policy for episode in store.episodes()})
+
+
+def gate_words(source: Path, candidate: str, baseline: str) -> str:
+    """The gate of one policy of a source against another of it."""
+    named = ['--policy', candidate, '--baseline-policy', baseline]
+    return shlex.join(['gate', str(source), '--baseline', str(source), *named])
 
 
 def _with_output(words: list[str], verb: str) -> str:
@@ -150,6 +180,19 @@ def offer_mapping(source: Path, options: ImportOptions) -> None:
         return
     if _confirmed(f'Save this as {beside}, so that {source} is always read so?'):
         write_mapping(beside, imported)
+
+
+def can_be_asked(error: FixableError, source: Path) -> bool:
+    """Whether the verb has an answer once the remedy is taken: episodes with a result, to compare of two policies."""
+    from robotrials.formats.catalog import open_source
+
+    wanted, policies = 2 if 'compare' in sys.argv[1:2] else 1, set()
+    with contextlib.suppress(RobotrialsError):
+        for episode in open_source(source, error.options).episodes():
+            policies |= {episode.policy} if episode.is_valid else set()
+            if len(policies) == wanted:
+                return True
+    return False
 
 
 def asked_again(error: FixableError, source: Path) -> str:

@@ -45,7 +45,8 @@ def doctor(source: StoreArgument, form: FormatOption = 'text') -> None:
             rows = _findings(source, checkup(imported.episodes()), imported)
         except FixableError as error:  # what it holds if the remedy is taken, and then the remedy
             imported = open_source(source, error.options, name=kind)
-            _print(_findings(source, checkup(imported.episodes()), imported))
+            rows = _findings(source, checkup(imported.episodes()), imported)
+            _print([row for row in rows if row[0] != 'next'])  # it cannot be asked as it is
             raise
         except RecordError:
             _print(_seen(source, open_source(source, options, name=kind)))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from robotrials.cli.output import DetailsOption, harmless
 from robotrials.cli.source import PairingOption, RegistryOption, StoreArgument, TauOption, WhereOption
+
+if TYPE_CHECKING:
+    from robotrials.record import Store
 
 FORMS = ('text', 'markdown', 'json')
 
@@ -69,6 +72,8 @@ def gate(
     )  # fmt: skip
     named, matching = named_changes(registry=registry), parse_where(where) or None
     new = open_named(store)
+    if not baseline.exists():
+        _refuse_policy(store, new.store, str(baseline), policy)
     old = new if baseline == store else open_named(baseline)
     try:
         outcome = gate_stores(
@@ -89,6 +94,20 @@ def gate(
         write_file(output, text)
         typer.echo(f'wrote {output}', err=True)
     raise typer.Exit(outcome.exit_code)
+
+
+def _refuse_policy(source: Path, store: Store, baseline: str, candidate: str | None) -> None:
+    """Say how a policy of the same store is named as the baseline."""
+    from robotrials.cli.advice import gate_words, tested_policies
+    from robotrials.errors import InputError
+
+    names = tested_policies(store)
+    others = [name for name in ([candidate] if candidate else names) if name != baseline]
+    if baseline in names and others:
+        raise InputError(
+            f'--baseline is {baseline!r}, a policy of {source}; wanted the store or file that has the baseline\n'
+            f'Try: robotrials {gate_words(source, others[0], baseline)}'
+        )
 
 
 def _command() -> str:

@@ -102,14 +102,14 @@ def import_source(
         kind, options = read_mapping(map_file, kind=kind, options=options)
     else:
         kind, options = as_mapped(path, options, kind=kind)
-    imported = _read(path, options, kind, lambda opened: _bring_in(opened, to, dry_run=dry_run, form=form))
+    imported = _read(path, options, kind, to, lambda opened: _bring_in(opened, to, dry_run=dry_run, form=form))
     if save_map is not None:
         from robotrials.formats.intake import write_mapping
 
         write_mapping(save_map, imported)
 
 
-def _read(path: Path, options: ImportOptions, kind: str, take: Callable[[Imported], None]) -> Imported:
+def _read(path: Path, options: ImportOptions, kind: str, to: Path | None, take: Callable[[Imported], None]) -> Imported:
     """Open and take the source; on a terminal a remedy that is known is offered, and run on "y"."""
     from robotrials.cli.advice import accepted, is_terminal
     from robotrials.formats.imported import FixableError
@@ -119,9 +119,10 @@ def _read(path: Path, options: ImportOptions, kind: str, take: Callable[[Importe
             imported = _open(path, options, kind)
             take(imported)
         except FixableError as error:
+            remedy = FixableError(error.problem, error.path, error.options, to)  # into the store that was asked for
             if not is_terminal() or error.options == options:
-                raise
-            options = accepted(error)
+                raise remedy from error
+            options = accepted(remedy)
         else:
             return imported
 

@@ -143,7 +143,7 @@ def open_named(source: Path, given: Mapping[str, str] | None = None) -> OpenedSo
 
 def _open_offering(source: Path, options: ImportOptions, command: str) -> OpenedSource:
     """Open a file or folder; a remedy that is known is offered on a terminal, and printed to be pasted elsewhere."""
-    from robotrials.cli.advice import accepted, ask, asked_again, is_terminal, offer_mapping
+    from robotrials.cli.advice import accepted, ask, asked_again, can_be_asked, is_terminal, offer_mapping
     from robotrials.errors import RecordError
     from robotrials.formats.imported import FixableError
     from robotrials.formats.intake import open_for_asking
@@ -153,6 +153,8 @@ def _open_offering(source: Path, options: ImportOptions, command: str) -> Opened
         try:
             opened = open_for_asking(source, wanted, command=command, ask=ask if is_terminal() else None)
         except FixableError as error:
+            if not can_be_asked(error, source):
+                raise RecordError(error.problem) from error
             if not is_terminal() or error.options == wanted:
                 raise RecordError(asked_again(error, source)) from error
             wanted = accepted(error)

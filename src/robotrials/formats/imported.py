@@ -60,9 +60,9 @@ class ImportOptions:
 class FixableError(RecordError):
     """A source that can be read with `options`; the message ends with the command that does so."""
 
-    def __init__(self, problem: str, path: Path, options: ImportOptions) -> None:
+    def __init__(self, problem: str, path: Path, options: ImportOptions, to: Path | None = None) -> None:
         self.problem, self.path, self.options = problem, path, options
-        super().__init__(f'{problem}\nTry: {import_command(path, options)}')
+        super().__init__(f'{problem}\nTry: {import_command(path, options, to)}')
 
 
 def store_name(path: Path) -> str:
@@ -70,9 +70,9 @@ def store_name(path: Path) -> str:
     return f'{path.stem}-store'
 
 
-def import_command(path: Path, options: ImportOptions) -> str:
+def import_command(path: Path, options: ImportOptions, to: Path | None = None) -> str:
     """The command that imports `path` with these options, ready for a shell."""
-    words = ['robotrials', 'import', str(path), '--to', store_name(path)]
+    words = ['robotrials', 'import', str(path), '--to', store_name(path) if to is None else str(to)]
     words += [word for name, column in options.columns.items() for word in ('--map', f'{name}={column}')]
     words += [word for name, value in options.defaults.items() for word in ('--set', f'{name}={value}')]
     words += [word for text, outcome in options.values.items() for word in ('--value', f'{text}={outcome}')]

@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import json
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
@@ -369,8 +370,8 @@ def _check_enough(rows: Rows, plan: TablePlan, cells: Mapping[str, Sequence[Any]
     from robotrials.formats.row_outcome import fewest_trials
 
     has, options = {*plan.chosen.columns, *plan.given}, plan.options
+    seen = ', '.join(dict.fromkeys([*plan.chosen.columns.values(), *plan.chosen.labels][:50]))
     if 'policy' not in has:
-        seen = ', '.join(dict.fromkeys([*plan.chosen.columns.values(), *plan.chosen.labels][:50]))
         raise FixableError(
             f'{rows.path}: no column for policy among: {seen}. '
             'Name it with --map policy=COLUMN, or give one value for all rows with --set policy=VALUE',
@@ -405,7 +406,7 @@ def _check_enough(rows: Rows, plan: TablePlan, cells: Mapping[str, Sequence[Any]
         )  # fmt: skip
     if options.blank:
         return
-    problem = f'{rows.path}: no column for outcome or success; name one with --map success=COLUMN'
+    problem = f'{rows.path}: no column for outcome or success among: {seen}. Name one with --map success=COLUMN'
     column = next((c for c in plan.chosen.labels if cells[c] and _is_truth(cells[c])), '')
     if column:
         raise FixableError(problem, rows.path, replace(options, columns={**options.columns, 'success': column}))
@@ -700,4 +701,5 @@ def _account_labels(plan: TablePlan, ledger: Ledger, labelled: set[str]) -> None
             why = 'differs between the items of an episode' if plan.shape == 'items' else 'empty throughout'
             ledger.drop(f'column {column!r}', None, why=why)
         if normal(column) in NUMBERINGS and 'instance' not in plan.chosen.columns:
-            ledger.hint(f'column {column!r} numbers the rollouts; if it is the initial state: --map instance={column}')
+            how = shlex.quote(f'instance={column}')
+            ledger.hint(f'column {column!r} numbers the rollouts; if it is the initial state: --map {how}')
