@@ -1,6 +1,7 @@
 """Large tables through every main verb, and the same question twice: CPU time and memory of new processes.
 
-`python -m bench.large` prints the table of docs/concepts/benchmarks.md. ROBOTRIALS_BENCH_ROWS has the larger number of rows.
+`python -m bench.large` prints the table of docs/concepts/benchmarks.md. ROBOTRIALS_BENCH_ROWS has the larger number of
+rows.
 """
 
 from __future__ import annotations
