@@ -102,11 +102,32 @@ def test_plan_prints_what_its_claim_needs(store: Path, tmp_path: Path) -> None:
     assert 'power at 10' in shown
 
 
-def test_the_size_of_cells_says_what_they_are_sized_for() -> None:
-    asked = ('power', 'size', '--rate', 0.7, '--difference', 0.1, '--tasks', 10)
-    assert 'Sized to compare policies within every cell; --overall' in robotrials(*asked)
-    assert 'Sized to compare the mean over cells.' in robotrials(*asked, '--overall')
-    assert 'Sized to' not in robotrials(*asked[:-2])
+def test_the_headline_answers_the_plan_that_was_asked() -> None:
+    """The number of the plan's own row, by all its comparisons, and what it is sized for."""
+    asked = ('power', 'size', '--rate', 0.6, '--difference', 0.2)
+    two, many, mean = (
+        ' '.join(robotrials(*asked, *more).split())
+        for more in ((), ('--policies', 3, '--tasks', 4), ('--policies', 3, '--tasks', 4, '--overall'))
+    )
+    assert '60 % against 80 % takes 84 rollouts of each policy, or 76 on matched starts (discordance 0.4).' in two
+    assert 'Sized to' not in two
+    assert 'takes 588 rollouts of each policy (147 in each of 4 cells), or 524 on matched' in many
+    assert 'Sized to compare 3 policies, every pair, within every cell; --overall' in many
+    assert 'takes 112 rollouts of each policy (28 in each of 4 cells), or 100 on matched' in mean
+    assert 'Sized to compare 3 policies, every pair, on the mean over cells.' in mean
+
+
+def test_rates_that_no_policy_can_have_are_refused_with_a_command_that_works() -> None:
+    for given, wanted, offered in (
+        ((0.97, 0.05), 'that of the worse policy: 97 % and 5 points more are 102 %', '--rate 0.95 -d 0.05'),
+        ((70, 5), 'shares from 0 to 1, found --rate 70 and --difference 5', '--rate 0.7 -d 0.05'),
+        ((0.7, 0), 'shares from 0 to 1', '--rate 0.7 -d 0.05'),
+    ):
+        told = robotrials('power', 'size', '--rate', given[0], '-d', given[1], code=2)
+        assert wanted in ' '.join(told.split())
+        assert f'Try: robotrials power size {offered}' in told
+    assert '90 % against 100 % takes ' in robotrials('power', 'size', '--rate', 0.9, '-d', 0.1)
+    assert '95 % against 100 % takes ' in robotrials('power', 'size', '--rate', 0.95, '-d', 0.05)
 
 
 def test_compare_prints_the_n_that_would_resolve(store: Path) -> None:

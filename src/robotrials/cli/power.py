@@ -111,8 +111,10 @@ OptionalStore = Annotated[Path | None, typer.Argument(metavar='[STORE]', help='A
 
 @power_app.command('size')
 def size(
-    rate: Annotated[float, typer.Option('--rate', help='The success rate expected (of the worse policy).')] = 0.7,
-    difference: Annotated[float, typer.Option('--difference', '-d', help='The difference worth finding.')] = 0.05,
+    rate: Annotated[float, typer.Option('--rate', help='The success rate of the worse policy, from 0 to 1.')] = 0.7,
+    difference: Annotated[
+        float, typer.Option('--difference', '-d', help='How much more the better one succeeds, 0 to 1.')
+    ] = 0.05,
     discordance: Annotated[
         float | None, typer.Option('--discordance', help='Share of scenes on which the policies disagree.')
     ] = None,
@@ -163,26 +165,50 @@ def size(
     from robotrials.show.planning import plan_table, size_card, sizes_table, survey_table
     from robotrials.verdict.planning import field_position, plan_sizes, read_survey
 
+    check_shares(rate, difference)
     sizes = plan_sizes(
-        rate, difference, discordance=2 * difference if discordance is None else discordance, policies=policies,
-        tasks=tasks, conditions=conditions, claim='overall' if overall else 'per_cell',
+        rate, difference, discordance=min(1.0, 2 * difference) if discordance is None else discordance,
+        policies=policies, tasks=tasks, conditions=conditions, claim='overall' if overall else 'per_cell',
         contrast='against_reference' if reference else 'all_pairs', power=power, alpha=alpha,
     )  # fmt: skip
     rows = single_sizes(rate, difference, discordance, power=power, alpha=alpha)
-    title = f'One comparison: {100 * difference:g} points around {100 * rate:g} %'
+    title = f'One comparison: {100 * rate:g} % against {100 * (rate + difference):g} %'
     tables_shown = [sizes_table(rows, title=title, note=f'Power {power:g}, two-sided alpha {alpha:g}.')]
     paired = next(r for r in sizes if 'paired difference (McNemar)' in r.design)
     position = field_position(paired.per_cell)
     tables_shown.append(plan_table(sizes, note=f'McNemar, {position}.'))
     if survey:
         tables_shown.append(survey_table(read_survey(), position))
-    each = 'Sized to compare policies within every cell; --overall sizes for the mean over cells.'
-    claim = '' if tasks * conditions == 1 else 'Sized to compare the mean over cells.' if overall else each
+    who = f'{policies} policies, {"each with the reference" if reference else "every pair"}'
+    where = ' on the mean over cells.' if overall else ' within every cell; --overall sizes for the mean over cells.'
+    is_single = tasks * conditions == 1
+    claim = f'Sized to compare {who}{"." if is_single else f",{where}"}' if policies > 2 or not is_single else ''
     card = size_card(
-        rows, sizes, rate=rate, difference=difference, power=power, alpha=alpha, position=position, claim=claim
+        rows, sizes, rate=rate, difference=difference, discordance=discordance, n_cells=tasks * conditions, power=power,
+        alpha=alpha, position=position, claim=claim,
     )  # fmt: skip
     tables = tables_shown if details or form != 'text' else tables_shown[2:]
     print_card(lambda: card, lambda: tables, form, details=details or survey)
+
+
+def check_shares(rate: float, difference: float) -> None:
+    """Refuse rates in per cent, and a better policy above 100 %, with a command that works."""
+    from robotrials.errors import InputError
+    from robotrials.verdict.planning import better_rate
+
+    p, d = rate / 100 if rate > 1 else rate, difference / 100 if difference >= 1 else difference
+    if not (0 <= p <= 1 and 0 < d < 1):
+        p, d = 0.7, 0.05
+    command = f'Try: robotrials power size --rate {min(p, max(0.0, 1 - d)):.4g} -d {d:.4g}'
+    if not (0 <= rate <= 1 and 0 < difference < 1):
+        raise InputError(
+            f'rates and differences are shares from 0 to 1, found --rate {rate:g} and --difference {difference:g}\n'
+            f'{command}'
+        )
+    try:
+        better_rate(rate, difference)
+    except InputError as error:
+        raise InputError(f'{error}\n{command}') from None
 
 
 def assumed_rule_power(
@@ -223,6 +249,7 @@ def single_sizes(
     """Every formula's answer for one comparison; None where it cannot be computed."""
     from robotrials.verdict.planning import (
         barnard_sample_size,
+        better_rate,
         margin_size,
         mcnemar_rollouts,
         mcnemar_sample_size,
@@ -233,7 +260,7 @@ def single_sizes(
         wilson_sample_size,
     )
 
-    better = rate + difference if rate + difference <= 1 else rate - difference
+    better = better_rate(rate, difference)
     each, pairs, of_both = 'rollouts of each policy', 'pairs', 'rollouts of both policies'
     widths = [(p, wilson_sample_size(difference, p, level=1 - alpha)) for p in dict.fromkeys((0.5, rate))]
     by_z = two_proportion_sample_size(rate, better, power=power, alpha=alpha)
@@ -527,14 +554,14 @@ def print_plan_power(
         rate, difference = target.success_rate or rate, target.difference
         discordance = target.discordance if discordance is None else discordance
     sizes = plan_sizes(
-        rate, difference, discordance=2 * difference if discordance is None else discordance,
+        rate, difference, discordance=min(1.0, 2 * difference) if discordance is None else discordance,
         policies=len(plan.policies), tasks=len(plan.cells()), claim='overall',
         contrast='against_reference' if plan.reference else 'all_pairs', power=power,
     )  # fmt: skip
     has = plan.episodes_in_a_cell() * plan.repeats
     note = (
-        f'{100 * difference:g} points around {100 * rate:g} %, mean over {len(plan.cells())} cells, power {power:g}. '
-        f'The plan has {has} per cell: {field_position(has)}.'
+        f'{100 * rate:g} % against {100 * (rate + difference):g} %, mean over {len(plan.cells())} cells, '
+        f'power {power:g}. The plan has {has} per cell: {field_position(has)}.'
     )
     print_table(plan_table(sizes, note=note), form)
     if pilot is not None:

@@ -62,26 +62,27 @@ def plan_table(rows: Sequence[PlanSize], *, note: str = '') -> Table:
 
 def size_card(
     rows: Sequence[tuple[str, int | None, str]], plan: Sequence[PlanSize], *, rate: float, difference: float,
-    power: float, alpha: float, position: FieldPosition, claim: str = '',
+    discordance: float | None, n_cells: int, power: float, alpha: float, position: FieldPosition, claim: str = '',
 ) -> Card:  # fmt: skip
-    """How many rollouts a difference takes, paired or not, and the whole plan."""
-
-    def first(start: str) -> tuple[str, int | None, str]:
-        return next((r for r in rows if r[0].startswith(start)), (start, None, ''))
-
-    paired, unpaired = first('paired, by the rule'), first('unpaired, by the rule')
-    at = paired[0].partition('discordance ')[2]
-    verdict = f'{100 * difference:g} points around {100 * rate:g} % take {_count(unpaired)} of each policy'
-    verdict += f', or {_count(paired)} on matched starts (discordance {at}).' if paired[1] is not None else '.'
+    """How many rollouts the plan asked for takes, paired or not; `rate` is that of the worse policy."""
+    unpaired, paired = (next(r for r in plan if r.design.startswith(f'{word} difference')) for word in (
+        'unpaired', 'paired'))  # fmt: skip
+    each = f' ({unpaired.per_cell:,} in each of {n_cells} cells)' if n_cells > 1 else ''
+    at = min(1.0, 2 * difference) if discordance is None else discordance
+    verdict = (
+        f'{100 * rate:g} % against {100 * (rate + difference):g} % takes {unpaired.per_policy:,} rollouts of each '
+        f'policy{each}, or {paired.per_policy:,} on matched starts (discordance {at:g}).'
+    )
     chosen = [
         (r.design.partition(' (')[0], f'{r.per_cell:,} per cell, {r.per_policy:,} per policy, {r.total:,} in all')
         for r in plan
     ]
     widths = [r for r in rows if r[0].startswith('Wilson')]
     return Card(
-        title='Sample size', scope=f'power {power:g}, two-sided alpha {alpha:g}', verdict=(verdict,),
+        title='Sample size', scope=f'power {power:g}, two-sided alpha {alpha:g}',
+        verdict=(verdict, claim) if claim else (verdict,),
         rows=(*chosen, *((r[0].partition(',')[0], f'{_count(r)} (rate {r[0].rpartition(" ")[2]})') for r in widths)),
-        notes=(*((claim,) if claim else ()), f'McNemar, {position}.'), more=(ALL, '--survey'),
+        notes=(f'McNemar, {position}.',), more=(ALL, '--survey'),
     )  # fmt: skip
 
 

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         FieldPosition,
         PlanSize,
         SurveyedPaper,
+        better_rate,
         field_position,
         plan_size,
         plan_sizes,
@@ -153,6 +154,7 @@ __all__ = [
     'assumed_operations',
     'barnard_power',
     'barnard_sample_size',
+    'better_rate',
     'bridge_power',
     'calibrate_design_effect',
     'check_horizon',
@@ -215,7 +217,7 @@ _PLACES = {
         'GroupSequential LogrankLook SafeLogrank drift_for_power group_sequential '
         'operating_characteristics safe_logrank spending_bounds'
     ),
-    '.plan_size': 'FieldPosition PlanSize SurveyedPaper field_position plan_size plan_sizes read_survey',
+    '.plan_size': 'FieldPosition PlanSize SurveyedPaper better_rate field_position plan_size plan_sizes read_survey',
     '.power': 'BridgePower DesignCalibration NeededEpisodes bridge_power calibrate_design_effect needed_episodes',
     '.rule_power': (
         'AssumedCell AssumedCurve RuleDesign RulePower assumed_cells assumed_operations curve_law '

@@ -12,12 +12,13 @@ from importlib import resources
 from typing import Literal
 
 from robotrials.errors import InputError
-from robotrials.stats.argument import check_count, check_open_unit
+from robotrials.stats.argument import check_count, check_open_unit, check_unit
 from robotrials.stats.sample_size import wilson_sample_size
 from robotrials.verdict.planning.success_size import margin_size, pairs_size, success_size
 
 Claim = Literal['overall', 'per_cell']
 Contrast = Literal['all_pairs', 'against_reference']
+ROUNDING = 1e-9  # 0.9 and 0.1 are 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +79,10 @@ def plan_sizes(
     """One row per design: an interval of +- difference, unpaired and paired tests of it, non-inferiority by it.
 
     Tests of a difference are sized by the rule that will judge them, over as many strata as it will have. Tests pay
-    for their comparisons by Bonferroni; the interval describes each rate alone, at 1 - alpha.
+    for their comparisons by Bonferroni; the interval describes each rate alone, at 1 - alpha. `success_rate` is that of
+    the worse policy.
     """
-    p, d = success_rate, difference
-    better = p + d if p + d <= 1 else p - d
+    p, d, better = success_rate, difference, better_rate(success_rate, difference)
     shape = {'policies': policies, 'tasks': tasks, 'conditions': conditions}
     strata = _cells(tasks, conditions) if claim == 'overall' else 1
     designs: list[tuple[str, Callable[[float], int], int | None]] = [
@@ -96,6 +97,17 @@ def plan_sizes(
         plan_size(name, size, **shape, claim=claim, contrast=contrast, alpha=alpha, comparisons=comparisons)
         for name, size, comparisons in designs
     )
+
+
+def better_rate(worse: float, difference: float) -> float:
+    """The success rate of the better policy; an InputError where there is no such rate."""
+    better = check_unit('success_rate', worse) + check_open_unit('difference', difference)
+    if better > 1 + ROUNDING:
+        raise InputError(
+            f'the success rate is that of the worse policy: {100 * worse:g} % and {100 * difference:g} points more are '
+            f'{100 * better:g} %, which no policy can reach; give a lower rate or a smaller difference'
+        )
+    return min(better, 1.0)
 
 
 def _cells(tasks: int, conditions: int) -> int:
