@@ -164,7 +164,7 @@ def step_values(path: str) -> list[tuple[int, int]]:
 def test_thinned_curve_stays_within_a_step_of_the_curve(times: list[float]) -> None:
     times = sorted(times)
     chance = [(k + 1) / len(times) for k in range(len(times))]
-    chart = painted(Curve('a', times, chance, chance, chance, is_step=True), y_label='y', x_max=60.0)
+    chart = painted(Curve('a', times, chance, [c / 2 for c in chance], chance, is_step=True), y_label='y', x_max=60.0)
     [path] = re.findall(r'class="curve" d="([^"]*)"', chart.panels[0].svg)
     corners = step_values(path)
     assert len(corners) <= 2 * MOST_STEPS + 6

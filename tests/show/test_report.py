@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.cli.command import robotrials
 from tests.show.parsed import PageParser, parse_page
 from tests.verdict.analysis.stores import changed_store, item_store, rollout, safety_store, suite_store, timed_store
 
@@ -347,3 +350,48 @@ def test_a_policy_keeps_its_colour_in_a_part_of_the_store_and_in_figures(tmp_pat
     assert whole.colors == policy_colors(('human', 'quick', 'slow', 'steady'), reference='human')
     assert whole.reference_policy == 'human'
     assert part.reference_policy == ''
+
+
+def test_every_chance_named_with_a_time_is_the_share_done_by_then(tmp_path: Path) -> None:
+    """Strata end at different times, so that the mean over them stops before the axis does."""
+    took = {
+        ('act', 'mug'): [20.0, 31.5, 33.0, 52.25], ('act', 'drawer'): [25.0, 41.0],
+        ('octo', 'mug'): [12.0, 14.0, 22.0, 30.0, 36.0, 45.0], ('octo', 'drawer'): [18.0, 42.4, 28.0],
+    }  # fmt: skip
+    lines = [
+        f'{policy},{task},{seed},{int(seed < len(times))},{times[seed] if seed < len(times) else 60.0}'
+        for (policy, task), times in took.items() for seed in range(6)
+    ]  # fmt: skip
+    (tmp_path / 'rollouts.csv').write_text('\n'.join(['policy,task,seed,success,duration_s', *lines]))
+    robotrials('import', tmp_path / 'rollouts.csv', '--to', tmp_path / 'st')
+    for name in ('may.html', 'may.json'):
+        robotrials('report', tmp_path / 'st', '-o', tmp_path / name)
+
+    def share(policy: str, panel: str, time_s: float) -> float:
+        tasks = ['mug', 'drawer'] if panel == 'all strata' else [panel]
+        return sum(t <= time_s for task in tasks for t in took[policy, task]) / (6 * len(tasks))
+
+    page = (tmp_path / 'may.html').read_text()
+    shown = parse_page(page).tables['curve-chart']
+    assert shown.columns[2:7] == ['at 10', 'at 20', 'at 30', 'at 40', 'at 50']
+    ends = {'all strata': 42.4, 'mug': 52.25, 'drawer': 42.4}
+    document = json.loads((tmp_path / 'may.json').read_text())
+    for row in shown.rows:
+        cells = dict(zip(shown.columns, row, strict=True))
+        panel, policy = str(cells['panel']), str(cells['policy'])
+        end = ends[panel]
+        assert cells['ends at'] == end
+        assert cells['at the end'] == pytest.approx(share(policy, panel, end))
+        for time_s in (10, 20, 30, 40, 50):
+            wanted = pytest.approx(share(policy, panel, time_s)) if time_s <= end else '—'
+            assert cells[f'at {time_s}'] == wanted
+        words = f'{policy} {share(policy, panel, end):.2f} ['
+        if (policy, panel) == ('octo', 'mug'):  # 6 of 6: no width, so no interval
+            assert cells['low at the end'] == cells['high at the end'] == '—'
+            words = f'{policy} 1.00 '
+        assert re.search(rf'{re.escape(words)}[^;<"]*by {end:g}(?![\d.]*\d)', page), words
+    assert len(shown.rows) == 6
+    [chart] = [b for section in document['sections'] for b in section['blocks'] if b.get('key') == 'curve-chart']
+    same = [[('—' if v is None else v) for v in row.values()] for row in chart['table']['rows']]
+    assert same == shown.rows
+    assert re.findall(r'by ([\d.]*\d)', chart['alt']) == ['42.4', '42.4']

@@ -40,6 +40,7 @@ from robotrials.show.plot import (
     places,
 )
 from robotrials.show.plot_paper import paint_paper
+from robotrials.show.svg import LinearScale
 from robotrials.value import dataclass
 from robotrials.verdict.analysis import PolicyCurve, present
 from robotrials.verdict.analysis.detail import Cycle, PairShape
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-TICKS = 9
+TICKS = 7
 SHARE = Axis('F(t) = P(T ≤ t)', (0.0, 1.02))
 UNIT = (0.0, 1.0)
 KS_COLOR = '#C00000'
@@ -98,7 +99,7 @@ def curve_panels(request: FigureRequest, *, n_ticks: int = TICKS) -> tuple[Curve
     for stratum in asked:
         every = curves.get(stratum, curves[ALL_STRATA])
         tau_s = times.tau_s if stratum == ALL_STRATA else times.taus_s[stratum]
-        ticks = np.linspace(0, tau_s, n_ticks)
+        ticks = np.array(LinearScale(0.0, tau_s).ticks(n_ticks))
         panels.append(
             CurvePanel(
                 stratum, tau_s, tuple(c for p in policies for c in every if c.policy == p), tuple(ticks.tolist()),

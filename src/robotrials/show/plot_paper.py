@@ -259,7 +259,11 @@ class _Painter:
                     None if low is None else low - room, None if high is None else high + room
                 )
             room = 0.75 * self._width_in(axes) if name == 'x' else 0.85 * self._height_in(axes)
-            getattr(axes, f'set_{name}label')(fold(axis.label, room) if axis.label else '')
+            label = fold(axis.label, room) if axis.label else ''
+            if name == 'x' and rows and self._is_wide(axes, label, rows):
+                axes.set_xlabel(label, loc='right')  # centred it would reach over the edge: names of rows take the left
+            else:
+                getattr(axes, f'set_{name}label')(label)
         if facet.is_square:
             axes.set_aspect('equal')
 
@@ -268,6 +272,13 @@ class _Painter:
         longest = max(len(line) for text in axis.names.values() for line in text.split('\n'))
         is_tight = longest * len(axis.names) > 12 * self._width_in(axes) / font_scale()
         return TURNED if name == 'x' and is_tight else {}
+
+    def _is_wide(self, axes: Axes, label: str, rows: Sequence[object]) -> bool:
+        """Whether a line of the label is wider than what the names of rows leave of the width."""
+        line, name = (
+            max(len(part) for text in texts for part in text.split('\n')) for texts in ([label], [*map(str, rows)])
+        )
+        return line + name > 14 * self._width_in(axes) / font_scale()
 
     def _width_in(self, axes: Axes) -> float:
         place: Any = axes.get_subplotspec()

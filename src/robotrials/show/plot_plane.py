@@ -24,7 +24,6 @@ from robotrials.show.svg import (
     mark_group,
     marker,
     marks_for,
-    number_text,
     rule,
     scale_over,
     text,
@@ -243,6 +242,10 @@ def _steps_of(curve: Curve) -> _Steps:
     chance, low, high = (
         sorted_values(n, v) for n, v in (('chance', curve.y), ('low', curve.low), ('high', curve.high))
     )
+    if low and high:  # a band without width is no interval: all succeeded, and its variance is 0
+        none: tuple[Number, Number] = (None, None)
+        bands = [(a, b) if a != b else none for a, b in zip(low, high, strict=True)]
+        low, high = [a for a, _ in bands], [b for _, b in bands]
     return _Steps(curve, [float(curve.x[i]) for i in order], chance, low, high)
 
 
@@ -262,9 +265,14 @@ class StepPainter(Painter):
     def words(self, facet: Facet) -> Words:
         return [self._said(steps) for steps in self.steps[facet]]
 
+    def _end_of(self, curve: Curve) -> float:
+        """Where the curve ends: what it says, it says by then."""
+        return self.end if curve.end is None or not is_known(curve.end) else min(self.end, curve.end)
+
     def _said(self, steps: _Steps) -> str:
-        chance = steps.at(self.end, steps.chance, before=0.0)
-        return f'{steps.curve.label} {interval_text(chance, *steps.band_at(self.end))} by {tick_text(self.end)}'
+        end = self._end_of(steps.curve)
+        chance = steps.at(end, steps.chance, before=0.0)
+        return f'{steps.curve.label} {interval_text(chance, *steps.band_at(end))} by {tick_text(end)}'
 
     def draw(self, facet: Facet, words: str) -> str:
         plot, drawn = self.plot, ''.join(map(self._mark, self.steps[facet]))
@@ -276,8 +284,7 @@ class StepPainter(Painter):
 
     def _mark(self, steps: _Steps) -> str:
         curve, mark = steps.curve, self.marks[steps.curve.policy]
-        watched = self.end if curve.end is None or not is_known(curve.end) else min(self.end, curve.end)
-        last_x = round(UNITS * self.axis.fraction(watched))
+        last_x = round(UNITS * self.axis.fraction(self._end_of(curve)))
         parts = []
         if steps.low and steps.high:
             low, high = (
@@ -285,7 +292,10 @@ class StepPainter(Painter):
                 for ends in (steps.low, steps.high)
             )
             if low and high:
-                parts.append(f'<path class="band" d="{_path(high, last_x)}{_backwards(low, last_x)}"/>')
+                known = max(i for i, v in enumerate(steps.low) if is_known(v))
+                after = steps.times[known + 1 : known + 2]  # where the band stops before the curve does
+                band_x = min([last_x, *(round(UNITS * self.axis.fraction(t)) for t in after)])
+                parts.append(f'<path class="band" d="{_path(high, band_x)}{_backwards(low, band_x)}"/>')
         line = self._units(thin(self._inside(steps, steps.chance, start=0.0), MOST_STEPS))
         parts.append(f'<path class="curve" d="{_path(line, last_x)}"{_dashes(mark)}/>')
         ticks = self._censor_ticks(steps)
@@ -315,15 +325,18 @@ class StepPainter(Painter):
         return ''.join(f'M{x} {y - 14}v28' for x, y in places.items())
 
     def table(self) -> Table:
-        """The chance at four times of the axis, and the band at the last."""
-        times = [self.end * k / 4 for k in range(1, 5)]
-        rows: list[list[Cell]] = [
-            [facet.label, s.curve.policy, *(s.at(t, s.chance, before=0.0) for t in times), *s.band_at(self.end)]
-            for facet, some in self.steps.items() for s in some
-        ]  # fmt: skip
-        heads = [f'at {number_text(t)}' for t in times] + ['low at the end', 'high at the end']
-        columns: list[str | Column] = ['panel', 'policy', *(Column(head, '.3f') for head in heads)]
-        return table(self.plot.title, columns, rows, note=f'times along {self.plot.x.label}')
+        """The chance at round times, and at the end of each curve, where its band is given too."""
+        times = [t for t in self.axis.ticks() if t > 0]
+        rows: list[list[Cell]] = []
+        for facet, some in self.steps.items():
+            for s in some:
+                end = self._end_of(s.curve)
+                chances = [s.at(t, s.chance, before=0.0) if t <= end else None for t in (*times, end)]
+                rows.append([facet.label, s.curve.policy, *chances[:-1], end, chances[-1], *s.band_at(end)])
+        heads = [*(f'at {tick_text(t)}' for t in times), 'ends at', 'at the end', 'low at the end', 'high at the end']
+        numbers = [Column(head, '.6g' if head == 'ends at' else '.3f') for head in heads]
+        note = f'times along {self.plot.x.label}; a dash after the end of a curve, and where its band has no width'
+        return table(self.plot.title, ['panel', 'policy', *numbers], rows, note=note)
 
 
 def thin(points: Corners, most: int) -> list[tuple[float, float]]:

@@ -543,7 +543,8 @@ def curve_plot(
         'curve-chart', 'Operations done by time t', facets(drawn), Axis('time (s)', (0.0, ranking.tau_s)),
         Axis('operations done by then', (0.0, 1.0)),
         note=f'F(t), Kaplan-Meier; shaded: pointwise {100 * level:g} % bands that take start states (or episodes), not '
-        'operations, as independent. Over all strata: their equal-weight mean, as far as every stratum is judged.',
+        'operations, as independent. Over all strata: their equal-weight mean, as far as every stratum is judged. '
+        'Where all are done the band has no width and none is given: see the interval of episode success.',
     )  # fmt: skip
 
 

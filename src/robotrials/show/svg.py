@@ -62,7 +62,7 @@ class LinearScale:
             return [self.low]
         power = 10.0 ** math.floor(math.log10(span))
         best: list[float] = []
-        for step in (m * power for m in (0.1, 0.2, 0.25, 0.5, 1)):
+        for step in (m * power for m in (0.1, 0.2, 0.25, 0.5, 1, 2, 5)):
             places = range(math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9) + 1)
             if abs(len(places) - n_wanted) < abs(len(best) - n_wanted):
                 best = [round(k * step, 12) + 0.0 for k in places]
