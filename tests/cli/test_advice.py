@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+import openpyxl
 import pytest
 from tests.cli.command import robotrials
 
@@ -104,6 +105,45 @@ def test_a_gate_is_offered_with_both_of_its_policies(tmp_path: Path, monkeypatch
     assert "--baseline is 'act', a policy of may" in printed
     assert tried(printed) == [wanted]
     assert 'act' in robotrials(*shlex.split(wanted), code=3)
+
+
+def test_what_a_table_does_not_name_is_said_with_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [f'{p},{k},{(k + j) % 2},{4 + k}' for p in 'ab' for j in range(4) for k in range(6)]
+    file = lab_file('r.csv', 'policy,seed,success,time_s', rows)
+    said = "No task column: all rows are one, 'r'. Each seed occurs 4 times per policy: is a task column missing?"
+    for verb, rest in (('compare', ()), ('doctor', ()), ('import', ('--to', 's'))):
+        assert said in ' '.join(robotrials(verb, file, *rest).split()), verb
+    assert '(--set task=NAME)' in ' '.join(robotrials('doctor', file).split())
+    first, then = tried(robotrials('compare', file))
+    assert (first, then) == ('import r.csv --to r-store --set task=NAME', 'compare r-store')
+    robotrials(*shlex.split(first))
+    assert 'task column' not in robotrials(*shlex.split(then))
+    book = openpyxl.Workbook()  # which another process reads
+    assert book.active is not None
+    for row in (line.split(',') for line in Path(file).read_text().splitlines()):
+        book.active.append(row)
+    book.save('r.xlsx')
+    assert said in robotrials('compare', 'r.xlsx')
+    once = lab_file('once.csv', 'policy,seed,success', [f'{p},{k},{k % 2}' for p in 'ab' for k in range(6)])
+    assert 'Each seed occurs' not in robotrials('compare', once)
+
+
+def test_columns_that_are_not_used_are_named_where_one_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [f'{p},{t},{k},{k % 2},{4.5 + k}' for p in 'ab' for t in ('mug', 'lid') for k in range(8)]
+    file = lab_file('r.csv', 'ckpt,scene_desc,Rng,solved,How long (s)', rows)
+    printed = robotrials('compare', file)
+    assert 'No column for durations; not used: Rng, How long (s)' in printed
+    first, then = tried(printed)
+    assert first == "import r.csv --to r-store --map task=scene_desc --map 'duration_s=How long (s)'"
+    robotrials(*shlex.split(first))
+    printed = robotrials(*shlex.split(then))
+    assert '2 tasks' in printed
+    assert 'or time' in ' '.join(printed.split())
+    assert "--map 'duration_s=How long (s)'" in ' '.join(robotrials('import', file, '--to', 's').split())
 
 
 def test_a_value_that_no_plan_can_have_is_refused_before_reading(tmp_path: Path) -> None:

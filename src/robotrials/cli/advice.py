@@ -197,11 +197,21 @@ def can_be_asked(error: FixableError, source: Path) -> bool:
 
 def asked_again(error: FixableError, source: Path) -> str:
     """The commands that import the source as its remedy says, and ask the store what this process was asked."""
-    from robotrials.formats.imported import import_command, store_name
+    from robotrials.formats.imported import import_command
+
+    return and_ask(f'{error.problem}\nTry: {import_command(source, error.options)}', source)
+
+
+def and_ask(told: str, source: Path) -> str:
+    """The text with every import of the source that it offers followed by this question, put to the store."""
+    from robotrials.formats.imported import ImportOptions, import_command, store_name
 
     words = list(sys.argv[1:])
-    place = next((i for i, word in enumerate(words) if word == str(source)), None)
-    if place is None:
-        return str(error)
-    words[place] = store_name(source)
-    return f'{error.problem}\nTry: {import_command(source, error.options)} && {shlex.join(["robotrials", *words])}'
+    if str(source) not in words:
+        return told
+    words[words.index(str(source))] = store_name(source)
+    start = f'Try: {import_command(source, ImportOptions())}'
+    return '\n'.join(
+        f'{line} && {shlex.join(["robotrials", *words])}' if line.startswith(start) else line
+        for line in told.split('\n')
+    )

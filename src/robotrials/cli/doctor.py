@@ -83,6 +83,7 @@ def _findings(source: Path, checkup: Checkup, imported: Imported | None = None) 
         ('pairing', checkup.pairing()),
         ('first step', f'{checkup.at_once:,} successes at the first step: was success true at the reset?'
          if checkup.at_once else 'no success at the first step'),
+        *([] if imported is None else [('not named', str(doubt)) for doubt in imported.doubts]),
         *_slow_kernels(),
         ('cannot be', '; '.join(wrong) or 'nothing'),
         *([('note', '; '.join(notes))] if notes else

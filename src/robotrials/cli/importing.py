@@ -144,13 +144,11 @@ def _open(path: Path, options: ImportOptions, kind: str) -> Imported:
     doing(f'reading {path}')
     imported = open_source(path, options, name=kind)
     open_questions = [q for q in imported.questions if q.key not in options.answers]
-    if not open_questions:
-        return imported
-    if not is_terminal():
-        imported.settle(path, options)
-        return imported
-    answers = {**options.answers, **ask(open_questions)}
-    return open_source(path, dataclasses.replace(options, answers=answers), name=imported.format)
+    if open_questions and is_terminal():
+        options = dataclasses.replace(options, answers={**options.answers, **ask(open_questions)})
+        imported = open_source(path, options, name=imported.format)
+    imported.settle(path, options)
+    return imported
 
 
 def _bring_in(imported: Imported, to: Path | None, *, dry_run: bool, form: str) -> None:

@@ -130,6 +130,7 @@ def open_named(source: Path, given: Mapping[str, str] | None = None) -> OpenedSo
     if not given and is_store(source):  # who asks a store needs no reader of files
         spare_pandas()
         return OpenedSource(read_store(source), str(source))
+    from robotrials.cli.advice import and_ask
     from robotrials.formats.catalog import FORMATS
     from robotrials.formats.imported import ImportOptions
 
@@ -137,7 +138,7 @@ def open_named(source: Path, given: Mapping[str, str] | None = None) -> OpenedSo
         spare_pandas()
     opened = _open_offering(source, ImportOptions(defaults=given or {}), ' '.join(['robotrials', *sys.argv[1:]]))
     if opened.told:
-        say(opened.told)
+        say(and_ask(opened.told, source))
     return opened
 
 

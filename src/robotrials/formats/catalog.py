@@ -18,6 +18,7 @@ from robotrials.declaration import read_table
 from robotrials.errors import InputError, SetupError
 from robotrials.formats.imported import (
     POSSIBLE,
+    Doubt,
     FieldGuess,
     FixableError,
     Format,
@@ -206,6 +207,7 @@ def open_contained(path: Path, options: ImportOptions, *, name: str) -> Imported
         questions=tuple(
             Question(key, text, tuple(choices), assumed) for key, text, choices, assumed in told['questions']
         ),
+        doubts=tuple(Doubt(text, flag, read_options(options)) for text, flag, options in told['doubts']),
         origin=provenance_from_json(told['origin'], where=what),
         tables=tables if told['has_tables'] else None,
         sha256=told['sha256'],
@@ -315,6 +317,7 @@ def opened(*, scratch: Path, **request: Any) -> Iterator[dict[str, Any]]:
         'format': imported.format, 'sources': list(map(str, imported.sources)), 'ledger': _account(imported.ledger),
         'guesses': [dataclasses.astuple(guess) for guess in imported.guesses],
         'questions': [dataclasses.astuple(question) for question in imported.questions],
+        'doubts': [(doubt.text, doubt.flag, dataclasses.asdict(doubt.options)) for doubt in imported.doubts],
         'origin': imported.origin.as_json(), 'has_tables': imported.tables is not None, 'sha256': imported.sha256,
         'resolved': None if imported.resolved is None else dataclasses.asdict(imported.resolved),
     }  # fmt: skip
@@ -415,6 +418,9 @@ class FolderFormat:
         if not opened:
             raise InputError(f'{path}: no file in it has a known format')
         questions: dict[str, Question] = {q.key: q for _, imported in opened for q in imported.questions}
+        for _, imported in opened:
+            for doubt in imported.doubts:
+                imported.ledger.hint(str(doubt))
 
         def recordings() -> Iterator[Recording]:
             for _, imported in opened:

@@ -207,6 +207,18 @@ class Recording:
 
 
 @dataclass(frozen=True, slots=True)
+class Doubt:
+    """Something that a source does not name and was assumed, with what names it."""
+
+    text: str
+    flag: str  # of `robotrials import`
+    options: ImportOptions  # of an import with that flag, and with those of the doubts before it
+
+    def __str__(self) -> str:
+        return f'{self.text} ({self.flag})'
+
+
+@dataclass(frozen=True, slots=True)
 class FieldGuess:
     """One line of the printed guess: which field comes from where, changed how."""
 
@@ -229,6 +241,7 @@ class Imported:
     ledger: Ledger
     guesses: tuple[FieldGuess, ...] = ()
     questions: tuple[Question, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
     origin: Provenance = field(default_factory=Provenance)  # what the source itself says of its making
     tables: Callable[[], Iterator[pa.Table]] | None = None  # the same episodes by whole columns, see `formats.bulk`
     sha256: str = ''  # of the source, where it is not the hash of its files
@@ -268,6 +281,10 @@ class Imported:
 
         A verb that asks (`is_asking`) has no such option: there the whole command is told.
         """
+        for doubt in self.doubts:
+            self.ledger.hint(doubt.text if is_asking else str(doubt))
+        if self.doubts and is_asking:
+            self.ledger.hint(f'Try: {import_command(path, self.doubts[-1].options)}')
         for question in self.questions:
             answer = question.answer(options)
             flag = f'--answer {question.key}={"|".join(question.choices)}'

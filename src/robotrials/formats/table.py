@@ -38,6 +38,7 @@ from robotrials.formats.guess import (
 from robotrials.formats.imported import (
     BLANKS,
     POSSIBLE,
+    Doubt,
     FieldGuess,
     FixableError,
     Imported,
@@ -73,6 +74,8 @@ SAMPLE_ROWS = 5_000
 WHOLE_FIELDS = ('attempt', 'seed', 'instance', 'repeat', 'steps', 'step_cap', 'items', 'trials', 'successes')
 NAMES = ('policy', 'task', 'trial_id', 'episode_id', 'benchmark', 'stratum', 'condition', 'provenance_id')
 TELLING = ('outcome', 'success', 'score', 'items_placed', 'items', 'events', *TIME_LISTS)
+STARTS = ('policy', 'stratum', 'condition', 'seed', 'instance', 'repeat', 'attempt')
+_TIMED = re.compile(r'time|long|dur|elapsed|clock|took|\bsec|[\[(]s[\])]|_s$', re.IGNORECASE)
 MEMO = 50_000
 MOST_REMEDIES = 4
 _RESULT = re.compile(rb'success|outcome|result|trials|score', re.IGNORECASE)
@@ -150,8 +153,6 @@ def read_rows(rows: Rows, options: ImportOptions, *, name: str, sources: tuple[P
     ledger = Ledger()
     for note in (*rows.notes, *plan.chosen.notes, *plan.notes):
         ledger.note(note)
-    if 'task' in plan.assumed:
-        ledger.hint(f'No column is named for a task: all rows are one, {plan.assumed["task"]!r} ({_mapped(plan)})')
     return Imported(
         format=name,
         sources=sources,
@@ -159,6 +160,7 @@ def read_rows(rows: Rows, options: ImportOptions, *, name: str, sources: tuple[P
         ledger=ledger,
         guesses=tuple(_guesses(plan, rows.path)),
         questions=() if plan.alike is None else (plan.alike,),
+        doubts=plan.doubts,
         tables=(lambda: _bulk_tables(rows, plan, ledger)) if can_be_bulk(rows, plan) else None,
         resolved=replace(options, columns=dict(plan.chosen.columns)),
     )
@@ -184,6 +186,7 @@ class TablePlan:
     notes: tuple[str, ...] = field(default=())
     options: ImportOptions = field(default_factory=ImportOptions)
     alike: Question | None = None  # names that may be one
+    doubts: tuple[Doubt, ...] = ()
 
 
 def plan_table(rows: Rows, options: ImportOptions) -> TablePlan:
@@ -237,7 +240,7 @@ def plan_table(rows: Rows, options: ImportOptions) -> TablePlan:
         alike=None if same is None else same.question,
     )
     _check_enough(rows, plan, cells)
-    return plan
+    return replace(plan, doubts=_doubts(plan, first, cells))
 
 
 def _with_task(chosen: ColumnMap, options: ImportOptions) -> ColumnMap:
@@ -257,10 +260,45 @@ def _assumed_names(rows: Rows, has: set[str], options: ImportOptions) -> dict[st
     return {'policy': rows.path.stem, 'task': options.folder} if is_policy else {'task': rows.path.stem}
 
 
-def _mapped(plan: TablePlan) -> str:
-    """How to say which column holds the task, by those that may."""
+def _doubts(plan: TablePlan, first: Sequence[Row], cells: Mapping[str, Sequence[Any]]) -> tuple[Doubt, ...]:
+    """What was assumed and may be named; the options of the last name all of it."""
+    tasks = tuple(_task_doubts(plan, first, cells))
+    options = tasks[-1].options if tasks else plan.options
+    unused = [c for c in plan.chosen.labels if c not in options.columns.values()]
+    return (*tasks, *_time_doubts(plan, options, {c: cells[c] for c in unused}))
+
+
+def _task_doubts(plan: TablePlan, first: Sequence[Row], cells: Mapping[str, Sequence[Any]]) -> Iterator[Doubt]:
+    """A table of one task, and whether its starts repeat as those of several tasks do."""
+    if 'task' not in plan.assumed:
+        return
     free = [c for c in plan.chosen.labels if normal(c) not in NUMBERINGS]
-    return f'--map task=COLUMN; not used: {", ".join(free[:4])}' if free else '--set task=NAME'
+    said = f'No task column: all rows are one, {plan.assumed["task"]!r}'
+    columns = [c for name in STARTS if (c := plan.chosen.columns.get(name))]
+    if len(first) < SAMPLE_ROWS and {'seed', 'instance'} & plan.chosen.columns.keys():
+        times = set(Counter(tuple(str(row[plan.places[c]]) for c in columns) for row in first).values())
+        if len(times) == 1 and (k := times.pop()) > 1:
+            said += f'. Each {"seed" if "seed" in plan.chosen.columns else "start"} occurs {k} times per policy: is '
+            said += 'a task column missing?'
+    options = plan.options
+    if free:
+        likely = next((c for c in free if not any(map(_is_number, cells[c]))), free[0])
+        named = replace(options, columns={**options.columns, 'task': likely})
+        yield Doubt(said, f'--map task=COLUMN; not used: {", ".join(free[:4])}', named)
+    else:
+        yield Doubt(said, '--set task=NAME', replace(options, defaults={**options.defaults, 'task': 'NAME'}))
+
+
+def _time_doubts(plan: TablePlan, options: ImportOptions, unused: Mapping[str, Sequence[Any]]) -> Iterator[Doubt]:
+    """Durations that nothing names, where a column of numbers reads as if it were of them."""
+    if plan.shape != 'episodes' or {'duration_s', 'steps'} & {*plan.chosen.columns, *plan.given}:
+        return
+    free = [name for name, cells in unused.items() if cells and all(map(_is_number, cells))]
+    column = next((c for c in free if _TIMED.search(c)), '')
+    if column:
+        how = shlex.quote(f'duration_s={column}')
+        named = replace(options, columns={**options.columns, 'duration_s': column})
+        yield Doubt(f'No column for durations; not used: {", ".join(free[:4])}', f'--map {how}', named)
 
 
 def _parse_default(name: str, value: str) -> Any:
