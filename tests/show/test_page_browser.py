@@ -172,7 +172,8 @@ def test_tooltip_by_pointer_and_by_keys(browser: Browser, page_file: Path) -> No
 
 def test_curve_is_read_at_the_pointer(browser: Browser, page_file: Path) -> None:
     chart = gallery().sections[0].blocks[2].chart  # type: ignore[union-attr]
-    end = {row[1]: row[5] for row in chart.table.rows if row[0] == 'all strata'}
+    at = [c.name for c in chart.table.columns].index('at the end')
+    end = {row[1]: row[at] for row in chart.table.rows if row[0] == 'all strata'}
     with browser.open(page_file) as opened:
         page = opened.page
         page.locator('#cdf svg.chart').first.scroll_into_view_if_needed()
