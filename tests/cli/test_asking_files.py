@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -119,3 +120,46 @@ def test_the_notebook_selects_from_a_file(lab: Path) -> None:
     some = robotrials.load(lab / 'may.csv', where={'task': 'pick'}).analysis
     assert (len(every.episodes), len(some.episodes)) == (96, 48)
     assert every.source == str(lab / 'may.csv')
+
+
+def timed_rows(folder: Path, blank: int | None = None) -> Path:
+    """Two policies, two tasks, starts of their own; a third of the tries fail at 60 s, and one time may be blank."""
+    rows = [
+        f'{policy},{task},{seed},{int(seed % 3 > 0)},{20 + seed + share if seed % 3 else 60}'
+        for policy, share in (('act', 1), ('pi0', 8)) for task in ('pick', 'place') for seed in range(9)
+    ]  # fmt: skip
+    if blank is not None:
+        rows[blank] = rows[blank].rpartition(',')[0] + ','
+    table = folder / 'timed.csv'
+    table.write_text('\n'.join(['policy,task,seed,success,duration_s', *rows]) + '\n')
+    return table
+
+
+def test_a_cap_that_was_not_declared_is_named_with_the_command_that_sets_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    told = here('compare', timed_rows(tmp_path).name)
+    assert '12 failures end at exactly 60 s: a time cap? If so, import them as time-outs.' in told
+    command = re.search(r'^Try: robotrials (import timed.csv .*) && robotrials (compare timed-store)$', told, re.M)
+    assert command is not None
+    assert '12  episodes: timeout' in here(*shlex.split(command[1]))
+    assert 'a time cap?' not in here(*shlex.split(command[2]))
+
+
+def test_a_blank_duration_is_named_with_what_to_do(tmp_path: Path) -> None:
+    table = timed_rows(tmp_path, blank=12)
+    for asked in (('compare', table), ('score', table), ('compare', table, 'act', 'pi0')):
+        told = ' '.join(here(*asked).split())
+        assert '1 of 36 valid episodes has no duration (act, place, seed 3); fill it in or leave it out' in told
+
+
+def test_a_card_with_times_says_that_failures_count_as_tau(tmp_path: Path) -> None:
+    table = timed_rows(tmp_path)
+    assert 'Time is a mean; a failure counts as tau, 30 s.' in here('score', table, '--tau', 30)
+    table.write_text(
+        table.read_text() + table.read_text().partition('\n')[2].replace('pi0', 'octo').replace('act,', 'x,')
+    )
+    told = here('compare', table, '--tau', 30)
+    assert 'time, fail = tau (s)' in told
+    assert 'Time is a mean; a failure counts as tau, 30 s.' in told

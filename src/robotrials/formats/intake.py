@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import dataclasses
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +22,15 @@ from numpy.typing import NDArray
 from robotrials.errors import InputError, StoreError, UnknownName
 from robotrials.formats.bulk import NotPlainError
 from robotrials.formats.catalog import candidates, open_source
-from robotrials.formats.imported import FieldGuess, Imported, ImportOptions, Question, Recording, source_hash
+from robotrials.formats.imported import (
+    FieldGuess,
+    Imported,
+    ImportOptions,
+    Question,
+    Recording,
+    import_command,
+    source_hash,
+)
 from robotrials.record import Episode, Store, read_store
 from robotrials.record.addition import Addition
 from robotrials.record.folder import Disk, replaced_disk, write_durably
@@ -400,8 +409,18 @@ def open_for_asking(
     imported.settle(source, given, is_asking=True)
     guess = [told_in_a_line(source, imported)] if imported.guesses else []
     mapped = [f'as {mapping_beside(source)} says'] if mapping_beside(source).is_file() else []
-    told = '\n'.join([*guess, *mapped, *imported.ledger.hints])
-    return OpenedSource(_scratch(imported, command), str(path), told=told)
+    store = _scratch(imported, command)  # which is what completes the ledger
+    hints = [line for hint in imported.ledger.hints for line in _with_command(hint, source, given)]
+    return OpenedSource(store, str(path), told='\n'.join([*guess, *mapped, *hints]))
+
+
+def _with_command(hint: str, source: Path, given: ImportOptions) -> list[str]:
+    """A hint, and the command that follows it: a cap is set where a source is imported, not where it is asked."""
+    flag = re.search(r' --set (\w+)=(\S+) ', hint)
+    if flag is None:
+        return [hint]
+    options = dataclasses.replace(given, defaults={**given.defaults, flag[1]: flag[2]})
+    return [f'{hint[: flag.start()]} If so, import them as time-outs.', f'Try: {import_command(source, options)}']
 
 
 def told_in_a_line(path: Path, imported: Imported) -> str:

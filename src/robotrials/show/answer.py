@@ -53,6 +53,14 @@ def scope_text(analysis: Analysis, policies: Sequence[str] = ()) -> str:
     return ', '.join(parts)
 
 
+def time_note(analysis: Analysis) -> tuple[str, ...]:
+    """What the column of times holds, which is no mean of successes; nothing where there are no times."""
+    ranking = analysis.ranking
+    if isinstance(ranking, Absent):
+        return ()
+    return (f'Time is a mean; a failure counts as tau, {ranking.times.tau_text}.',)
+
+
 def notes_of(analysis: Analysis) -> tuple[str, ...]:
     """Whether the analysis is the declared one, and what a reader must know."""
     looked = (analysis.looks.sentence,) if analysis.looks.sentence else ()
@@ -76,6 +84,9 @@ def compare_card(analysis: Analysis, policies: Sequence[str] = ()) -> Card:
 
 def _pair_card(analysis: Analysis, pairs: Comparisons, a: str, b: str) -> Card:
     rows = [(LABELS[name], _endpoint_text(analysis, pairs.endpoints[name], a, b)) for name in pairs.endpoints]
+    times = analysis.times
+    if isinstance(times, Absent) and not {EndpointName.TIME, EndpointName.THROUGHPUT} & set(pairs.endpoints):
+        rows.append(('speed', f'not compared: {brief(times.sentence)}'))
     if EndpointName.SAFETY not in pairs.endpoints:
         why = 'no trajectories' if not analysis.selection.has_trajectories else _unscored(analysis)
         rows.append(('safety', f'not scored: {brief(why)}'))
@@ -220,7 +231,7 @@ def _order_card(analysis: Analysis, comparisons: Comparisons, order: Sequence[st
     rows = score_rows(analysis, order)
     return Card(
         title=plural(len(order), 'policy'), scope=scope_text(analysis, order), verdict=tuple(verdict), rows=rows,
-        change=nearest, notes=(LETTERS, *notes_of(analysis)) if rows else notes_of(analysis),
+        change=nearest, notes=(LETTERS, *time_note(analysis), *notes_of(analysis)),
         more=(ALL, '--per-task', '--methods', 'two names: that pair alone'),
     )  # fmt: skip
 
@@ -284,7 +295,8 @@ def score_rows(analysis: Analysis, policies: Sequence[str] = ()) -> tuple[tuple[
 
 
 def _heading(column: ScoreColumn) -> str:
-    return column.title if column.unit == '%' else f'{column.title} ({column.unit})'
+    title = 'time, fail = tau' if column.key == 'time' else column.title  # as wide as its cells: no mean of successes
+    return title if column.unit == '%' else f'{title} ({column.unit})'
 
 
 def _told(column: ScoreColumn, order: Sequence[str]) -> str:
@@ -327,7 +339,7 @@ def score_card(analysis: Analysis, policies: Sequence[str] = ()) -> Card:
     has_letters = any(len(e.policies) > 1 for e in compared)
     return Card(
         title=title, scope=scope_text(analysis, policies), verdict=tuple(lead_sentences(analysis, policies)), rows=rows,
-        change=change, notes=((LETTERS,) if has_letters else ()) + notes_of(analysis),
+        change=change, notes=((LETTERS,) if has_letters else ()) + time_note(analysis) + notes_of(analysis),
         more=(ALL, '--per-task', '--methods'),
     )  # fmt: skip
 

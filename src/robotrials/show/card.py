@@ -196,7 +196,7 @@ def _success(analysis: Analysis) -> ScoreColumn:
 def _time(analysis: Analysis) -> ScoreColumn:
     ranking = analysis.ranking
     if isinstance(ranking, Absent):
-        return ScoreColumn('time', 'time to success', 's', {}, why=ranking.reason, is_less_better=True)
+        return ScoreColumn('time', 'time to success', 's', {}, why=ranking.sentence, is_less_better=True)
     marks, scores = letters(analysis, EndpointName.TIME), {}
     for policy, estimate in ranking.means_s.items():
         if estimate.value is not None:

@@ -136,7 +136,7 @@ def success_table(
     if pairs is not None:
         parts += [letters_sentence(pairs, policies), design_text(pairs.pairs)]
     if absent is not None:
-        parts.append(f'No time to success: {absent.reason}{f"; {absent.remedy}" if absent.remedy else ""}.')
+        parts.append(f'No time to success: {absent.sentence}.')
     return table('Episode success', columns, rows, note=' '.join(parts))
 
 

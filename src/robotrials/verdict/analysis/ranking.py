@@ -235,7 +235,17 @@ def build_times(frame: ComparisonFrame, plan: AnalysisPlan) -> Times | Absent:
         remedy = 'record durations'
         if n_steps := int((untimed & ~np.isnan(column(valid, 'steps'))).sum()):
             remedy = f'{n_steps} of them have control steps: give the control rate when you import them'
-        return Absent(f'{n_untimed} of {len(valid)} valid episodes have no duration', remedy)
+        where = ''
+        if n_untimed < len(valid):  # a slip in the data, so it can be mended
+            first = valid[int(np.argmax(untimed))]
+            start = f'episode {first.episode_id}' if first.seed is None else f'seed {first.seed}'
+            it, nth = ('it', '') if n_untimed == 1 else ('them', 'first: ')
+            where = f' ({nth}{first.policy}, {first.task}, {start})'
+            remedy = remedy if n_steps else f'fill {it} in or leave {it} out'
+        return Absent(
+            f'{n_untimed} of {len(valid)} valid episodes {"has" if n_untimed == 1 else "have"} no duration{where}',
+            remedy,
+        )
     if lasted.max(initial=0.0) > LONGEST_S:
         absurd = valid[int(np.argmax(lasted))]
         told = f'episode {absurd.episode_id} ({absurd.policy}, {absurd.task}) lasted {absurd.known_duration_s:g} s'

@@ -37,11 +37,15 @@ class Absent:
     reason: str
     remedy: str = ''
 
+    @property
+    def sentence(self) -> str:
+        return f'{self.reason}; {self.remedy}' if self.remedy else self.reason
+
 
 def present(part: T | Absent) -> T:
     """The part, or NotEstimable with the reason why it is absent."""
     if isinstance(part, Absent):
-        raise NotEstimable('; '.join(text for text in (part.reason, part.remedy) if text))
+        raise NotEstimable(part.sentence)
     return part
 
 
