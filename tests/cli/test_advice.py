@@ -95,6 +95,13 @@ def test_a_remedy_of_an_import_keeps_its_store(tmp_path: Path, monkeypatch: pyte
     assert "--map 'instance=trial no'" in printed
 
 
+def test_policies_without_a_valid_episode_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [f'{p},t,{k},{"invalid" if p == "b" else "success"}' for p in 'ab' for k in range(4)]
+    printed = robotrials('compare', lab_file('r.csv', 'policy,task,seed,outcome', rows), code=2)
+    assert 'fewer than two policies have a valid episode (b: 4 invalid)' in printed
+
+
 def test_a_gate_is_offered_with_both_of_its_policies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     rows = [f'{p},t,{k},{int(k % 5 > 0)},{4 + k}' for p in ('act', 'pi0') for k in range(12)]

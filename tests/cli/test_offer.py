@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import select
 import sys
 import time
@@ -57,6 +58,20 @@ def test_no_ends_it_and_writes_nothing(tmp_path: Path) -> None:
     name = lab('not_all_ran', tmp_path)
     said, code = talk(tmp_path, 'compare', name, replies=[('Run it?', 'n')])
     assert (code, ' vs ' in said, [p.name for p in tmp_path.iterdir()]) == (2, False, [name])
+
+
+def test_an_error_is_wrapped_and_its_command_is_not(tmp_path: Path) -> None:
+    said, code = talk(tmp_path, 'compare', lab('not_all_ran', tmp_path), replies=[('Run it?', 'n')])
+    lines = said.splitlines()
+    assert code == 2
+    assert max(len(line) for line in lines if not line.startswith('Try: ')) <= 80
+    (tmp_path / 'bare.csv').write_text('policy,task,time_s\na,t,1\nb,t,2\n')
+    said, code = talk(tmp_path, 'compare', 'bare.csv', replies=[])
+    said = re.sub(r'\x1b\[[0-9;]*m', '', said)
+    assert (code, max(map(len, said.splitlines())) <= 80, 'no column for outcome' in said) == (2, True, True)
+    said, _ = talk(tmp_path, 'import', 'a-name-that-is-long-enough-for-a-line-of-its-own-and-for-more.csv', replies=[])
+    (command,) = [line for line in said.splitlines() if line.startswith('Try: ')]
+    assert len(command) > 80
 
 
 def test_names_that_look_alike_are_asked_about(tmp_path: Path) -> None:

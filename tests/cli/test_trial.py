@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from robotrials.cli import full_app
-from robotrials.errors import InputError, StoreError
+from robotrials.errors import InputError, NotEstimable, StoreError
 from robotrials.record import read_store
 
 app = full_app()
@@ -68,6 +68,12 @@ def test_run_and_close_go_through_one_default_store(folder: Path) -> None:
     assert read_store(store).looks() == (), 'a look at a closed trial is no interim look'
     with pytest.raises(StoreError, match='closed by kim'):
         invoke('close', 'trial.toml')
+
+
+def test_an_open_trial_is_not_compared_but_told_to_be_closed(folder: Path) -> None:
+    invoke('run', 'trial.toml', '--workers', '0', '--store', 's')
+    with pytest.raises(NotEstimable, match=r'still blinded.*robotrials close'):
+        invoke('compare', 's')
 
 
 def test_a_mistake_in_the_plan_is_one_clear_error(folder: Path) -> None:

@@ -156,7 +156,9 @@ def ask(questions: Sequence[Question]) -> dict[str, str]:
 
 def accepted(error: FixableError) -> ImportOptions:
     """The options of a remedy that is offered and taken; whoever declines ends the verb."""
-    typer.secho(str(error), err=True)
+    from robotrials.cli.output import wrapped
+
+    typer.secho(wrapped(str(error)), err=True)
     if not _confirmed('Run it?'):
         raise typer.Exit(2) from error
     return error.options

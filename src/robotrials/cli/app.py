@@ -16,7 +16,7 @@ import typer
 
 from robotrials import __version__
 from robotrials.cli.option import Stages, verb_class
-from robotrials.cli.output import told_while_working
+from robotrials.cli.output import say_error, told_while_working
 from robotrials.errors import RobotrialsError
 
 if TYPE_CHECKING:
@@ -210,12 +210,12 @@ def main() -> None:
             typer.echo(plain(command_instead(stop.__context__, sys.argv[1:], VERBS)), err=True)
         raise
     except RobotrialsError as error:
-        typer.secho(plain(f'Error: {error}'), fg='red', err=True)
+        say_error(plain(f'Error: {error}'))
         sys.exit(2)
     except BrokenPipeError:
         sys.exit(0)
     except OSError as error:
         if error.filename is None:
             raise
-        typer.secho(plain(f'Error: {error.filename}: {error.strerror}'), fg='red', err=True)
+        say_error(plain(f'Error: {error.filename}: {error.strerror}'))
         sys.exit(2)

@@ -36,17 +36,23 @@ MethodsOption = Annotated[bool, typer.Option('--methods', help='What was compute
 
 def say(text: str, *, err: bool = True) -> None:
     """A line on stderr or stdout, wrapped where the width is known (a terminal, COLUMNS); a log keeps whole lines."""
-    import os
+    is_known = (sys.stderr if err else sys.stdout).isatty() or os.environ.get('COLUMNS')
+    typer.echo(wrapped(text) if is_known else text, err=err)
 
-    if (sys.stderr if err else sys.stdout).isatty() or os.environ.get('COLUMNS'):
-        from robotrials.show.terminal import terminal_width, wrap
 
-        lines = text.splitlines()  # a command stays whole, so that it can be pasted
-        text = '\n'.join(
-            part for line in lines
-            for part in ([line] if line.startswith('Try: ') else wrap(line, terminal_width(), then='  '))
-        )  # fmt: skip
-    typer.echo(text, err=err)
+def say_error(text: str) -> None:
+    """An error on stderr, wrapped on a terminal; whoever keeps or parses it has whole lines."""
+    typer.secho(wrapped(text) if sys.stderr.isatty() else text, fg='red', err=True)
+
+
+def wrapped(text: str) -> str:
+    """Prose of the terminal's width; a command stays whole, so that it can be pasted."""
+    from robotrials.show.terminal import terminal_width, wrap
+
+    return '\n'.join(
+        part for line in text.splitlines()
+        for part in ([line] if line.startswith('Try: ') else wrap(line, terminal_width(), then='  '))
+    )  # fmt: skip
 
 
 def print_card(

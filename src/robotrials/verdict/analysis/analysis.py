@@ -296,7 +296,7 @@ class Analysis:
         frame = self.frame
         if isinstance(frame, Absent):
             return frame
-        lonely = too_few(frame.policies, frame.apart, frame.reference)
+        lonely = too_few(frame)
         return lonely or self._compare(frame)
 
     def _compare(self, frame: ComparisonFrame) -> Comparisons:

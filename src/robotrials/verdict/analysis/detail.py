@@ -255,7 +255,7 @@ class Detail:
         frame, times = self._analysis.frame, self._analysis.times
         if isinstance(frame, Absent) or isinstance(times, Absent):
             return times if isinstance(times, Absent) else Absent('no policy has a valid episode')
-        lonely = too_few(frame.policies, frame.apart, frame.reference)
+        lonely = too_few(frame)
         if lonely is not None:
             return lonely
         return or_absent(lambda: logrank_pairs(followed_pairs(frame, times)))

@@ -79,7 +79,7 @@ class Planning:
     def pairs(self) -> list[tuple[str, str]]:
         """Every pair of ranked policies; fewer than two are an error that says why."""
         frame = present(self._analysis.frame)
-        lonely = too_few(frame.policies, frame.apart, frame.reference)
+        lonely = too_few(frame)
         if lonely is not None:
             present(lonely)
         from robotrials.verdict.analysis.endpoint_pairs import pairs_of

@@ -108,7 +108,7 @@ class Practice:
         if isinstance(frame, Absent):
             return frame
         if not frame.policies:
-            return too_few(frame.policies, frame.apart, frame.reference) or Absent('no policy can be ranked')
+            return too_few(frame) or Absent('no policy can be ranked')
         return or_absent(lambda: score_matrix(self._analysis, frame))
 
     @cached_property
@@ -160,7 +160,7 @@ class Practice:
     def _lonely(self) -> Absent:
         frame = self._analysis.frame
         assert not isinstance(frame, Absent)
-        return too_few(frame.policies, frame.apart, frame.reference) or Absent('fewer than two policies are ranked')
+        return too_few(frame) or Absent('fewer than two policies are ranked')
 
 
 def _posterior(policy: str, rate: Rate, letters: str) -> Posterior:

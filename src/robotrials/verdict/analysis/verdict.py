@@ -10,6 +10,7 @@ from dataclasses import replace
 from types import NoneType
 from typing import TYPE_CHECKING
 
+from robotrials.record.blinding import ALL_ARMS
 from robotrials.stats import Estimate, different_matrix, letter_groups
 from robotrials.stats.evidence import fewest_for_claim
 from robotrials.value import dataclass
@@ -19,6 +20,7 @@ from robotrials.verdict.planning.analysis_plan import Correction, EndpointName
 if TYPE_CHECKING:
     from robotrials.stats import Interval
     from robotrials.verdict.analysis.contrast import Contrast, ContrastCell
+    from robotrials.verdict.analysis.frame import ComparisonFrame
     from robotrials.verdict.analysis.needed import NeededUnits
 
 
@@ -162,12 +164,21 @@ def lettered(policies: Sequence[str], pairs: Sequence[EndpointVerdict]) -> dict[
     return dict(zip(policies, letter_groups(matrix), strict=True))
 
 
-def too_few(policies: Sequence[str], apart: Mapping[str, str], reference: str | None) -> Absent | None:
+def too_few(frame: ComparisonFrame) -> Absent | None:
     """Why there is no pair to compare; None when there is one."""
+    policies, reference = frame.policies, frame.reference
     if len(policies) >= 2:
         return None
-    if apart:
-        told = '; '.join(f'{p}: {why}' for p, why in list(apart.items())[:3])
+    if frame.everyone == (ALL_ARMS,):
+        return Absent(
+            'this trial is still blinded: its arms are not told apart before it is closed',
+            'when every episode is run: robotrials close TRIAL.toml --store STORE --by NAME',
+        )
+    if frame.unscored and not frame.apart:
+        told = '; '.join(f'{p}: {n} invalid' for p, n in list(frame.unscored.items())[:3])
+        return Absent(f'fewer than two policies have a valid episode ({told})', 'run them again')
+    if frame.apart:
+        told = '; '.join(f'{p}: {why}' for p, why in list(frame.apart.items())[:3])
         return Absent(f'fewer than two policies can be ranked ({told})', 'run every policy on the same strata')
     remedy = 'a comparison wants two; bring another on the same tasks'
     if not policies:
