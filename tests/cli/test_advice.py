@@ -122,7 +122,9 @@ def test_what_a_table_does_not_name_is_said_with_a_command(tmp_path: Path, monke
     for verb, rest in (('compare', ()), ('doctor', ()), ('import', ('--to', 's'))):
         assert said in ' '.join(robotrials(verb, file, *rest).split()), verb
     assert '(--set task=NAME)' in ' '.join(robotrials('doctor', file).split())
-    first, then = tried(robotrials('compare', file))
+    printed = robotrials('compare', file)
+    assert 'a time cap? If so, add --set time_cap_s=9 to the import.' in printed
+    first, then = tried(printed)
     assert (first, then) == ('import r.csv --to r-store --set task=NAME', 'compare r-store')
     robotrials(*shlex.split(first))
     assert 'task column' not in robotrials(*shlex.split(then))

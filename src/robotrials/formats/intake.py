@@ -410,15 +410,17 @@ def open_for_asking(
     guess = [told_in_a_line(source, imported)] if imported.guesses else []
     mapped = [f'as {mapping_beside(source)} says'] if mapping_beside(source).is_file() else []
     store = _scratch(imported, command)  # which is what completes the ledger
-    hints = [line for hint in imported.ledger.hints for line in _with_command(hint, source, given)]
+    hints = [line for hint in imported.ledger.hints for line in _with_command(hint, source, given, imported)]
     return OpenedSource(store, str(path), told='\n'.join([*guess, *mapped, *hints]))
 
 
-def _with_command(hint: str, source: Path, given: ImportOptions) -> list[str]:
+def _with_command(hint: str, source: Path, given: ImportOptions, imported: Imported) -> list[str]:
     """A hint, and the command that follows it: a cap is set where a source is imported, not where it is asked."""
     flag = re.search(r' --set (\w+)=(\S+) ', hint)
-    if flag is None:
+    if flag is None or hint.startswith('Try: '):
         return [hint]
+    if imported.doubts:  # an import is offered already, and two would be two stores
+        return [f'{hint[: flag.start()]} If so, add{flag[0]}to the import.']
     options = dataclasses.replace(given, defaults={**given.defaults, flag[1]: flag[2]})
     return [f'{hint[: flag.start()]} If so, import them as time-outs.', f'Try: {import_command(source, options)}']
 
