@@ -171,8 +171,8 @@ def too_few(frame: ComparisonFrame) -> Absent | None:
         return None
     if frame.everyone == (ALL_ARMS,):
         return Absent(
-            'this trial is still blinded: its arms are not told apart before it is closed',
-            'when every episode is run: robotrials close TRIAL.toml --store STORE --by NAME',
+            'this trial is still blinded: its arms cannot be compared before it is closed',
+            'when every episode has run: robotrials close TRIAL.toml --store STORE --by NAME',
         )
     if frame.unscored and not frame.apart:
         told = '; '.join(f'{p}: {n} invalid' for p, n in list(frame.unscored.items())[:3])
