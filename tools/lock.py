@@ -102,7 +102,7 @@ def judged(answer: Mapping[str, Any]) -> tuple[str, int]:
     if skipped:
         lines.append(
             f'{len(skipped)} of {len(packages)} packages were not audited, because the index that is reachable has no '
-            'vulnerability data; run `make audit-lock` where pypi.org can be reached'
+            'vulnerability data; run `make audit-lock` where PyPI itself can be reached'
         )
     if known:
         return '\n'.join(lines), 1
