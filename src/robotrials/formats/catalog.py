@@ -95,18 +95,20 @@ def known_formats(path: Path | None = None) -> Iterator[Format]:
 
 def load_format(name: str) -> Format:
     """The format of this name, or of a literal ``module:attribute``."""
-    found = FORMATS.load(name)
+    loaded = FORMATS.load(name)
     for attribute in ('name', 'summary', 'recognise', 'read'):
-        if not hasattr(found, attribute):
-            raise SetupError(f'{name}: {found!r} has no {attribute!r}; wanted an object like robotrials.formats.Format')
-    return found  # type: ignore[return-value]  # checked above, as far as can be
+        if not hasattr(loaded, attribute):
+            raise SetupError(
+                f'{name}: {loaded!r} has no {attribute!r}; wanted an object like robotrials.formats.Format'
+            )
+    return loaded  # type: ignore[return-value]  # checked above, as far as can be
 
 
 def candidates(path: Path) -> list[Candidate]:
     """The formats that recognise the source, surest first."""
     sure = [(format_, format_.recognise(path)) for format_ in known_formats(path)]
-    found = [Candidate(format_, confidence) for format_, confidence in sure if confidence is not None]
-    return sorted(found, key=lambda c: (-c.confidence, c.format.name))
+    sure_enough = [Candidate(format_, confidence) for format_, confidence in sure if confidence is not None]
+    return sorted(sure_enough, key=lambda c: (-c.confidence, c.format.name))
 
 
 def detect(path: Path) -> Format:
@@ -115,17 +117,17 @@ def detect(path: Path) -> Format:
         raise InputError(f'{path}: no such file or folder')
     if (path / 'trial.json').is_file():
         raise InputError(f'{path}: already a store; `robotrials store merge` brings one store into another')
-    found = candidates(path)
-    if not found:
+    fitting = candidates(path)
+    if not fitting:
         kind = 'folder' if path.is_dir() else 'file'
         raise InputError(
             f'{path}: a {kind} of no known format; known: {", ".join(FORMATS.names())} '
             '(`robotrials import --list` says what each one reads; --as NAME insists on one)'
         )
-    if len(found) > 1 and found[0].confidence == found[1].confidence:
-        names = ' and '.join(c.format.name for c in found if c.confidence == found[0].confidence)
+    if len(fitting) > 1 and fitting[0].confidence == fitting[1].confidence:
+        names = ' and '.join(c.format.name for c in fitting if c.confidence == fitting[0].confidence)
         raise InputError(f'{path}: could be {names}; say which with --as')
-    return found[0].format
+    return fitting[0].format
 
 
 def open_source(path: Path, options: ImportOptions, *, name: str = '') -> Imported:

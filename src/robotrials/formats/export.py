@@ -154,13 +154,13 @@ class Exporter(Protocol):
 
 def load_exporter(name: str) -> Exporter:
     """The exporter of this name, or of a literal ``module:attribute``."""
-    found = EXPORTERS.load(name)
+    loaded = EXPORTERS.load(name)
     for attribute in ('name', 'summary', 'suffix', 'write'):
-        if not hasattr(found, attribute):
+        if not hasattr(loaded, attribute):
             raise SetupError(
-                f'{name}: {found!r} has no {attribute!r}; wanted an object like robotrials.formats.Exporter'
+                f'{name}: {loaded!r} has no {attribute!r}; wanted an object like robotrials.formats.Exporter'
             )
-    return found  # type: ignore[return-value]  # checked above, as far as can be
+    return loaded  # type: ignore[return-value]  # checked above, as far as can be
 
 
 @contextmanager

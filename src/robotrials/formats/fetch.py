@@ -176,5 +176,5 @@ def _fits(path: Path, file: RemoteFile) -> bool:
                 digest.update(chunk)
             else:
                 crc = extend_crc32c(crc, chunk)
-    found = digest.digest() if file.md5 else crc.to_bytes(4, 'big')
-    return found == base64.b64decode(file.md5 or file.crc32c)
+    actual = digest.digest() if file.md5 else crc.to_bytes(4, 'big')
+    return actual == base64.b64decode(file.md5 or file.crc32c)

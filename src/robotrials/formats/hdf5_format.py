@@ -208,14 +208,14 @@ def _column(demo: Any, key: str) -> NDArray[Any] | None:
 
 def _datasets(demo: Any) -> list[tuple[str, tuple[int, ...], Any]]:
     """The datasets of a demonstration but `next_obs`, which is `obs` one step later."""
-    found: list[tuple[str, tuple[int, ...], Any]] = []
+    datasets: list[tuple[str, tuple[int, ...], Any]] = []
 
     def visit(name: str, item: Any) -> None:
         if hasattr(item, 'shape') and len(item.shape) and not name.startswith('next_obs'):
-            found.append((name, item.shape, item.dtype))
+            datasets.append((name, item.shape, item.dtype))
 
     demo.visititems(visit)
-    return found
+    return datasets
 
 
 def _is_camera(shape: Sequence[int], dtype: Any) -> bool:

@@ -147,14 +147,14 @@ def _scorer(path: Path, samples: list[dict[str, Any]], options: ImportOptions) -
     if not samples:
         raise InputError(f'{path}: no samples in it')
     names = list(dict.fromkeys(n for s in samples for n in (s.get('scores') or {})))
-    told = options.answers.get('scorer')
-    if told is not None and told not in names:
-        raise UnknownName('scorer', told, names)
-    if told is None and len(names) != 1:
+    chosen = options.answers.get('scorer')
+    if chosen is not None and chosen not in names:
+        raise UnknownName('scorer', chosen, names)
+    if chosen is None and len(names) != 1:
         raise InputError(
             f'{path}: scores {", ".join(names) or "none"}; say which is the success with --answer scorer=NAME'
         )
-    return told or names[0]
+    return chosen or names[0]
 
 
 def _episode(
@@ -181,8 +181,8 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _score(sample: Mapping[str, Any], scorer: str) -> float | None:
-    found = (sample.get('scores') or {}).get(scorer)
-    value = found.get('value') if isinstance(found, dict) else found
+    score = (sample.get('scores') or {}).get(scorer)
+    value = score.get('value') if isinstance(score, dict) else score
     if value is None:
         return None
     number = WORDS[value] if isinstance(value, str) and value in WORDS else float(value)
@@ -302,8 +302,8 @@ class _Log:
         if document.get('status') != 'success':
             ledger.note(f'{file.name}: the run ended with status {document.get("status")!r} ({document.get("error")})')
         info = spec.get('embodiment_info')
-        told = info.get('control_hz') if isinstance(info, dict) else None
-        rate = options.rate_hz or (float(told) if isinstance(told, int | float) and told > 0 else None)
+        rate_hz = info.get('control_hz') if isinstance(info, dict) else None
+        rate = options.rate_hz or (float(rate_hz) if isinstance(rate_hz, int | float) and rate_hz > 0 else None)
         if rate is None:
             ledger.hint(f'{file.name}: no control rate is recorded; --rate-hz N turns steps into seconds')
         return cls(
@@ -351,8 +351,8 @@ class _Log:
 
     def _steps(self, scene: Mapping[str, Any], epoch: int, ledger: Ledger) -> int | None:
         metadata = _at(scene, 'trial_metadata', epoch)
-        told = metadata.get('actions') if isinstance(metadata, dict) else None
-        place = Path(str(told)) if told else None
+        actions = metadata.get('actions') if isinstance(metadata, dict) else None
+        place = Path(str(actions)) if actions else None
         if place is None or place.is_absolute() or '..' in place.parts:
             ledger.drop('step counts', why='the log names no action file beside it')
             return None
@@ -384,11 +384,11 @@ def _trial_outcome(scene: Mapping[str, Any], score: Any, ended: str, options: Im
 def _trial_scorer(file: Path, scenes: list[Any], options: ImportOptions) -> str:
     epochs = [scores for scene in scenes for scores in scene.get('epochs') or () if isinstance(scores, dict)]
     names = list(dict.fromkeys(name for scores in epochs for name in scores))
-    told = options.answers.get('scorer')
-    if told is not None and told not in names:
-        raise UnknownName('scorer', told, names)
-    if told is not None:
-        return told
+    chosen = options.answers.get('scorer')
+    if chosen is not None and chosen not in names:
+        raise UnknownName('scorer', chosen, names)
+    if chosen is not None:
+        return chosen
     if USUAL_SCORER in names or not names:
         return USUAL_SCORER
     if len(names) > 1:

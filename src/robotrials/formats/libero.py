@@ -293,7 +293,7 @@ def read_classification(path: Path) -> dict[str, tuple[Variant, ...]]:
     document = load_json(path)
     if not isinstance(document, dict):
         raise InputError(f'{path}: wanted an object of suites')
-    found = {}
+    by_task = {}
     for suite, rows in document.items():
         variants = []
         for place, row in enumerate(rows if isinstance(rows, list) else [None]):
@@ -301,8 +301,8 @@ def read_classification(path: Path) -> dict[str, tuple[Variant, ...]]:
                 raise InputError(f'{path} {suite}[{place}]: wanted an object with id, name and category')
             level = row.get('difficulty_level')
             variants.append(Variant(int(row['id']), str(row['name']), str(row['category']), level))
-        found[suite] = tuple(sorted(variants, key=lambda v: v.number))
-    return found
+        by_task[suite] = tuple(sorted(variants, key=lambda v: v.number))
+    return by_task
 
 
 def _suites(path: Path, variants: Mapping[str, Sequence[Variant]]) -> dict[str, Any]:

@@ -136,7 +136,7 @@ def _write_camera(
     stream.log(f'cameras/{name}', asset, static=True)
     rows = np.arange(trajectory.n_steps)
     frames = np.searchsorted(camera.video_steps, rows + 1, side='right') - 1 if camera.video_steps else rows
-    shown = stamps[np.clip(frames, 0, len(stamps) - 1)]
-    columns = rerun.VideoFrameReference.columns_nanos(shown)
+    frame_stamps = stamps[np.clip(frames, 0, len(stamps) - 1)]
+    columns = rerun.VideoFrameReference.columns_nanos(frame_stamps)
     stream.send_columns(f'cameras/{name}', steps, columns)
     ledger.keep('camera videos')

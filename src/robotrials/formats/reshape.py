@@ -57,10 +57,10 @@ def reshaped(rows: Rows, options: ImportOptions) -> Rows:
     done: Table = (rows.header, head, '')
     notes: list[str] = []
     for change in (_metrics, _outcome_counts, _prefixed, _wide, _fractions):
-        found = change(done[0], done[1], {*options.defaults}, options.columns)
-        if found is not None:
-            done = found
-            notes.append(found[2])
+        changed = change(done[0], done[1], {*options.defaults}, options.columns)
+        if changed is not None:
+            done = changed
+            notes.append(changed[2])
     if not notes:
         return rows
     header, table, _ = done
@@ -127,8 +127,8 @@ def _outcome_counts(
         for number, row in table for place, outcome in places.items()
         for _ in range(0 if is_missing(row[place]) else int(row[place]))
     ]  # fmt: skip
-    told = ', '.join(f'{header[place]} is {outcome}' for place, outcome in places.items())
-    return (*(header[i] for i in kept), 'outcome', 'from'), made, f'columns count episodes by outcome: {told}'
+    meaning = ', '.join(f'{header[place]} is {outcome}' for place, outcome in places.items())
+    return (*(header[i] for i in kept), 'outcome', 'from'), made, f'columns count episodes by outcome: {meaning}'
 
 
 def _prefixed(
@@ -172,8 +172,8 @@ def _wide(
         return None
     chosen = set(guess_columns(header, columns={}).columns.values()) | set(columns.values())
     cells = {
-        i: found for i, c in enumerate(header)
-        if c not in chosen and (found := _column(table, i)) and _kind(found) and not _is_numbering(found)
+        i: column for i, c in enumerate(header)
+        if c not in chosen and (column := _column(table, i)) and _kind(column) and not _is_numbering(column)
     }  # fmt: skip
     means = [i for i in cells if normal(header[i]) in MEANS]
     places = [i for i in cells if i not in means]
@@ -204,7 +204,7 @@ def _unnamed_axis(
     header: Sequence[str], table: Sequence[tuple[int, Row]], cells: Mapping[int, Any], names: Sequence[str]
 ) -> tuple[int, str] | None:
     """The one column of names beside columns of results, and whether it names policies or tasks; None if unclear."""
-    texts = [i for i in range(len(header)) if i not in cells and (found := _column(table, i)) and not _kind(found)]
+    texts = [i for i in range(len(header)) if i not in cells and (column := _column(table, i)) and not _kind(column)]
     if len(texts) != 1:
         return None
     down = any(POLICIES.search(str(cell).lower()) for cell in _column(table, texts[0]))

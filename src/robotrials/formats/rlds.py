@@ -98,14 +98,14 @@ def _step(words: UInt32Array) -> UInt32Array:
     early, late = _word_tables()
     crc = np.zeros(words.shape[1], dtype=np.uint32)
     half = np.empty(words.shape[1], dtype=np.intp)
-    found = np.empty_like(crc)
+    state = np.empty_like(crc)
     for row in words:
         crc ^= row
         np.bitwise_and(crc, 0xFFFF, out=half, casting='unsafe')
-        early.take(half, out=found, mode='clip')
+        early.take(half, out=state, mode='clip')
         np.right_shift(crc, 16, out=half, casting='unsafe')
         late.take(half, out=crc, mode='clip')
-        crc ^= found
+        crc ^= state
     return crc
 
 
@@ -313,8 +313,8 @@ def find_tfds_folder(root: Path) -> Path | None:
     """`root` itself, or the newest version below it (NAME/VERSION, NAME/CONFIG/VERSION); None if there is none."""
     if (root / 'features.json').exists() and (root / 'dataset_info.json').exists():
         return root
-    found = [p.parent for p in [*root.glob('*/features.json'), *root.glob('*/*/features.json')]]
-    versions = [p for p in found if (p / 'dataset_info.json').exists()]
+    folders = [p.parent for p in [*root.glob('*/features.json'), *root.glob('*/*/features.json')]]
+    versions = [p for p in folders if (p / 'dataset_info.json').exists()]
     families = {p.parent for p in versions}
     if len(families) > 1:
         raise InputError(f'{root}: several datasets in it ({", ".join(sorted(map(str, families)))}); name one of them')

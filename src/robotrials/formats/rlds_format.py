@@ -161,8 +161,8 @@ def _columns(example: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
 
 
 def _metadata(example: Mapping[str, Any]) -> dict[str, Any]:
-    found = example.get('episode_metadata', {})
-    return dict(found) if isinstance(found, Mapping) else {}
+    metadata = example.get('episode_metadata', {})
+    return dict(metadata) if isinstance(metadata, Mapping) else {}
 
 
 def _labels(metadata: Mapping[str, Any]) -> dict[str, str]:

@@ -180,19 +180,19 @@ def parse_action_type(text: str) -> ActionSpace | None:
 
     The tables list kinds, not the order of the numbers: use it to know a space's make-up, never to index an action.
     """
-    found = re.fullmatch(r'(\d+)D(?: \((.+)\))?', text.strip())
-    if found is None or found[2] is None or re.fullmatch(r'\d+ .+', found[2]) is None:
+    match = re.fullmatch(r'(\d+)D(?: \((.+)\))?', text.strip())
+    if match is None or match[2] is None or re.fullmatch(r'\d+ .+', match[2]) is None:
         return None
     dimensions: list[Dimension] = []
-    for part in found[2].split(','):
+    for part in match[2].split(','):
         count, _, word = part.strip().partition(' ')
         word, _, place = word.partition(' for ')
         if not count.isdigit() or word not in PAPER_WORDS:
             return None
         stem = f'{place or ""} {word}'.strip().replace(' ', '_')
         dimensions += [Dimension(f'{stem}[{i}]', PAPER_WORDS[word]) for i in range(int(count))]
-    if len(dimensions) != int(found[1]):
-        raise InputError(f'{text!r} names {len(dimensions)} dimensions, and says {found[1]}')
+    if len(dimensions) != int(match[1]):
+        raise InputError(f'{text!r} names {len(dimensions)} dimensions, and says {match[1]}')
     return ActionSpace(tuple(dimensions))
 
 

@@ -112,8 +112,10 @@ def _has_faults(run: _Run) -> bool:
 def _guesses(runs: Sequence[_Run], options: ImportOptions) -> Iterator[FieldGuess]:
     for run in runs:
         rate, cap = _rate(run, options), _step_cap(run, options)
-        told = f'{rate:g} steps per second' if rate else 'steps, no seconds'
-        yield FieldGuess('policy', run.path.name, f'{run.name}{run.suffix} on {run.benchmark}; {told}, cap {cap} steps')
+        times = f'{rate:g} steps per second' if rate else 'steps, no seconds'
+        yield FieldGuess(
+            'policy', run.path.name, f'{run.name}{run.suffix} on {run.benchmark}; {times}, cap {cap} steps'
+        )
 
 
 def _files(path: Path, ledger: Ledger) -> list[Path]:
@@ -366,7 +368,7 @@ def _json_rows(path: Path, document: Mapping[str, Any]) -> Iterator[EpisodeRow]:
 
 def _json_row(values: Mapping[str, Any], task: str, where: str) -> EpisodeRow:
     metrics = _mapping(values.get('metrics'))
-    told = metrics['success'] if 'success' in metrics else values.get('success')
+    success = metrics['success'] if 'success' in metrics else values.get('success')
     identity, start = values.get('episode_id'), values.get('episode_idx')
     matched = INDEXED.match(identity) if isinstance(identity, str) else None
     return EpisodeRow(
@@ -375,7 +377,7 @@ def _json_row(values: Mapping[str, Any], task: str, where: str) -> EpisodeRow:
         index=int(matched['index']) if matched else identity if isinstance(identity, int) else None,
         start=start if isinstance(start, int) else None,
         task_index=values['task_idx'] if isinstance(values.get('task_idx'), int) else None,
-        success=told,
+        success=success,
         metrics=metrics,
         steps=values.get('steps'),
         failure_reason=str(values.get('failure_reason') or ''),
@@ -390,9 +392,9 @@ def _rate(run: _Run, options: ImportOptions) -> float | None:
 
 
 def _step_cap(run: _Run, options: ImportOptions) -> int | None:
-    told = whole_option(options, 'step_cap')
-    if told is not None:
-        return told
+    cap = whole_option(options, 'step_cap')
+    if cap is not None:
+        return cap
     declared = _mapping(run.meta.get('config')).get('max_steps')
     suite = _suite(run.meta)
     return int(declared) if declared else LIBERO_STEP_CAPS.get(suite) if suite else None

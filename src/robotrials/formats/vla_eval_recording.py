@@ -108,10 +108,10 @@ class VlaRecording:
                 if not set(COLUMNS) <= there:
                     missing = ', '.join(sorted(set(COLUMNS) - there))
                     raise InputError(f'{path}: episode_results has no column {missing}; a version that is not known')
-                found = database.execute('SELECT eval_id, metadata FROM eval_metadata ORDER BY rowid').fetchall()
+                rows = database.execute('SELECT eval_id, metadata FROM eval_metadata ORDER BY rowid').fetchall()
         except sqlite3.Error as error:
             raise InputError(f'{path}: not a readable recording ({error}); is its -wal file missing?') from error
-        return cls(path, frozenset(tables), tuple((str(i), _object(m, f'{path} eval_metadata {i}')) for i, m in found))
+        return cls(path, frozenset(tables), tuple((str(i), _object(m, f'{path} eval_metadata {i}')) for i, m in rows))
 
     def evaluations(self) -> tuple[tuple[str, Mapping[str, Any]], ...]:
         """The evaluations in the file: their ids and what is said of each."""
@@ -132,14 +132,14 @@ class VlaRecording:
         metrics = _object(row['metrics'], f'{self.path} {where}: metrics')
         context = _object(row['context'], f'{self.path} {where}: context')
         start, task_index = context.get('episode_idx'), context.get('task_idx')
-        told = metrics.get('success', {'success': True, 'fail': False}.get(str(row['status'])))
+        success = metrics.get('success', {'success': True, 'fail': False}.get(str(row['status'])))
         return EpisodeRow(
             where=where,
             task=str(row['task_name'] or ''),
             index=row['episode_id'] if isinstance(row['episode_id'], int) else None,
             start=start if isinstance(start, int) else None,
             task_index=task_index if isinstance(task_index, int) else None,
-            success=told,
+            success=success,
             metrics=metrics,
             steps=row['steps'],
             failure_reason=str(row['failure_reason'] or ''),

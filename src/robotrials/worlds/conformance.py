@@ -304,8 +304,8 @@ class _Drive:
         for camera, size in spec.images.items():
             image = observation.images.get(camera)
             if image is None or image.shape != (*size, 3) or image.dtype != np.uint8:
-                found = 'none' if image is None else f'{image.shape} of {image.dtype}'
-                raise InputError(f'host {name}: camera {camera} gave {found}, declared {(*size, 3)} of uint8')
+                shape = 'none' if image is None else f'{image.shape} of {image.dtype}'
+                raise InputError(f'host {name}: camera {camera} gave {shape}, declared {(*size, 3)} of uint8')
         for number, (earlier, content) in enumerate(seen):
             if _content(earlier) != content:
                 raise InputError(

@@ -291,16 +291,16 @@ class GymnasiumHost(Host):
     def signals(self) -> Mapping[str, Any]:
         """The reward, and the state of MuJoCo where the environment has one."""
         self._check_begun()
-        found: dict[str, Any] = {
+        values: dict[str, Any] = {
             'reward': self._reward, 'done': self._outcome is not None, 'action_processed_own': self._processed,
         }  # fmt: skip
         own_state: Any = getattr(self._env.unwrapped, 'simulator_state', None)
         data: Any = getattr(self._env.unwrapped, 'data', None)
         if own_state is not None:
-            found['simulator_state'] = own_state()
+            values['simulator_state'] = own_state()
         elif hasattr(data, 'qpos') and hasattr(data, 'qvel'):
-            found['simulator_state'] = np.concatenate([np.array(data.qpos), np.array(data.qvel)])
-        return found
+            values['simulator_state'] = np.concatenate([np.array(data.qpos), np.array(data.qvel)])
+        return values
 
     def protocol(self) -> ProtocolFacts:
         versions = _versions()
@@ -343,12 +343,12 @@ class GymnasiumHost(Host):
             self.close()
             self._env = self._make(task, seed)
         self._task = task
-        told = self._env.reset(seed=seed)
-        if not (isinstance(told, tuple) and len(told) == 2):
+        answer = self._env.reset(seed=seed)
+        if not (isinstance(answer, tuple) and len(answer) == 2):
             raise InputError(
                 f'{self._map.make}: reset gave no (observation, info); it is not of the Gymnasium interface'
             )
-        self._seen, self._info = told
+        self._seen, self._info = answer
         self._check_width(task)
 
     def _check_width(self, task: str) -> None:
@@ -405,8 +405,8 @@ class GymnasiumHost(Host):
             picture = self._env.render() if place == RENDER else _at(self._seen, place)
             image = np.asarray(picture)
             if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
-                found = f'{image.shape} of {image.dtype}'
-                raise InputError(f'camera {camera} at {place!r} is {found}, wanted (height, width, 3) of uint8')
+                shape = f'{image.shape} of {image.dtype}'
+                raise InputError(f'camera {camera} at {place!r} is {shape}, wanted (height, width, 3) of uint8')
             image = image[::-1] if camera in self._map.flip else image
             images[camera] = np.array(image[::-1, ::-1] if camera in self._map.turn else image)
         return Observation(0.0, self._state(), images=images)
@@ -506,10 +506,10 @@ def _source_hash(kind: type[Any]) -> str:
 
 
 def _versions() -> dict[str, str]:
-    found = {}
+    versions = {}
     for name in WATCHED:
         try:
-            found[name] = importlib.metadata.version(name)
+            versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return versions

@@ -265,19 +265,19 @@ class _Tape:
 
     def signals(self) -> dict[str, Any]:
         t, row = self.trajectory, self._row
-        found = {name: column[row] for name in SIGNALS if (column := getattr(t, name)) is not None}
+        values = {name: column[row] for name in SIGNALS if (column := getattr(t, name)) is not None}
         for name in ('gripper_contact', 'done'):
-            if name in found:
-                found[name] = bool(found[name])
+            if name in values:
+                values[name] = bool(values[name])
         if t.body_pose is not None:
-            found['body_pose'] = dict(zip(t.bodies, t.body_pose[row], strict=True))
+            values['body_pose'] = dict(zip(t.bodies, t.body_pose[row], strict=True))
         if t.contacts is not None:
-            found['contacts'] = t.contacts.at(row)
+            values['contacts'] = t.contacts.at(row)
             if t.contacts.point_m is not None:
-                found['contact_point_m'] = t.contacts.point_m[t.contacts.offsets[row] : t.contacts.offsets[row + 1]]
+                values['contact_point_m'] = t.contacts.point_m[t.contacts.offsets[row] : t.contacts.offsets[row + 1]]
         if t.joint_torque_limit_nm is not None:
-            found['joint_torque_limit_nm'] = t.joint_torque_limit_nm
-        return found | {name: column[row] for name, column in t.extra.items() if name != STATE}
+            values['joint_torque_limit_nm'] = t.joint_torque_limit_nm
+        return values | {name: column[row] for name, column in t.extra.items() if name != STATE}
 
 
 class _Film:
@@ -375,8 +375,8 @@ def _again(host: HostLike, episode: Episode, trajectory: Trajectory) -> Rollout:
     actions = trajectory.action_processed
     width = host.spec.action.width
     if actions is None or actions.shape[1] != width:
-        found = 'no actions' if actions is None else f'actions of {actions.shape[1]} numbers'
-        raise InputError(f'episode {episode.episode_id}: {found} recorded, host {host.spec.name} takes {width}')
+        recorded = 'no actions' if actions is None else f'actions of {actions.shape[1]} numbers'
+        raise InputError(f'episode {episode.episode_id}: {recorded} recorded, host {host.spec.name} takes {width}')
     if episode.seed is None:
         raise InputError(f'episode {episode.episode_id}: no seed was recorded, so its start cannot be made again')
     order = Order(

@@ -147,13 +147,13 @@ class FrameCheck:
         copy.qpos[np.array(self._env.robots[0]._ref_joint_pos_indexes)] += turn_rad
         mujoco.mj_forward(model, copy)
         height, width = self._size
-        shown = context.data
+        data = context.data
         try:
             context.data = _Wrapped(copy)
             context.render(width=width, height=height, camera_id=sim.model.camera_name2id(camera))
             drawn: NDArray[np.uint8] = context.read_pixels(width, height)
         finally:
-            context.data = shown
+            context.data = data
         return drawn
 
 

@@ -84,9 +84,9 @@ class Monitor:
         self.torque_nm = torques[largest, np.arange(torques.shape[1])]
         things, n = self._cast.things, len(self._cast.things)
         peaks = self._peaks_n.reshape(n, n)
-        both = np.triu(np.maximum(peaks, peaks.T))
-        first, second = np.nonzero(both > FORCE_FLOOR_N)
-        self.contacts = [(things[a], things[b], float(both[a, b])) for a, b in zip(first, second, strict=True)]
+        pair_peaks = np.triu(np.maximum(peaks, peaks.T))
+        first, second = np.nonzero(pair_peaks > FORCE_FLOOR_N)
+        self.contacts = [(things[a], things[b], float(pair_peaks[a, b])) for a, b in zip(first, second, strict=True)]
         self.points_m = self._points_m[first * n + second]
 
     def _observe(self) -> None:
@@ -113,11 +113,11 @@ class Monitor:
             at = np.maximum(rows, 0)[:, None] + np.arange(3)
             forces = data.efc_force[np.minimum(at, max(len(data.efc_force) - 1, 0))] if len(data.efc_force) else 0.0
             return np.where(rows >= 0, np.sqrt(np.sum(np.square(forces), axis=-1)), 0.0)
-        found, force = np.zeros(data.ncon), np.zeros(6)
+        magnitudes, force = np.zeros(data.ncon), np.zeros(6)
         for i in range(data.ncon):
             self._contact_force(self._model, data, i, force)
-            found[i] = np.sqrt(np.sum(force[:3] ** 2))
-        return found
+            magnitudes[i] = np.sqrt(np.sum(force[:3] ** 2))
+        return magnitudes
 
 
 def held_things(contacts: list[tuple[str, str, float]], cast: Cast) -> set[str]:

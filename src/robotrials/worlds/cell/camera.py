@@ -60,15 +60,15 @@ def _wanted_backend() -> str:
 def _probed() -> tuple[str, str]:
     """The backend that works, or why none does. Asked once: without one every film would ask again."""
     wanted = _wanted_backend()
-    told = []
+    problems = []
     for backend in (wanted,) if wanted else BACKENDS:
         why_not = why_not_drawing(sys.executable, backend)
         if not why_not:
             return backend, ''
-        told.append(f'{backend}: {why_not}')
+        problems.append(f'{backend}: {why_not}')
     return '', (
         'cameras need EGL or OSMesa to draw without a screen, and neither works here '
-        f'({"; ".join(told)}); see `robotrials env doctor`, or run without cameras'
+        f'({"; ".join(problems)}); see `robotrials env doctor`, or run without cameras'
     )
 
 

@@ -471,19 +471,19 @@ class TabletopHost(Host):
         start = self._begun()
         data, scene = start.data, start.scene
         n = panda.N_JOINTS
-        found = np.empty(state_width(self._kind))
-        found[:n] = data.qpos[scene.joint_qpos]
-        found[n] = self._opening
+        values = np.empty(state_width(self._kind))
+        values[:n] = data.qpos[scene.joint_qpos]
+        values[n] = self._opening
         if self._kind is StateKind.PROPRIOCEPTION:
-            return found
+            return values
         controller, at = self._controller, state.PROPRIOCEPTION_WIDTH
-        found[at : at + n] = data.qvel[scene.joint_dof]
-        found[at + 7 : at + 14] = self._tool
-        found[at + 14 : at + 21] = controller.tool
-        found[at + 21], found[at + 22] = controller.width, self._grip_contact
-        slots = found[at + 23 :].reshape(MAX_ITEMS, state.SLOT_WIDTH)
+        values[at : at + n] = data.qvel[scene.joint_dof]
+        values[at + 7 : at + 14] = self._tool
+        values[at + 14 : at + 21] = controller.tool
+        values[at + 21], values[at + 22] = controller.width, self._grip_contact
+        slots = values[at + 23 :].reshape(MAX_ITEMS, state.SLOT_WIDTH)
         self._slots.write(slots, self._item_poses, np.array([self._status(name) for name in self._order]))
-        return found
+        return values
 
     def _status(self, name: str) -> float:
         is_placed, is_lost, goal = self._referee.status(name)

@@ -216,20 +216,20 @@ def _fixed(start: Start) -> list[KnownBox]:
     mujoco = load_mujoco()
     model, data = start.scene.model, start.data
     skipped = ROBOT_BODIES | set(start.scene.item_body)
-    found = []
+    fixed = []
     for index in range(model.ngeom):
         body = model.body(int(model.geom_bodyid[index])).name
         if body in skipped or model.geom_type[index] != mujoco.mjtGeom.mjGEOM_BOX or 'finger' in body:
             continue
         if body.endswith('_half') or body.startswith('link'):
             continue
-        found.append(
+        fixed.append(
             KnownBox(
                 name=body, center_m=_numbers(data.geom_xpos[index]), size_m=_numbers(2 * model.geom_size[index]),
                 rotation=_numbers(data.geom_xmat[index]),
             )
         )  # fmt: skip
-    return found
+    return fixed
 
 
 def _numbers(values: Any) -> tuple[float, ...]:

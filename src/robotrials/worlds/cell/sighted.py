@@ -195,11 +195,11 @@ class SightedPolicy:
         return self._spec
 
     def start(self, setup: Setup, *, seed: int) -> SightedSession:
-        told = setup.instruction
+        instruction = setup.instruction
         return SightedSession(
             ScriptedSession(self._temper, np.random.Generator(np.random.PCG64(seed))),
-            heard_color(told, self._hearing),
-            heard_destination(told, colors=tuple(PAINTS), is_literal=self._hearing == 'literal'),
+            heard_color(instruction, self._hearing),
+            heard_destination(instruction, colors=tuple(PAINTS), is_literal=self._hearing == 'literal'),
             attention=self._attention,
             cameras=tuple(self._spec.images),
             rgb_slack=self._rgb_slack,
@@ -278,8 +278,8 @@ class SightedSession:
         self._looked_s = observation.t_s
         views = [_view(observation, name) for name in self._cameras]
         color = self._wanted_color(views, tool)
-        found = self._find(views, color) if color is not None else None
-        self._believed = found if found is not None else self._believed
+        box = self._find(views, color) if color is not None else None
+        self._believed = box if box is not None else self._believed
         goal = self._find_goal(views)
         self._goal = goal if goal is not None else self._goal
 
@@ -297,10 +297,10 @@ class SightedSession:
         if any(color_mask(v.rgb, model).sum() > MOST_BLOCKS * _block_px(v) for v in views):
             return None
         try:
-            found = reconstruct_box(views, model, bounds_m=WORKSPACE_M)
+            box = reconstruct_box(views, model, bounds_m=WORKSPACE_M)
         except NotEstimable:
             return None
-        return _upright_pose(found.box) if found.confidence >= LEAST_CONFIDENCE else None
+        return _upright_pose(box.box) if box.confidence >= LEAST_CONFIDENCE else None
 
     def _find_goal(self, views: list[RgbdView]) -> FloatArray | None:
         wanted = self._destination

@@ -164,9 +164,9 @@ def _spot(item_pose: FloatArray) -> Spot:
 
 def _rectangles(layout: Layout, piece: Piece) -> list[FloatArray]:
     """What a piece covers on the stage: items with their clearance, goals with room for the hand, fixtures."""
-    found = [item_rectangle(layout, n) for n in piece.items]
-    found += [goal_rectangle(layout.goals[i]) for i in piece.goals if not layout.is_order]
-    return found + [fixture_rectangle(f) for f in layout.scene.fixtures if f.name in piece.fixtures]
+    rectangles = [item_rectangle(layout, n) for n in piece.items]
+    rectangles += [goal_rectangle(layout.goals[i]) for i in piece.goals if not layout.is_order]
+    return rectangles + [fixture_rectangle(f) for f in layout.scene.fixtures if f.name in piece.fixtures]
 
 
 def _fixed_rectangles(layout: Layout) -> list[FloatArray]:

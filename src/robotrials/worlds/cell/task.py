@@ -105,23 +105,23 @@ def find_task(name: str) -> Task:
 
 def check_objects(task: str, *, stratum: str, items: int | None) -> Task:
     """The task, if it has this object type ('' for its first) and can be laid out with so many items."""
-    found = find_task(task)
-    if stratum and stratum not in found.strata:
-        raise UnknownName(f'object of task {task}', stratum, found.strata)
-    if found.draw is _draw_order and items is not None and not 1 <= items <= MAX_ITEMS:
+    known_task = find_task(task)
+    if stratum and stratum not in known_task.strata:
+        raise UnknownName(f'object of task {task}', stratum, known_task.strata)
+    if known_task.draw is _draw_order and items is not None and not 1 <= items <= MAX_ITEMS:
         raise InputError(f'items is {items} in task {task}, wanted 1 to {MAX_ITEMS}')
-    return found
+    return known_task
 
 
 def draw_layout(
     task: str, *, seed: int, stratum: str = '', instance: int = 0, items: int | None = None, attempt: int = 0
 ) -> Layout:
     """The layout of one episode; the same arguments give the same layout on every machine."""
-    found = check_objects(task, stratum=stratum, items=items)
-    chosen = stratum or found.strata[0]
-    words = [*f'{found.scene or task}/{chosen}'.encode()]
+    known_task = check_objects(task, stratum=stratum, items=items)
+    chosen = stratum or known_task.strata[0]
+    words = [*f'{known_task.scene or task}/{chosen}'.encode()]
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, instance, attempt, *words])))
-    return found.draw(rng, chosen, instance % found.instances, items)
+    return known_task.draw(rng, chosen, instance % known_task.instances, items)
 
 
 def _draw_order(rng: np.random.Generator, stratum: str, instance: int, items: int | None) -> Layout:
