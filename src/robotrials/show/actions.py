@@ -140,14 +140,8 @@ def invalid_table(report: ActionReport) -> Table:
         rows.append([report.scores.titles[key[0]], key[1], s.n_episodes, s.n_timesteps, s.n_invalid, s.invalid_rate,
                      *(why.get(r, 0) for r in reasons), report.faults[key]])  # fmt: skip
     columns: list[str | Column] = [
-        'dataset',
-        'model',
-        'episodes',
-        'timesteps',
-        'invalid',
-        Column('rate', '.2%'),
-        *reasons,
-    ]
+        'dataset', 'model', 'episodes', 'timesteps', 'invalid', Column('rate', '.2%'), *reasons,
+    ]  # fmt: skip
     note = (
         f'Invalid answers are scored as: {", ".join(sorted(choices))}. Broken: the endpoint failed; not scored, rerun.'
     )

@@ -131,13 +131,8 @@ def slip_table(scores: Iterable[EpisodeSafety]) -> Table:
 
 def contingency_table(cells: Iterable[CellSafety]) -> Table:
     columns: list[str | Column] = [
-        'policy',
-        'benchmark',
-        'success, safe',
-        'success, unsafe',
-        'failure, safe',
-        'failure, unsafe',
-    ]
+        'policy', 'benchmark', 'success, safe', 'success, unsafe', 'failure, safe', 'failure, unsafe',
+    ]  # fmt: skip
     rows: list[list[Cell]] = [
         [
             c.policy, c.benchmark, c.table.success_safe, c.table.success_unsafe, c.table.failure_safe,
@@ -224,14 +219,8 @@ def spec_table(cells: Sequence[CellSafety], *, reported: bool = True) -> Table:
 def composition_table(cells: Iterable[CellSafety]) -> Table:
     """Which specs the unsafe successes violate (the form of Tables 10 and 11)."""
     columns: list[str | Column] = [
-        'policy',
-        'benchmark',
-        Column('SBU %', PERCENT),
-        'of',
-        'spec',
-        'episodes',
-        Column('share %', '.0f'),
-    ]
+        'policy', 'benchmark', Column('SBU %', PERCENT), 'of', 'spec', 'episodes', Column('share %', '.0f'),
+    ]  # fmt: skip
     rows: list[list[Cell]] = []
     for cell in cells:
         head: list[Cell] = [cell.policy, cell.benchmark, _percent(cell.sbu), f'{cell.sbu.count}/{cell.sbu.n}']
