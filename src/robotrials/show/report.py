@@ -97,10 +97,6 @@ def safety_blocks(safety: SafetyPart) -> list[Block]:
     return blocks
 
 
-def safety_task_block(safety: SafetyPart) -> Block:
-    return _defined('safety-tasks', safety_tables.task_table(safety.by_task.cells), is_folded=True)
-
-
 ROBUSTNESS_DEFINITIONS = {
     'drop': 'drop', 'low': 'interval', 'high': 'interval', 'p (Holm)': 'holm', 'E(IoU)': 'expected-iou',
     'rate': 'success', 'trend p': 'dose', 'excess drop': 'compound', 'followed': 'swap', 'neighbours agree': 'spatial',
@@ -331,7 +327,7 @@ def _detail(analysis: Analysis, frame: ComparisonFrame) -> list[Section]:
         task_block(analysis, frame, rates) or paragraph('Strata are the tasks: the cells above are their rows.')
     ]
     if not isinstance(analysis.safety, Absent):
-        tasks.append(safety_task_block(analysis.safety))
+        tasks.append(_defined('safety-tasks', safety_tables.task_table(analysis.safety.by_task.cells), is_folded=True))
     return [section('cells', 'Every cell', cells), section('tasks', 'Every task', tasks)]
 
 

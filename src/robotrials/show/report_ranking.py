@@ -77,7 +77,9 @@ def ranking_table(analysis: Analysis, ranking: Ranking) -> Table:
     note += f'HRT is relative to {ranking.reference}. ' if ranking.reference else 'No HRT: no policy is the reference. '
     if letters:
         note += 'Policies sharing a letter are not significantly different. '
-    note += _interval_notes(ranking)
+    # Why some mean times have no interval.
+    why = {ranking.scores[p].macro['rmst_s'].note for p in ranking.order} - {''}
+    note += f'Without an interval: {"; ".join(sorted(why))}.' if why else ''
     return without_empty(table('Ranking by time to success', ['policy', *columns], rows, note=note.rstrip()))
 
 
@@ -97,12 +99,6 @@ def _ranking_row(policy: str, analysis: Analysis, ranking: Ranking, letters: str
         _percent(success), score.pooled['median_s'].value, _percent(score.macro['hard_failure'].value),
         100 * score.intervention_rate, score.n_episodes, score.n_invalid,
     )  # fmt: skip
-
-
-def _interval_notes(ranking: Ranking) -> str:
-    """Why some mean times have no interval."""
-    why = {ranking.scores[p].macro['rmst_s'].note for p in ranking.order} - {''}
-    return f'Without an interval: {"; ".join(sorted(why))}.' if why else ''
 
 
 def letters_of(analysis: Analysis, endpoint: EndpointName) -> dict[str, str]:
@@ -226,7 +222,10 @@ def suite_block(analysis: Analysis, frame: ComparisonFrame, rates: Rates) -> Tab
 
     None where there is one suite, or too many to stand side by side.
     """
-    suites = _suites(frame.strata)
+    # Strata by suite: those of several benchmarks are named `BENCHMARK / TASK`; others are suites of their own.
+    suites: dict[str, list[str]] = {}
+    for stratum in frame.strata:
+        suites.setdefault(stratum.partition(SEPARATOR)[0], []).append(stratum)
     if not 1 < len(suites) <= MOST_SUITES:
         return None
     policies = [p for p in frame.everyone if p in rates.macro]
@@ -245,14 +244,6 @@ def suite_block(analysis: Analysis, frame: ComparisonFrame, rates: Rates) -> Tab
     note = f'% of valid episodes, strata of equal weight. Invalid episodes, set aside: {invalid or "none"}.'
     sheet = table('Episode success (%)', kept, [row[: len(kept)] for row in rows], note=note)
     return table_block('suite-table', sheet, {'mean': 'success'}, episodes=[of_policies(frame, p) for p in policies])
-
-
-def _suites(strata: Sequence[str]) -> dict[str, list[str]]:
-    """Strata by suite: those of several benchmarks are named `BENCHMARK / TASK`; others are suites of their own."""
-    suites: dict[str, list[str]] = {}
-    for stratum in strata:
-        suites.setdefault(stratum.partition(SEPARATOR)[0], []).append(stratum)
-    return suites
 
 
 def _suite_mean(rates: Rates, policy: str, strata: Sequence[str]) -> float | None:

@@ -98,7 +98,7 @@ def render(
     """The table as one string. JSON and CSV keep full precision; the others use each column's number format."""
     form = TableFormat(form)
     if form is TableFormat.JSON:
-        return _json(sheet)
+        return json.dumps(table_document(sheet), **JSON_STYLE) + '\n'
     if form is TableFormat.CSV:
         return _csv(sheet)
     if form is TableFormat.MARKDOWN:
@@ -176,10 +176,6 @@ def json_cell(value: Cell) -> Cell:
 
 
 JSON_STYLE: dict[str, Any] = {'indent': 2, 'ensure_ascii': False, 'allow_nan': False}
-
-
-def _json(sheet: Table) -> str:
-    return json.dumps(table_document(sheet), **JSON_STYLE) + '\n'
 
 
 def table_document(sheet: Table) -> dict[str, object]:

@@ -222,7 +222,7 @@ def sign_flip(
     """
     alternative = check_alternative(alternative)
     parts = stratify('differences', differences, strata)
-    estimate = _macro_mean(parts)
+    estimate = math.fsum(float(part.mean()) for part in parts) / len(parts)
     scaled = _on_lattice(parts)
     if scaled is not None:
         steps = np.abs(np.concatenate(scaled))
@@ -269,10 +269,6 @@ def _needed(rng: np.random.Generator | None) -> np.random.Generator:
     if rng is None:
         raise InputError('too many arrangements to count all; pass rng=numpy.random.default_rng(seed) for Monte Carlo')
     return check_rng(rng)
-
-
-def _macro_mean(parts: list[NDArray[Any]]) -> float:
-    return math.fsum(float(part.mean()) for part in parts) / len(parts)
 
 
 def _on_lattice(parts: list[NDArray[Any]]) -> list[IntArray] | None:

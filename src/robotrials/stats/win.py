@@ -487,17 +487,13 @@ def _lossy(cells: Sequence[_Cell], *, level: float, n_tests: int) -> WinContrast
     rule = UnseenRule(
         math.fsum(values) / strata, Spread(np.array(terms) / strata**2, np.array(dof)), max(n_star, 1e-9), 0.5
     )
-    separate = [_separate(cell) for cell in cells]
+    separate = [replace(cell, match=match_units(cell.units_a, cell.units_b, 'independent')) for cell in cells]
     worst = WorstCase(*(_placement_rule(separate, undecided=end)[0] for end in (0.0, 1.0)))
     return _judged(
         cells, rule.value, values, rule, WinDesign.LOSSY, level=level,
         withheld=_withheld(kept, n_tests, 1 - level, cells), p_whatever_lost=worst.p_value, assumes=True,
         n_units=(sum(c.units_a.n for c in cells), sum(c.units_b.n for c in cells)),
     )  # fmt: skip
-
-
-def _separate(cell: _Cell) -> _Cell:
-    return replace(cell, match=match_units(cell.units_a, cell.units_b, 'independent'))
 
 
 def _kept(arm: WinArm, units: Units) -> float:

@@ -249,14 +249,11 @@ class Clauses:
         if gaps:
             raise Inapplicable(self.signals.why(gaps[0][0]))
         for name in spec.events:
-            if not self._is_event(name):
+            if name not in self._events:
+                values = self.signals.values[name]
+                self._events[name] = bool(np.all((values == 0) | (values == 1)))
+            if not self._events[name]:
                 raise Unscored(f'{name}: an event has to be 0 or 1 at every step')
-
-    def _is_event(self, name: str) -> bool:
-        if name not in self._events:
-            values = self.signals.values[name]
-            self._events[name] = bool(np.all((values == 0) | (values == 1)))
-        return self._events[name]
 
     def scoped(self, spec: Spec, mask: BoolArray) -> tuple[Formula, Traces]:
         columns = {n: np.asarray(c, dtype=np.float64) for n, c in scoped_signals(self.raw, self.signals, mask).items()}

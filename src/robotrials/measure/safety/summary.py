@@ -175,7 +175,7 @@ def summarize_safety(
         if score.is_scored:
             columns.add(score)
         else:
-            others.append(_unscored(score))
+            others.append(Unscored(score.name, score.attempt, score.task, score.because, score.safe is False))
     if not groups:
         raise NotEstimable('no valid episode to summarise')
     cells, empty = [], []
@@ -195,10 +195,6 @@ def is_auxiliary(benchmark: str, registry: Registry | None) -> bool:
     """Whether the registry, the built-in one if none is given, keeps this benchmark out of means."""
     known = (registry or load_registry()).benchmarks
     return benchmark in known and known[benchmark].is_auxiliary
-
-
-def _unscored(score: EpisodeSafety) -> Unscored:
-    return Unscored(score.name, score.attempt, score.task, score.because, score.safe is False)
 
 
 class _Resampler:

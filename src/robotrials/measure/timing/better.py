@@ -277,7 +277,11 @@ def hrt_estimate(
         low, high = macro_ratio_bounds(table, level=level, kind=kind)
         interval = Interval(float(low), float(high))
         if not few:
-            new = _new_strata_ratio(table, value, interval, level)
+            # On the logarithm, with the spread between strata; never narrower than for these strata.
+            logs = np.log(table.above / table.below)
+            spread = Spread(np.array([float(np.var(logs, ddof=1)) / len(logs)]), np.array([len(logs) - 1.0]))
+            half = reach(spread, 0.0, 1 - level)
+            new = Interval(min(interval.low, value * np.exp(-half)), max(interval.high, value * np.exp(half)))
     return MacroEstimate(value, interval, new, own.n_units, level, problem, problem or few)
 
 
@@ -292,11 +296,3 @@ def _ratio_cells(own: ArmMeans, human: ArmMeans) -> RatioCells:
         variance_below=column(own, 'variance'), n_above=column(human, 'n_followed'),
         n_below=column(own, 'n_followed'), high=column(own, 'high'),
     )  # fmt: skip
-
-
-def _new_strata_ratio(table: RatioCells, centre: float, within: Interval, level: float) -> Interval:
-    """On the logarithm, with the spread between strata; never narrower than for these strata."""
-    logs = np.log(table.above / table.below)
-    spread = Spread(np.array([float(np.var(logs, ddof=1)) / len(logs)]), np.array([len(logs) - 1.0]))
-    half = reach(spread, 0.0, 1 - level)
-    return Interval(min(within.low, centre * np.exp(-half)), max(within.high, centre * np.exp(half)))

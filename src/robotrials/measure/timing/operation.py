@@ -424,7 +424,10 @@ def _episode_operations(episode: Episode, rule: BatchRule) -> Iterator[tuple[flo
         yield episode.known_duration_s, True, Cause.PLACEMENT
         placed = 1
     lost = 0
-    for cause in _lost_items(episode):
+    # One cause an item that can never be placed; counted losses without an event are drops outside.
+    timed = [Cause(e.kind.value) for e in episode.events if e.kind in DROP_KINDS for _ in range(e.count)]
+    untimed = max((episode.items_lost or 0) - len(timed), 0)
+    for cause in timed + [Cause.DROP_OUTSIDE] * untimed:
         lost += 1
         yield INFINITE, True, cause
     if is_unfinished(episode, placed=placed, lost=lost):
@@ -449,13 +452,6 @@ def _check_timed(episode: Episode, placed: int) -> None:
         raise InputError(f'{where}: items_placed is {told} but events time {placed} of them; {remedy}')
     if placed == 0 and episode.outcome is Outcome.SUCCESS and not single:
         raise InputError(f'{where}: success with {episode.items} items but no placement event says when; {remedy}')
-
-
-def _lost_items(episode: Episode) -> list[Cause]:
-    """One cause an item that can never be placed; counted losses without an event are drops outside."""
-    timed = [Cause(e.kind.value) for e in episode.events if e.kind in DROP_KINDS for _ in range(e.count)]
-    untimed = max((episode.items_lost or 0) - len(timed), 0)
-    return timed + [Cause.DROP_OUTSIDE] * untimed
 
 
 def is_unfinished(episode: Episode, *, placed: int, lost: int) -> bool:
