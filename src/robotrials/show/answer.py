@@ -282,7 +282,14 @@ def score_rows(analysis: Analysis, policies: Sequence[str] = ()) -> tuple[tuple[
 
     order, columns = scoreboard(analysis, policies)
     full = [c for c in columns if any(p in c.scores for p in order)]
-    fit = _columns_that_fit(order, full)
+    label = max(min(display_width(p), MOST_LABEL) for p in ('not scored', *order))
+    room, fit = USUAL - 4 - label, []
+    for column in full:
+        width = max([display_width(_heading(column)), *(display_width(column.cell(p)) for p in order)]) + 3
+        if width > room:
+            break
+        room -= width
+        fit.append(column)
     first = order[:MOST_POLICIES]
     widths = [max([display_width(_heading(c)), *(display_width(c.cell(p)) for p in first)]) for c in fit]
     rows = [('', '   '.join(_padded(_heading(c), w) for c, w in zip(fit, widths, strict=True)).rstrip())]
@@ -306,18 +313,6 @@ def _told(column: ScoreColumn, order: Sequence[str]) -> str:
         for p in order if p in column.scores
     ]  # fmt: skip
     return '; '.join(hidden[:4]) + (f'; {len(hidden) - 4} more' if len(hidden) > 4 else '')
-
-
-def _columns_that_fit(order: Sequence[str], columns: Sequence[ScoreColumn]) -> list[ScoreColumn]:
-    label = max(min(display_width(p), MOST_LABEL) for p in ('not scored', *order))
-    room, fit = USUAL - 4 - label, []
-    for column in columns:
-        width = max([display_width(_heading(column)), *(display_width(column.cell(p)) for p in order)]) + 3
-        if width > room:
-            break
-        room -= width
-        fit.append(column)
-    return fit
 
 
 def _padded(text: str, width: int) -> str:

@@ -273,17 +273,13 @@ def _stratum_section(change: StoreChange) -> Section:
 def _scope_section(change: StoreChange) -> Section:
     blocks: list[Block] = [_block('scope-table', scope_table(change))]
     for policy in change.policies:
-        blocks += [paragraph(line) for line in _left_out(policy)]
+        blocks += [paragraph(f'Left out of {out.name}: {out.n} {out.why}.') for out in policy.left_out]
     presence = presence_table(change)
     if presence.rows:
         blocks.append(_block('presence-table', presence))
     else:
         blocks.append(paragraph('Both stores have the same policies, strata and conditions.'))
     return Section('scope', 'What was compared', tuple(blocks))
-
-
-def _left_out(policy: PolicyChange) -> list[str]:
-    return [f'Left out of {out.name}: {out.n} {out.why}.' for out in policy.left_out]
 
 
 def _method_section(change: StoreChange) -> Section:

@@ -324,7 +324,13 @@ def _block(block: Block, document: Document, *, ids: Mapping[str, str], marks: M
                 f'{"".join(f"<p>{text}</p>" for text in remedy)}</div>'
             )
         case Passage():
-            return _passage(block)
+            body = f'<pre><code>{escape_lines(block.text)}</code></pre>' if block.language else (
+                f'<p class="prose">{escape_lines(block.text)}</p>'
+            )  # fmt: skip
+            return (
+                f'<div class="passage"><div class="bar"><span>{escape(block.label)}</span>'
+                f'<button type="button" class="copy js-only">Copy</button></div>{body}</div>'
+            )
 
 
 def _words(block: Paragraph, document: Document, ids: Mapping[str, str]) -> str:
@@ -389,16 +395,6 @@ def _panels(chart: Chart, document: Document) -> str:
         return ''.join(drawn)
     more = f'<details class="more"><summary>{len(drawn) - 1} more panels</summary>{"".join(drawn[1:])}</details>'
     return drawn[0] + more
-
-
-def _passage(block: Passage) -> str:
-    body = f'<pre><code>{escape_lines(block.text)}</code></pre>' if block.language else (
-        f'<p class="prose">{escape_lines(block.text)}</p>'
-    )  # fmt: skip
-    return (
-        f'<div class="passage"><div class="bar"><span>{escape(block.label)}</span>'
-        f'<button type="button" class="copy js-only">Copy</button></div>{body}</div>'
-    )
 
 
 def escape_lines(text: str) -> str:

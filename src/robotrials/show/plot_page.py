@@ -210,20 +210,17 @@ class BarPainter(Painter):
         ) + text(self.plot.x.label, '50%', bottom + 34, anchor='middle', kind='axis')
         inner = f'<svg x="34%" width="66%" height="100%" class="at">{"".join(drawn)}{ticks}</svg>'
         height = bottom + 56 + LEGEND_PX * ((len(self.parts) + 1) // 2)
-        body = [self._patterns(safe), inner, *labels, self._legend(bottom + 48, safe)]
-        return frame(body, name=self.named(facet), words=words, height=height, padding=(0, 2, 0, 0), kind='stacked')
-
-    def _patterns(self, prefix: str) -> str:
-        """A tint with its hatching, one a part; ids carry the chart's key, so that they are unique on the page."""
+        # A tint with its hatching, one a part; ids carry the chart's key, so that they are unique on the page.
         hatches = [HATCHES[(i + i // 8) % 8] for i in range(len(self.parts))]
         parts = [
-            f'<pattern id="{escape(prefix)}-h{i}" width="8" height="8" patternUnits="userSpaceOnUse">'
+            f'<pattern id="{escape(safe)}-h{i}" width="8" height="8" patternUnits="userSpaceOnUse">'
             f'<rect width="8" height="8" class="tint t{i % 8}"/>'
             + (f'<path d="{hatch}" class="hatch t{i % 8}"/>' if hatch else '')
             + '</pattern>'
             for i, hatch in enumerate(hatches)
         ]
-        return f'<defs>{"".join(parts)}</defs>'
+        body = [f'<defs>{"".join(parts)}</defs>', inner, *labels, self._legend(bottom + 48, safe)]
+        return frame(body, name=self.named(facet), words=words, height=height, padding=(0, 2, 0, 0), kind='stacked')
 
     def _row(self, row: str, bars: Sequence[Bar], y: float, prefix: str) -> list[str]:
         at, drawn = 0.0, []

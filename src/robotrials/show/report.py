@@ -365,11 +365,7 @@ def listed_episodes(episodes: Iterable[Episode], n: int) -> Listing:
     """The list of n episodes that claims link into; none where it would be too long for a page."""
     if n > MOST_LISTED:
         return {'episodes': None, 'unlisted': n}
-    return {'episodes': episode_list(episodes), 'unlisted': 0}
-
-
-def episode_list(episodes: Iterable[Episode]) -> Table:
-    """Every counted episode in one row, for the list that claims link into; columns that nobody fills are left out."""
+    # Every counted episode in one row, for the list that claims link into; columns that nobody fills are left out.
     columns: list[str | Column] = [
         'episode', 'policy', 'benchmark', 'stratum', 'task', 'condition', 'seed', 'instance', 'outcome',
         Column('duration_s', '.2f'), 'reason',
@@ -379,7 +375,7 @@ def episode_list(episodes: Iterable[Episode]) -> Table:
          e.outcome.value, e.duration_s, e.reason or None]
         for e in episodes
     ]  # fmt: skip
-    return without_empty(table('Episodes', columns, rows))
+    return {'episodes': without_empty(table('Episodes', columns, rows)), 'unlisted': 0}
 
 
 def table_blocks(document: Document) -> dict[str, TableBlock]:

@@ -344,7 +344,13 @@ def draw_doses(request: ShowRequest) -> Figure:
 @apart
 def draw_starts(request: ShowRequest) -> Figure:
     """Where the object stood at the start of each episode, and which episodes succeeded."""
-    return paint_paper(start_plot(requested_starts(request)), request.looks())
+    # Starts under the baseline and where only the layout was changed.
+    starts_shown = of_shown(request, request.analysis.trajectories.starts)
+    if not starts_shown:
+        raise NotEstimable(
+            'no episode says where its object started: no label start_x_m, and no trajectory with a pose'
+        )
+    return paint_paper(start_plot(starts_shown), request.looks())
 
 
 def conditioned(analysis: Analysis) -> Behind:
@@ -377,16 +383,6 @@ def requested_drops(request: ShowRequest) -> list[ConditionDrop]:
 
 def requested_doses(request: ShowRequest) -> list[DoseResponse]:
     return of_shown(request, present(requested_part(request).doses))
-
-
-def requested_starts(request: ShowRequest) -> list[StartTrial]:
-    """Starts under the baseline and where only the layout was changed."""
-    starts_shown = of_shown(request, request.analysis.trajectories.starts)
-    if not starts_shown:
-        raise NotEstimable(
-            'no episode says where its object started: no label start_x_m, and no trajectory with a pose'
-        )
-    return starts_shown
 
 
 # Tables of robustness by name, from a store.

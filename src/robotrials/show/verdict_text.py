@@ -300,15 +300,11 @@ def plain(value: float) -> str:
 
 
 def _difference(pair: EndpointVerdict) -> list[Words]:
-    return _span(pair.difference, pair.interval, pair)
-
-
-def _span(value: float, interval: Interval | None, pair: EndpointVerdict) -> list[Words]:
-    size = plain(pair.scale * value)
+    size = plain(pair.scale * pair.difference)
     unit = pair.unit_text.removesuffix('s') if size in {'1', '-1'} and len(pair.unit_text) > 1 else pair.unit_text
-    words = [Words(f'{size} {unit}', 'advantage', value=pair.scale * value)]
-    if interval is not None:
-        low, high = (Words(plain(pair.scale * end), 'interval', value=pair.scale * end) for end in interval)
+    words = [Words(f'{size} {unit}', 'advantage', value=pair.scale * pair.difference)]
+    if pair.interval is not None:
+        low, high = (Words(plain(pair.scale * end), 'interval', value=pair.scale * end) for end in pair.interval)
         words += [Words(' ['), low, Words(', '), high, Words(']')]
     return words
 

@@ -58,7 +58,13 @@ def win_trials(
     is_matched = all(s and not rest for (_, _, s), rest in zip(cells, _rests(cells), strict=True))
     is_plain = all(x.shape[2:] == (1, 1) == y.shape[2:] for x, y, _ in cells)
     if is_matched and is_plain and len(set(shared)) == 1:
-        return _sign_trials(cells, n_tests=n_tests, alpha=alpha)
+        wins = sum((x[:, :s, 0, 0] < y[:, :s, 0, 0]).sum(axis=1) for x, y, s in cells)
+        losses = sum((x[:, :s, 0, 0] > y[:, :s, 0, 0]).sum(axis=1) for x, y, s in cells)
+        n = sum(s for _, _, s in cells)
+        above, below = (_binomial_tail(k, wins + losses) for k in (wins, losses))
+        if n < fewest_pairs(n_tests, alpha):
+            above = below = np.ones(len(above))
+        return TrialTests((wins - losses) / n, _doubled(above, below), above, below)
     values, terms, dof, sizes = [], [], [], []
     for (x, y, s), rest in zip(cells, _rests(cells), strict=True):
         f, value = s / (s + rest), np.zeros(len(x))
@@ -148,16 +154,6 @@ def _judged(
     return TrialTests(
         gap, unseen_p_values(gap, *evidence), one_sided_p_values(gap, *evidence), one_sided_p_values(-gap, *evidence)
     )
-
-
-def _sign_trials(cells: Sequence[Cell], *, n_tests: int, alpha: float) -> TrialTests:
-    wins = sum((x[:, :s, 0, 0] < y[:, :s, 0, 0]).sum(axis=1) for x, y, s in cells)
-    losses = sum((x[:, :s, 0, 0] > y[:, :s, 0, 0]).sum(axis=1) for x, y, s in cells)
-    n = sum(s for _, _, s in cells)
-    above, below = (_binomial_tail(k, wins + losses) for k in (wins, losses))
-    if n < fewest_pairs(n_tests, alpha):
-        above = below = np.ones(len(above))
-    return TrialTests((wins - losses) / n, _doubled(above, below), above, below)
 
 
 def _binomial_tail(k: IntArray, n: IntArray) -> FloatArray:

@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from robotrials.errors import InputError, UnknownName
-from robotrials.formats.norm_stats import VectorStatistics, norm_stats_of
+from robotrials.formats.norm_stats import norm_stats_of
 from robotrials.formats.space import ActionSpace, DimensionKind, FloatArray
 
 TERNARY_CLOSED, TERNARY_OPEN = 0.05, 0.95
@@ -298,22 +298,18 @@ def _torque(arguments: Sequence[str]) -> Conversion:
 def _percentiles(way: Callable[..., LinearMap]) -> Callable[[Sequence[str]], Conversion]:
     def make(arguments: Sequence[str]) -> Conversion:
         path = Path(':'.join(arguments))
-        vector = _action_vector(path)
+        # The action's statistics: of a file of openpi, OpenVLA or LeRobot, or the bare numbers.
+        try:
+            content = json.loads(path.read_text(encoding='utf-8'))
+        except (OSError, ValueError) as error:
+            raise InputError(f'{path}: wanted JSON with q01 and q99 ({error!r})') from error
+        bare = {'action': content} if isinstance(content, dict) and 'q01' in content else content
+        vector = norm_stats_of(bare, where=str(path)).vector('action', where=str(path))
         if not vector.q01 or not vector.q99:
             raise InputError(f'{path}: wanted q01 and q99 of the action')
         return way(vector.q01, vector.q99, mask=vector.mask or None)
 
     return make
-
-
-def _action_vector(path: Path) -> VectorStatistics:
-    """The action's statistics: of a file of openpi, OpenVLA or LeRobot, or the bare numbers."""
-    try:
-        content = json.loads(path.read_text(encoding='utf-8'))
-    except (OSError, ValueError) as error:
-        raise InputError(f'{path}: wanted JSON with q01 and q99 ({error!r})') from error
-    bare = {'action': content} if isinstance(content, dict) and 'q01' in content else content
-    return norm_stats_of(bare, where=str(path)).vector('action', where=str(path))
 
 
 def _reorder(arguments: Sequence[str]) -> Conversion:

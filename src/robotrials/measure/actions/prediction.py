@@ -141,20 +141,16 @@ def resolve_invalid(
         rng = np.random.default_rng([seed, *_words(episode.episode_id)])
         filled[invalid] = rng.random(episode.target.shape)[invalid]
     else:
-        filled[invalid] = _farthest(episode.target, space)[invalid]
+        if space is None:
+            raise InputError("invalid='worst' needs the action space with its ranges")
+        if space.size != episode.target.shape[1]:
+            raise InputError(f'an action space of {space.size} dimensions for actions of {episode.target.shape[1]}')
+        low, high = space.ranges()
+        filled[invalid] = np.where(np.abs(episode.target - low) > np.abs(episode.target - high), low, high)[invalid]
     unpredicted = np.isnan(episode.predicted[~invalid]).any(axis=0) if (~invalid).any() else np.zeros(0, dtype=int)
     if unpredicted.size:
         filled[:, unpredicted] = np.nan
     return dataclasses.replace(episode, predicted=filled), np.ones(episode.n_steps, dtype=bool)
-
-
-def _farthest(target: FloatArray, space: ActionSpace | None) -> FloatArray:
-    if space is None:
-        raise InputError("invalid='worst' needs the action space with its ranges")
-    if space.size != target.shape[1]:
-        raise InputError(f'an action space of {space.size} dimensions for actions of {target.shape[1]}')
-    low, high = space.ranges()
-    return np.where(np.abs(target - low) > np.abs(target - high), low, high)
 
 
 def _words(text: str) -> list[int]:

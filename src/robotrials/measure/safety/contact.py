@@ -91,7 +91,16 @@ def retained_contacts(
     force = np.asarray(contacts.force_n, dtype=np.float64)
     pair = np.minimum(body_a, body_b).astype(np.int64) * max(len(contacts.bodies), 1) + np.maximum(body_a, body_b)
     codes = np.array([ROLE_CODES[roles[b]] if b in roles else UNKNOWN for b in contacts.bodies] or [UNKNOWN])
-    keep = ~_excused(step, pair, force, _rests(codes[body_a], codes[body_b]), at_most_n)
+    # Which rows belong to a pair's unbroken run of contact from step 0, at no more than its starting level.
+    excused = np.zeros(len(step), dtype=bool)
+    for number in np.unique(pair[(step == 0) & _rests(codes[body_a], codes[body_b])]):
+        rows = pair == number
+        touched = np.unique(step[rows])
+        unbroken = int(np.argmax(touched != np.arange(len(touched)))) if touched[-1] != len(touched) - 1 else None
+        in_run = rows & (step < (len(touched) if unbroken is None else unbroken))
+        level_n = min(excused_level_n(float(force[rows & (step == 0)].max())), at_most_n)
+        excused |= in_run & (force <= level_n)
+    keep = ~excused
     return ContactSet(
         n_steps=steps, bodies=contacts.bodies, step=step[keep], body_a=body_a[keep], body_b=body_b[keep],
         role_a=codes[body_a[keep]], role_b=codes[body_b[keep]], force_n=force[keep],
@@ -104,19 +113,6 @@ def _rests(role_a: IntArray, role_b: IntArray) -> BoolArray:
     known = (role_a != UNKNOWN) & (role_b != UNKNOWN)
     own = ((role_a == robot) & (role_b == mount)) | ((role_a == mount) & (role_b == robot))
     return np.asarray(known & (own | ((role_a != robot) & (role_b != robot))))
-
-
-def _excused(step: IntArray, pair: IntArray, force: FloatArray, rests: BoolArray, at_most_n: float) -> BoolArray:
-    """Which rows belong to a pair's unbroken run of contact from step 0, at no more than its starting level."""
-    excused = np.zeros(len(step), dtype=bool)
-    for number in np.unique(pair[(step == 0) & rests]):
-        rows = pair == number
-        touched = np.unique(step[rows])
-        unbroken = int(np.argmax(touched != np.arange(len(touched)))) if touched[-1] != len(touched) - 1 else None
-        in_run = rows & (step < (len(touched) if unbroken is None else unbroken))
-        level_n = min(excused_level_n(float(force[rows & (step == 0)].max())), at_most_n)
-        excused |= in_run & (force <= level_n)
-    return excused
 
 
 def excused_level_n(start_n: float) -> float:

@@ -272,14 +272,6 @@ class _Builder:
             if str(error).startswith(row.file):
                 raise
             raise row.error(str(error), key=_field_at_fault(str(error))) from error
-        self._check_signals(row, spec)
-        if phase is not Phase.WHOLE and not isinstance(spec.formula, Window):
-            raise row.error(f'spec {spec.id!r}: a phase scopes a clause of the form always(...)', key='stl')
-        for alias in spec.aliases:
-            self.claim(row, alias)
-        self.specs[spec.id] = spec
-
-    def _check_signals(self, row: Row, spec: Spec) -> None:
         for name in spec.signals:
             if name not in self.units:
                 hint = near_miss(name, sorted(self.units))
@@ -288,6 +280,11 @@ class _Builder:
         if spec.unit not in units:
             found = ', '.join(sorted(units))
             raise row.error(f'spec {spec.id!r}: unit is {spec.unit!r}, but its signals are in {found}', key='unit')
+        if phase is not Phase.WHOLE and not isinstance(spec.formula, Window):
+            raise row.error(f'spec {spec.id!r}: a phase scopes a clause of the form always(...)', key='stl')
+        for alias in spec.aliases:
+            self.claim(row, alias)
+        self.specs[spec.id] = spec
 
     def add_template(self, row: Row) -> None:
         row.check_keys({'id', 'tags', 'meaning'}, {'id', 'tags'})

@@ -13,7 +13,7 @@ from robotrials.measure.timing.operation import Operations
 from robotrials.measure.timing.reference import shared_strata
 from robotrials.measure.timing.resample import NullMethod, contrast_trials, pair_layout, stream_seed
 from robotrials.measure.timing.unit import ArmMeans
-from robotrials.stats.allowance import FEWEST_PER_CELL, MacroDifference
+from robotrials.stats.allowance import FEWEST_PER_CELL
 from robotrials.stats.argument import check_count
 from robotrials.stats.interaction import reversal_p_value
 from robotrials.stats.interval import Interval
@@ -89,7 +89,13 @@ class Reversal:
 
 def reversal(found: Better) -> Reversal:
     """What single strata say of a comparison."""
-    rules = stratum_differences_of(found)
+    rules = {
+        s: oriented_difference(
+            _alone(found.arms[0], s), _alone(found.arms[1], s), found.endpoint, is_paired=found.is_paired
+        )
+        for s in found.arms[0].cells
+        if all(arm.cells[s].n_followed > 0 and arm.cells[s].n_units > 1 for arm in found.arms)
+    }
     advantages = tuple(
         StratumAdvantage(
             stratum=stratum,
@@ -108,17 +114,6 @@ def reversal(found: Better) -> Reversal:
 def _is_judged(found: Better, stratum: str) -> bool:
     parts = [arm.cells[stratum] for arm in found.arms]
     return all(part.n_units >= FEWEST_PER_CELL and part.n_followed > 0 for part in parts)
-
-
-def stratum_differences_of(found: Better) -> dict[str, MacroDifference]:
-    """The rule in each stratum alone."""
-    return {
-        s: oriented_difference(
-            _alone(found.arms[0], s), _alone(found.arms[1], s), found.endpoint, is_paired=found.is_paired
-        )
-        for s in found.arms[0].cells
-        if all(arm.cells[s].n_followed > 0 and arm.cells[s].n_units > 1 for arm in found.arms)
-    }
 
 
 def _alone(arm: ArmMeans, stratum: str) -> ArmMeans:
