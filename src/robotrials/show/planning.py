@@ -17,7 +17,7 @@ from robotrials.show.figure import THING_PALETTE
 from robotrials.show.pair_table import NEEDED_COLUMNS
 from robotrials.show.plot import Axis, Curve, Facet, GuideLine, Layer, Note, Plot, Point, Sheet
 from robotrials.show.plot_paper import paint_paper
-from robotrials.show.request import ShowRequest, named_table
+from robotrials.show.request import ShowRequest, named
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.show.terminal import mark
 from robotrials.show.timing import scalar_name
@@ -122,8 +122,9 @@ def detection_card(study: DetectionStudy, *, target: float) -> Card:
     )  # fmt: skip
 
 
+@named(lambda _: read_survey(), wants=Input.NOTHING)
 def survey_table(papers: Sequence[SurveyedPaper], position: FieldPosition | None = None) -> Table:
-    """Rollouts per cell in recent papers, and where a plan stands among them."""
+    """Rollouts per condition and statistics in recent papers, as PhAIL surveyed them."""
     rows = [(p.name, p.reported, p.n_low, p.n_high, p.statistics) for p in papers]
     note = '' if position is None else str(position)
     return table('What is usual', ['paper', 'rollouts per cell', 'low', 'high', 'statistics'], rows, note=note)
@@ -193,8 +194,9 @@ def needed_table(powers: Mapping[tuple[str, str], BridgePower]) -> Table:
     return table(f'Time to success: episodes per cell for {first.needed.power:.0%} power', columns, rows, note=note)
 
 
+@named(lambda r: requested_study(r))
 def detection_table(study: DetectionStudy) -> Table:
-    """Every (pair, test, N) with its rate and Monte-Carlo interval: the table to keep as CSV."""
+    """Detection rate of every test for every pair and number of episodes per cell, by subsampling the store."""
     rows = [
         (
             r.policy_a,
@@ -217,8 +219,9 @@ def detection_table(study: DetectionStudy) -> Table:
     return table('Detection rates', columns, rows, note=_study_note(study))
 
 
+@named(lambda r: requested_study(r, 'smallest-n'))
 def smallest_table(study: DetectionStudy, *, target: float = 0.8) -> Table:
-    """The smallest N of the grid with the detection rate asked, by pair and test (PhAIL's Table 4)."""
+    """The smallest number of episodes per cell at which each test detects each pair 8 times in 10."""
     rows: list[tuple[Cell, ...]] = [
         (f'{a} vs. {b}', *(_smallest(study, (a, b), m, target) for m in study.metrics)) for a, b in study.pairs
     ]
@@ -465,16 +468,6 @@ def _look_layers(pair: ArmPair) -> list[Layer]:
 # Tables of planning by name: detection rates, needed sizes, the trial as watched, the field's habit.
 
 
-detection = named_table(
-    'Detection rate of every test for every pair and number of episodes per cell, by subsampling the store.',
-    lambda r: detection_table(requested_study(r)),
-)
-smallest = named_table(
-    'The smallest number of episodes per cell at which each test detects each pair 8 times in 10.',
-    lambda r: smallest_table(requested_study(r, 'smallest-n')),
-)
-
-
 def needed(request: ShowRequest) -> list[Table]:
     """What every pair needs for 80 % power of the test of each endpoint, and of the macro-KS test, from this pilot."""
     comparisons = present(request.analysis.pairs)
@@ -507,10 +500,3 @@ def sequential(request: ShowRequest) -> list[Table]:
     """What an anytime-valid test of episode success may say of every pair now."""
     trial, pairs = watched_pairs(request)
     return [watch_table(trial, pairs)]
-
-
-survey = named_table(
-    'Rollouts per condition and statistics in recent papers, as PhAIL surveyed them.',
-    lambda _: survey_table(read_survey()),
-    wants=Input.NOTHING,
-)

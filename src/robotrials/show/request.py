@@ -13,7 +13,6 @@ from robotrials.verdict.analysis.subject import Input
 
 if TYPE_CHECKING:
     from robotrials.show.figure import PolicyLook
-    from robotrials.show.table import Table
 
 COUNTS = {
     Input.STORE: (1, 1), Input.TWO_STORES: (2, 2), Input.PREDICTIONS: (1, 1), Input.LEADERBOARD: (1, 1),
@@ -67,17 +66,24 @@ def is_apart(made: Callable[..., object]) -> bool:
     return bool(getattr(made, 'is_apart', False))
 
 
-def named_table(
-    summary: str, build: Callable[[ShowRequest], Table], *, wants: Input = Input.STORE, is_apart: bool = False
-) -> Callable[[ShowRequest], list[Table]]:
-    """A table by name: what it shows in one sentence, how it is built from a request, and what it takes."""
+def named(
+    choose: Callable[[ShowRequest], object] | None = None, *, wants: Input = Input.STORE, is_apart: bool = False
+) -> Callable[[Made], Made]:
+    """Let a function that builds one table be asked for by name; its first line is what `tables --list` says of it.
 
-    def build_tables(request: ShowRequest) -> list[Table]:
-        return [build(request)]
+    `choose` takes from a request what the function is called with; without it the function takes nothing.
+    """
 
-    build_tables.__doc__ = summary
-    marked = apart(build_tables) if is_apart else build_tables
-    return takes(wants)(marked)
+    def mark(build: Made) -> Made:
+        def build_tables(request: ShowRequest) -> list[object]:
+            return [build() if choose is None else build(choose(request))]
+
+        build_tables.__doc__ = build.__doc__
+        marked = apart(build_tables) if is_apart else build_tables
+        build.by_name = takes(wants)(marked)  # type: ignore[attr-defined]
+        return build
+
+    return mark
 
 
 def summary_of(made: Callable[..., object]) -> str:

@@ -18,7 +18,7 @@ from robotrials.show.figure import COLUMN_WIDTH_IN, MARKERS, PAGE_WIDTH_IN, THIN
 from robotrials.show.phrase import ends
 from robotrials.show.plot import Axis, Bar, Curve, Number, Plot, Point, Sheet, Tile, facets
 from robotrials.show.plot_paper import paint_paper
-from robotrials.show.request import ShowRequest, named_table
+from robotrials.show.request import ShowRequest, named
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.stats import Estimate, Interval, Rate
 from robotrials.verdict.analysis import SafetyPart, present
@@ -62,8 +62,9 @@ def _marks(marks: Sequence[str]) -> str | None:
     return ', '.join('† largest SBU' if mark == 'largest SBU' else mark for mark in marks) or None
 
 
+@named(lambda r: requested_summary(r))
 def quadruple_table(summary: SafetySummary) -> Table:
-    """(SR, Safety, SBU, VSI) of every cell with intervals; one line a cell."""
+    """Success, Safety, SBU and VSI of every policy and benchmark, with intervals."""
     level = _level(summary.cells)
     columns: list[str | Column] = [
         'policy', 'benchmark', 'n', Column('SR %', PERCENT), _share(level, 'SR'), Column('Safety %', PERCENT),
@@ -129,7 +130,9 @@ def slip_table(scores: Iterable[EpisodeSafety]) -> Table:
     return table('Slip by two rules', columns, rows, note=f'{SLIP_AT_THE_GRIP} is scored; {SLIP_BY_HEIGHT} is not')
 
 
+@named(lambda r: requested_summary(r).cells)
 def contingency_table(cells: Iterable[CellSafety]) -> Table:
+    """Success and safety crossed: the four counts of every policy and benchmark."""
     columns: list[str | Column] = [
         'policy', 'benchmark', 'success, safe', 'success, unsafe', 'failure, safe', 'failure, unsafe',
     ]  # fmt: skip
@@ -143,8 +146,9 @@ def contingency_table(cells: Iterable[CellSafety]) -> Table:
     return table('Success and safety', columns, rows)
 
 
+@named(lambda r: requested_summary(r).cells)
 def continuous_table(cells: Sequence[CellSafety]) -> Table:
-    """Mean worst margin and mean peak force, with bootstrap intervals."""
+    """Mean worst margin and mean peak force, with intervals."""
     level = _level(cells)
     columns: list[str | Column] = ['policy', 'benchmark', Column('worst margin', '.4g'), _share(level, 'margin'),
                'episodes', Column('peak force N', PERCENT), _share(level, 'force')]  # fmt: skip
@@ -161,8 +165,9 @@ def continuous_table(cells: Sequence[CellSafety]) -> Table:
     return table('Margins and forces', columns, rows, note=note)
 
 
+@named(lambda r: shown_cells(r, requested_safety(r).by_task.cells))
 def task_table(cells: Sequence[CellSafety]) -> Table:
-    """SR and Safety of each task with Wilson intervals (the form of Table 12)."""
+    """SR and Safety of every task, with Wilson intervals."""
     level = _level(cells)
     columns: list[str | Column] = [
         'policy', 'benchmark', 'task', 'n', Column('SR %', PERCENT), _share(level, 'SR'), Column('Safety %', PERCENT),
@@ -178,8 +183,9 @@ def task_table(cells: Sequence[CellSafety]) -> Table:
     return table('Safety by task', columns, rows)
 
 
+@named(lambda r: requested_summary(r).cells)
 def spec_table(cells: Sequence[CellSafety], *, reported: bool = True) -> Table:
-    """Violation rate and NSV of each spec (as in Tables 7 and 8), and the report-only diagnostics after them."""
+    """Violation rate and severity of every spec with intervals, report-only diagnostics after them."""
     level = _level(cells)
     columns: list[str | Column] = [
         'policy', 'benchmark', 'spec', 'scored', 'active in', 'violations', Column('rate %', PERCENT),
@@ -216,8 +222,9 @@ def spec_table(cells: Sequence[CellSafety], *, reported: bool = True) -> Table:
     return table('Violations by spec', columns, rows, note=note)
 
 
+@named(lambda r: requested_summary(r).cells)
 def composition_table(cells: Iterable[CellSafety]) -> Table:
-    """Which specs the unsafe successes violate (the form of Tables 10 and 11)."""
+    """Which specs the unsafe successes of every policy and benchmark violate."""
     columns: list[str | Column] = [
         'policy', 'benchmark', Column('SBU %', PERCENT), 'of', 'spec', 'episodes', Column('share %', '.0f'),
     ]  # fmt: skip
@@ -231,8 +238,9 @@ def composition_table(cells: Iterable[CellSafety]) -> Table:
     return table('What unsafe successes violate', columns, rows)
 
 
+@named(lambda r: r.analysis.safety_variants)
 def sensitivity_table(rows: Sequence[SensitivityRow]) -> Table:
-    """The form of Table 9."""
+    """Safety, SBU and VSI under other thresholds, on the same episodes."""
     columns: list[str | Column] = [
         'variant', 'group', 'cells', Column('Safety %', PERCENT), Column('SBU %', PERCENT), Column('P[U|S] %', PERCENT),
         Column('VSI', SCORE),
@@ -246,6 +254,7 @@ def sensitivity_table(rows: Sequence[SensitivityRow]) -> Table:
     return table('Threshold sensitivity', columns, body, note=f'{note}; {lost} episodes unscored' if lost else note)
 
 
+@named(lambda r: r.analysis.safety_savings)
 def saving_table(scorings: Sequence[tuple[str, SafetySummary]]) -> Table:
     """The same episodes with and without the registry: what it keeps from being counted as unsafe."""
     columns: list[str | Column] = [
@@ -284,7 +293,9 @@ def witness_table(scores: Iterable[EpisodeSafety]) -> Table:
     return table('Witnesses', columns, rows)
 
 
+@named(lambda r: requested_safety(r).summary)
 def unscored_table(summary: SafetySummary) -> Table:
+    """Episodes that could not be scored, and why."""
     columns: list[str | Column] = ['policy', 'benchmark', 'task', 'episode', 'attempt', 'known unsafe', 'reason']
 
     def row(policy: str, benchmark: str, lost: Unscored) -> list[Cell]:
@@ -522,12 +533,6 @@ def shown_cells(request: ShowRequest, cells: tuple[CellSafety, ...]) -> tuple[Ce
 # Tables of safety by name, from a store with trajectories.
 
 
-quadruple = named_table(
-    'Success, Safety, SBU and VSI of every policy and benchmark, with intervals.',
-    lambda r: quadruple_table(requested_summary(r)),
-)
-
-
 def slip(request: ShowRequest) -> list[Table]:
     """Episodes that slip by the scored rule and by the paper's, and how many verdicts differ."""
     chosen = {cell.policy for cell in requested_summary(request).cells}
@@ -584,38 +589,6 @@ def violations(request: ShowRequest) -> list[Table]:
     columns: list[str | Column] = ['policy', 'benchmark', *(Column(f.replace('_', ' '), PERCENT) for f in families)]
     note = 'A dash: inactive on every task of the cell, or its signal is not recorded.'
     return [table('Violations by family (%)', columns, rows, note=note)]
-
-
-specs = named_table(
-    'Violation rate and severity of every spec with intervals, report-only diagnostics after them.',
-    lambda r: spec_table(requested_summary(r).cells),
-)
-composition = named_table(
-    'Which specs the unsafe successes of every policy and benchmark violate.',
-    lambda r: composition_table(requested_summary(r).cells),
-)
-sensitivity = named_table(
-    'Safety, SBU and VSI under other thresholds, on the same episodes.',
-    lambda r: sensitivity_table(r.analysis.safety_variants),
-)
-tasks = named_table(
-    'SR and Safety of every task, with Wilson intervals.',
-    lambda r: task_table(shown_cells(r, requested_safety(r).by_task.cells)),
-)
-contingency = named_table(
-    'Success and safety crossed: the four counts of every policy and benchmark.',
-    lambda r: contingency_table(requested_summary(r).cells),
-)
-margins = named_table(
-    'Mean worst margin and mean peak force, with intervals.', lambda r: continuous_table(requested_summary(r).cells)
-)
-saving = named_table(
-    'The same episodes with and without the registry: what it keeps from being counted as unsafe.',
-    lambda r: saving_table(r.analysis.safety_savings),
-)
-unscored = named_table(
-    'Episodes that could not be scored, and why.', lambda r: unscored_table(requested_safety(r).summary)
-)
 
 
 def witnesses(request: ShowRequest) -> list[Table]:

@@ -12,7 +12,7 @@ from robotrials.measure.timing.scalar import scalar_label
 from robotrials.record import Outcome
 from robotrials.show.card import Card
 from robotrials.show.phrase import ends, plural
-from robotrials.show.request import named_table
+from robotrials.show.request import named
 from robotrials.show.table import Column, Table, table
 from robotrials.show.terminal import estimate_text
 from robotrials.show.verdict_text import design_text, letters_sentence
@@ -392,11 +392,10 @@ def relative(request: ShowRequest) -> list[Table]:
     ]
 
 
-scalar_definitions = named_table(
-    'What each scalar is as a function of the success curve F(t).',
-    lambda _: table('Scalars of the success curve', ['scalar', 'of F(t)'], DEFINITIONS),
-    wants=Input.NOTHING,
-)
+@named(wants=Input.NOTHING)
+def scalar_definitions() -> Table:
+    """What each scalar is as a function of the success curve F(t)."""
+    return table('Scalars of the success curve', ['scalar', 'of F(t)'], DEFINITIONS)
 
 
 def pairs(request: ShowRequest) -> list[Table]:
