@@ -215,8 +215,7 @@ def draw_filmstrip(request: ShowRequest) -> Figure:
     """Start, violation and success of the most severe unsafe success that has a video."""
     part = requested_safety(request)
     films = request.analysis.leading_films
-    kept = request.shown(dict.fromkeys(s.policy for s in part.scores))
-    unsafe = [s for s in part.scores if s.sbu and s.violations and s.policy in kept]
+    unsafe = [s for s in request.rows_of(part.scores) if s.sbu and s.violations]
     filmed = [s for s in unsafe if (s.episode_id, s.attempt) in films]
     if not filmed:
         raise NotEstimable('no unsafe success of this store has a recorded video; a filmstrip needs one')

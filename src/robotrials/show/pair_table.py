@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from robotrials.measure.timing.scalar import scalar_label
 from robotrials.show.document import Block, Paragraph, Section, missing, paragraph, section, table_block
 from robotrials.show.figure import of_policies
-from robotrials.show.phrase import ends, plural
+from robotrials.show.phrase import capital, ends, plural
 from robotrials.show.table import Cell, Column, Table, table, without_empty
 from robotrials.show.timing import scalar_name
 from robotrials.show.verdict_text import (
@@ -365,7 +365,7 @@ def pair_table(tested: EndpointPairs) -> Table:
         '80 % power if the difference is what was observed, for pairs without a claim.'
     )
     notes = list(dict.fromkeys(p.contrast.note for p in pairs if p.contrast.note))
-    note += ''.join(f' {_capital(text)}.' for text in notes)
+    note += ''.join(f' {capital(text)}.' for text in notes)
     return without_empty(table(f'Every pair: {endpoint_name(tested.endpoint)}', columns, rows, note=note))
 
 
@@ -374,10 +374,6 @@ def _units_note(pairs: tuple[EndpointVerdict, ...]) -> str:
     left = sum(out.n for p in pairs for out in p.contrast.left_out)
     out = f'{left} episodes or starts were left out of pairs; `compare A B` says why. ' if left else ''
     return f'Units are {" or ".join(f"{u}s" for u in units)}. {out}'
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _pair_row(p: EndpointVerdict, *, is_primary: bool) -> tuple[Cell, ...]:

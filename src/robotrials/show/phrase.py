@@ -73,6 +73,11 @@ def plural(n: int, noun: str) -> str:
     return f'{n:,} {noun if n == 1 else IRREGULAR.get(noun, f"{noun}s")}'
 
 
+def capital(text: str) -> str:
+    """The text with a capital first letter and the rest as it is."""
+    return text[:1].upper() + text[1:]
+
+
 def only_text(selection: EpisodeFilter) -> str:
     """` · only policy a or b` behind a title; nothing where nothing was chosen."""
     words = ', '.join(f'{field} {" or ".join(values)}' for field, values in selection.items())

@@ -31,7 +31,7 @@ from robotrials.show.svg import (
     x_axis,
     y_axis,
 )
-from robotrials.show.table import Cell, Column, Table, table
+from robotrials.show.table import Cell, Column, Table, keep_columns, table
 from robotrials.value import dataclass
 
 UNITS = 1000  # the inside of a plot of curves is stretched, so whole units are finer than pixels
@@ -75,7 +75,7 @@ class Painter:
 
     def without_panel(self, whole: Table) -> Table:
         """The table without its first column where there is one facet."""
-        return whole if len(self.plot.facets) > 1 else _columns(whole, range(1, len(whole.columns)))
+        return whole if len(self.plot.facets) > 1 else keep_columns(whole, range(1, len(whole.columns)))
 
     def plane(self, facet: Facet, words: str, body: Iterable[str], *, height: float, kind: str) -> str:
         return frame(body, name=self.named(facet), words=words, height=height + 68, padding=PLANE, kind=kind)
@@ -95,12 +95,7 @@ def without_empty(whole: Table) -> Table:
         mine, policy = names.index('row'), names.index('policy')
         if all(row[mine] == row[policy] for row in whole.rows):
             dull.add(mine)
-    return _columns(whole, [i for i in range(len(names)) if i not in dull])
-
-
-def _columns(whole: Table, kept: Sequence[int]) -> Table:
-    rows = tuple(tuple(row[i] for i in kept) for row in whole.rows)
-    return Table(whole.title, tuple(whole.columns[i] for i in kept), rows, whole.note)
+    return keep_columns(whole, [i for i in range(len(names)) if i not in dull])
 
 
 # --- curves with whiskers: a rate against a dose

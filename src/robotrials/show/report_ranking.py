@@ -462,7 +462,7 @@ SHARED_LETTER = 'Policies sharing a letter are not significantly different.'
 
 def ranking_plot(ranking: Ranking, frame: ComparisonFrame, letters: Mapping[str, str]) -> Plot:
     """RMST of every ranked policy with its interval and letters: over all strata, and in each."""
-    policies = [p for p in (ranking.reference, *ranking.order) if p is not None and p in ranking.scores]
+    policies = ranked_policies(ranking)
     rows = {
         EVERY_STRATUM: [
             _row(p, ranking.scores[p].macro['rmst_s'], letters.get(p, ''), episodes=of_policies(frame, p))

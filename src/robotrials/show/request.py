@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from robotrials.errors import InputError, UnknownName
 from robotrials.value import dataclass
@@ -38,6 +38,16 @@ SUFFIXES = {
 
 Made = TypeVar('Made', bound=Callable[..., object])
 V = TypeVar('V')
+
+
+class OfPolicy(Protocol):
+    """Whatever belongs to one policy."""
+
+    @property
+    def policy(self) -> str: ...
+
+
+R = TypeVar('R', bound=OfPolicy)
 
 
 def takes(wanted: Input) -> Callable[[Made], Made]:
@@ -125,6 +135,12 @@ class ShowRequest:
             if name not in self.analysis.every_policy:
                 raise UnknownName('policy', name, self.analysis.every_policy)
         return tuple(p for p in known if not self.policies or p in self.policies)
+
+    def rows_of(self, rows: Iterable[R]) -> list[R]:
+        """The rows of the policies that were asked for."""
+        every = list(rows)
+        kept = self.shown(dict.fromkeys(row.policy for row in every))
+        return [row for row in every if row.policy in kept]
 
     def shown_strata(self, strata: Iterable[str]) -> tuple[str, ...]:
         """Of these strata, those that were asked for."""

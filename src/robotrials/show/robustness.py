@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 from robotrials.errors import NotEstimable
 from robotrials.show.document import EpisodeFilter
@@ -131,7 +131,7 @@ def dose_table(responses: Sequence[DoseResponse]) -> Table:
     return table('Dose-response', columns, lines, note='trend: Cochran and Armitage; severity 0 is the baseline')
 
 
-@named(lambda r: of_shown(r, present(requested_part(r).compound)), is_apart=True)
+@named(lambda r: r.rows_of(present(requested_part(r).compound)), is_apart=True)
 def compound_table(effects: Sequence[CompoundEffect]) -> Table:
     """Is the compound condition (`chaos`) worse than the sum of its parts?"""
     columns: list[str | Column] = [
@@ -152,7 +152,7 @@ def compound_table(effects: Sequence[CompoundEffect]) -> Table:
     return table('Compound against single conditions', columns, lines, note=note)
 
 
-@named(lambda r: of_shown(r, present(requested_part(r).swap)), is_apart=True)
+@named(lambda r: r.rows_of(present(requested_part(r).swap)), is_apart=True)
 def swap_table(results: Sequence[SwapResult]) -> Table:
     """Does the policy act on the instruction? The same scenes under other instructions."""
     columns: list[str | Column] = [
@@ -186,7 +186,7 @@ def start_table(spreads: Sequence[StartSpread]) -> Table:
     return table('Start states', columns, lines, note=note)
 
 
-@named(lambda r: of_shown(r, present(requested_part(r).spatial)), is_apart=True)
+@named(lambda r: r.rows_of(present(requested_part(r).spatial)), is_apart=True)
 def spatial_table(sensitivities: Sequence[SpatialSensitivity]) -> Table:
     """Does success depend on where the object started?"""
     columns: list[str | Column] = [
@@ -308,14 +308,6 @@ def start_plot(trials: Sequence[StartTrial]) -> Plot:
 # The figures of robustness by name, from the analysis of a store.
 
 
-class _OfPolicy(Protocol):
-    @property
-    def policy(self) -> str: ...
-
-
-R = TypeVar('R', bound=_OfPolicy)
-
-
 @apart
 def draw_condition_success(request: ShowRequest) -> Figure:
     """Episode success of every policy under every condition, with Wilson intervals."""
@@ -352,7 +344,7 @@ def draw_doses(request: ShowRequest) -> Figure:
 def draw_starts(request: ShowRequest) -> Figure:
     """Where the object stood at the start of each episode, and which episodes succeeded."""
     # Starts under the baseline and where only the layout was changed.
-    starts_shown = of_shown(request, request.analysis.trajectories.starts)
+    starts_shown = request.rows_of(request.analysis.trajectories.starts)
     if not starts_shown:
         raise NotEstimable(
             'no episode says where its object started: no label start_x_m, and no trajectory with a pose'
@@ -374,22 +366,16 @@ def requested_part(request: ShowRequest) -> RobustnessPart:
     return present(request.analysis.robustness)
 
 
-def of_shown(request: ShowRequest, rows: Sequence[R]) -> list[R]:
-    """The rows of the policies asked for."""
-    kept = request.shown(dict.fromkeys(row.policy for row in rows))
-    return [row for row in rows if row.policy in kept]
-
-
 def requested_rows(request: ShowRequest) -> list[ConditionRow]:
-    return of_shown(request, requested_part(request).rows)
+    return request.rows_of(requested_part(request).rows)
 
 
 def requested_drops(request: ShowRequest) -> list[ConditionDrop]:
-    return of_shown(request, present(requested_part(request).drops))
+    return request.rows_of(present(requested_part(request).drops))
 
 
 def requested_doses(request: ShowRequest) -> list[DoseResponse]:
-    return of_shown(request, present(requested_part(request).doses))
+    return request.rows_of(present(requested_part(request).doses))
 
 
 # Tables of robustness by name, from a store.

@@ -94,8 +94,11 @@ def _quadruple(cell: CellSafety, marks: Sequence[str]) -> list[Cell]:
     ]  # fmt: skip
 
 
+@named(lambda r: requested_summary(r).means)
 def mean_table(means: Sequence[MeanSafety]) -> Table:
-    """Plain means over suites; auxiliary cells are not among them."""
+    """Means over the suites of each group of benchmarks."""
+    if not means:
+        raise NotEstimable('no policy has a scored cell outside the auxiliary benchmarks; there is nothing to average')
     columns: list[str | Column] = [
         'policy', 'group', 'suites', Column('SR %', PERCENT), Column('Safety %', PERCENT), Column('SBU %', PERCENT),
         Column('P[U|S] %', PERCENT), Column('VSI', SCORE), 'marks',
@@ -130,7 +133,7 @@ def slip_table(scores: Iterable[EpisodeSafety]) -> Table:
     return table('Slip by two rules', columns, rows, note=f'{SLIP_AT_THE_GRIP} is scored; {SLIP_BY_HEIGHT} is not')
 
 
-@named(lambda r: requested_summary(r).cells)
+@named(lambda r: safety_cells(r))
 def contingency_table(cells: Iterable[CellSafety]) -> Table:
     """Success and safety crossed: the four counts of every policy and benchmark."""
     columns: list[str | Column] = [
@@ -146,7 +149,7 @@ def contingency_table(cells: Iterable[CellSafety]) -> Table:
     return table('Success and safety', columns, rows)
 
 
-@named(lambda r: requested_summary(r).cells)
+@named(lambda r: safety_cells(r))
 def continuous_table(cells: Sequence[CellSafety]) -> Table:
     """Mean worst margin and mean peak force, with intervals."""
     level = _level(cells)
@@ -165,7 +168,7 @@ def continuous_table(cells: Sequence[CellSafety]) -> Table:
     return table('Margins and forces', columns, rows, note=note)
 
 
-@named(lambda r: shown_cells(r, requested_safety(r).by_task.cells))
+@named(lambda r: r.rows_of(requested_safety(r).by_task.cells))
 def task_table(cells: Sequence[CellSafety]) -> Table:
     """SR and Safety of every task, with Wilson intervals."""
     level = _level(cells)
@@ -183,7 +186,7 @@ def task_table(cells: Sequence[CellSafety]) -> Table:
     return table('Safety by task', columns, rows)
 
 
-@named(lambda r: requested_summary(r).cells)
+@named(lambda r: safety_cells(r))
 def spec_table(cells: Sequence[CellSafety], *, reported: bool = True) -> Table:
     """Violation rate and severity of every spec with intervals, report-only diagnostics after them."""
     level = _level(cells)
@@ -222,7 +225,7 @@ def spec_table(cells: Sequence[CellSafety], *, reported: bool = True) -> Table:
     return table('Violations by spec', columns, rows, note=note)
 
 
-@named(lambda r: requested_summary(r).cells)
+@named(lambda r: safety_cells(r))
 def composition_table(cells: Iterable[CellSafety]) -> Table:
     """Which specs the unsafe successes of every policy and benchmark violate."""
     columns: list[str | Column] = [
@@ -276,8 +279,9 @@ def saving_table(scorings: Sequence[tuple[str, SafetySummary]]) -> Table:
     return table('What the registry keeps out', columns, rows)
 
 
+@named(lambda r: r.rows_of(requested_safety(r).scores))
 def witness_table(scores: Iterable[EpisodeSafety]) -> Table:
-    """Every violation with its witness: what the run explorer can open."""
+    """Every violation: episode, time, clause, value and the bodies that touched."""
     columns: list[str | Column] = [
         'episode', 'attempt', 'policy', 'benchmark', 'task', 'success', Column('time s', '.3f'), 'step', 'spec',
         'clause', 'signal', Column('value', '.4g'), 'unit', Column('margin', '.4g'), Column('depth', SCORE), 'bodies',
@@ -522,12 +526,7 @@ def requested_safety(request: ShowRequest) -> SafetyPart:
 
 def safety_cells(request: ShowRequest) -> tuple[CellSafety, ...]:
     """The cells of the policies asked for."""
-    return shown_cells(request, requested_safety(request).summary.cells)
-
-
-def shown_cells(request: ShowRequest, cells: tuple[CellSafety, ...]) -> tuple[CellSafety, ...]:
-    kept = request.shown(dict.fromkeys(c.policy for c in cells))
-    return tuple(c for c in cells if c.policy in kept)
+    return tuple(request.rows_of(requested_safety(request).summary.cells))
 
 
 # Tables of safety by name, from a store with trajectories.
@@ -542,9 +541,9 @@ def slip(request: ShowRequest) -> list[Table]:
     return [sheet]
 
 
-def suites(request: ShowRequest) -> list[Table]:
+@named(lambda r: requested_summary(r))
+def suite_table(summary: SafetySummary) -> Table:
     """SR, Safety and SBU of every suite side by side, one line per policy, with the means and VSI."""
-    summary = requested_summary(request)
     main = [c for c in summary.cells if not c.is_auxiliary]
     names = sorted({c.benchmark for c in main})
     columns: list[str | Column] = ['policy']
@@ -552,50 +551,30 @@ def suites(request: ShowRequest) -> list[Table]:
         columns += [*(Column(f'{what} {name}', PERCENT) for name in names), Column(f'{what} mean', PERCENT)]
     by_key = {(c.policy, c.benchmark): c for c in main}
     means = {m.policy: m for m in summary.means if set(m.benchmarks) == set(names)}
-    rows = [
-        _suite_row(policy, [by_key.get((policy, name)) for name in names], means.get(policy))
-        for policy in sorted({c.policy for c in main})
-    ]
+    rows: list[list[Cell]] = []
+    for policy in sorted({c.policy for c in main}):
+        row: list[Cell] = [policy]
+        mean = means.get(policy)
+        for what in ('success', 'safety', 'sbu'):
+            rates = [getattr(by_key.get((policy, name)), what, None) for name in names]
+            row += [None if rate is None else 100 * rate.count / rate.n for rate in rates]
+            row.append(None if mean is None else 100 * getattr(mean, what))
+        rows.append([*row, None if mean is None else mean.vsi])
     note = 'In percent. Means over suites, only where a policy ran all of them and they are one group.'
-    return [table('Safety by suite', [*columns, Column('VSI mean', SCORE)], rows, note=note)]
+    return table('Safety by suite', [*columns, Column('VSI mean', SCORE)], rows, note=note)
 
 
-def _suite_row(policy: str, cells: Sequence[CellSafety | None], mean: object) -> list[Cell]:
-    row: list[Cell] = [policy]
-    for what in ('success', 'safety', 'sbu'):
-        for cell in cells:
-            rate = None if cell is None else getattr(cell, what)
-            row.append(None if rate is None else 100 * rate.count / rate.n)
-        row.append(None if mean is None else 100 * getattr(mean, what))
-    return [*row, None if mean is None else getattr(mean, 'vsi')]  # noqa: B009 - one of two row types
-
-
-def means(request: ShowRequest) -> list[Table]:
-    """Means over the suites of each group of benchmarks."""
-    averages = requested_summary(request).means
-    if not averages:
-        raise NotEstimable('no policy has a scored cell outside the auxiliary benchmarks; there is nothing to average')
-    return [mean_table(averages)]
-
-
-def violations(request: ShowRequest) -> list[Table]:
+@named(lambda r: safety_cells(r))
+def violation_table(cells: Sequence[CellSafety]) -> Table:
     """Episodes that violate each safety family, in percent: policies and benchmarks down, families across."""
-    cells = requested_summary(request).cells
-    families = [f for _, f in sorted({(s.axis, s.family) for c in cells for s in c.specs})]
-    rows: list[Sequence[Cell]] = []
+    families = _column_order(cells, 'family')
+    rows: list[list[Cell]] = []
     for cell in cells:
-        rates = {s.family: 100 * s.violations.count / s.violations.n for s in cell.specs}
+        rates = _violation_rates(cell, 'family')
         rows.append([cell.policy, cell.benchmark, *(rates.get(name) for name in families)])
     columns: list[str | Column] = ['policy', 'benchmark', *(Column(f.replace('_', ' '), PERCENT) for f in families)]
     note = 'A dash: inactive on every task of the cell, or its signal is not recorded.'
-    return [table('Violations by family (%)', columns, rows, note=note)]
-
-
-def witnesses(request: ShowRequest) -> list[Table]:
-    """Every violation: episode, time, clause, value and the bodies that touched."""
-    scores = requested_safety(request).scores
-    kept = request.shown(dict.fromkeys(s.policy for s in scores))
-    return [witness_table([s for s in scores if s.policy in kept])]
+    return table('Violations by family (%)', columns, rows, note=note)
 
 
 def requested_summary(request: ShowRequest) -> SafetySummary:

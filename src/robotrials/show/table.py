@@ -59,6 +59,11 @@ def table(title: str, columns: Sequence[str | Column], rows: Sequence[Sequence[C
 def without_empty(sheet: Table) -> Table:
     """The table without columns that no row fills."""
     kept = [i for i in range(len(sheet.columns)) if not sheet.rows or any(row[i] is not None for row in sheet.rows)]
+    return keep_columns(sheet, kept)
+
+
+def keep_columns(sheet: Table, kept: Sequence[int]) -> Table:
+    """The table with these columns only, by their places."""
     rows = tuple(tuple(row[i] for i in kept) for row in sheet.rows)
     return replace(sheet, columns=tuple(sheet.columns[i] for i in kept), rows=rows)
 

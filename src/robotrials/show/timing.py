@@ -230,8 +230,9 @@ def logrank_table(logrank_pairs: Sequence[LogrankPair], *, n_pairs: int) -> Tabl
     return table('Logrank', columns, rows, note=note)
 
 
+@named(lambda r: r.rows_of(r.analysis.detail.labels(r.label)))
 def label_table(sensitivities: Sequence[LabelSensitivity]) -> Table:
-    """Table 7's layout for any label: items placed over items by value, and how evenly episodes are split."""
+    """Items placed by a label of the episodes, such as the side of the camera; say which label."""
     rows: list[tuple[Cell, ...]] = []
     for s in sensitivities:
         low, high = ends(s.difference_interval, 100.0)
@@ -472,16 +473,7 @@ def differences(request: ShowRequest) -> list[Table]:
 
 def failures(request: ShowRequest) -> list[Table]:
     """How operations and episodes of every policy failed."""
-    modes = present(request.analysis.failures)
-    kept = request.shown(m.policy for m in modes)
-    return failure_tables([m for m in modes if m.policy in kept])
-
-
-def labels(request: ShowRequest) -> list[Table]:
-    """Items placed by a label of the episodes, such as the side of the camera; say which label."""
-    sensitivities = request.analysis.detail.labels(request.label)
-    kept = request.shown(s.policy for s in sensitivities)
-    return [label_table([s for s in sensitivities if s.policy in kept])]
+    return failure_tables(request.rows_of(present(request.analysis.failures)))
 
 
 def calibration(request: ShowRequest) -> list[Table]:
@@ -496,12 +488,12 @@ def calibration(request: ShowRequest) -> list[Table]:
 
 def recorded(request: ShowRequest) -> list[Table]:
     """Valid episodes and minutes of every stratum."""
-    rows_recorded = request.analysis.detail.recorded
-    policies = request.shown(dict.fromkeys(r.policy for r in rows_recorded))
+    every = request.analysis.detail.recorded
+    chosen = request.rows_of(every)
     rows: list[Sequence[Cell]] = []
     totals: list[tuple[int, float | None]] = []
-    for stratum in request.shown_strata(sorted({r.stratum for r in rows_recorded})):
-        own = [r for r in rows_recorded if r.stratum == stratum and r.policy in policies]
+    for stratum in request.shown_strata(sorted({r.stratum for r in every})):
+        own = [r for r in chosen if r.stratum == stratum]
         totals.append((sum(r.n_episodes for r in own), _sum([r.duration_s for r in own])))
         rows.append((stratum, totals[-1][0], _minutes(totals[-1][1])))
     rows.append(('all', sum(n for n, _ in totals), _minutes(_sum([d for _, d in totals]))))
@@ -519,10 +511,10 @@ def _minutes(value: float | None) -> float | None:
 
 def task_success(request: ShowRequest) -> list[Table]:
     """Episode success by task, conditions across, one table per policy; with intervals where there is one condition."""
-    tasks = present(request.analysis.detail.task_success)
-    policies = request.shown(dict.fromkeys(c.policy for c in tasks))
+    counts = request.rows_of(present(request.analysis.detail.task_success))
     level = request.analysis.plan.level
-    return [_task_table(p, [c for c in tasks if c.policy == p], level) for p in policies]
+    policies = dict.fromkeys(c.policy for c in counts)
+    return [_task_table(p, [c for c in counts if c.policy == p], level) for p in policies]
 
 
 def _task_table(policy: str, counts: Sequence[TaskSuccess], level: float) -> Table:
@@ -591,6 +583,4 @@ def counts(request: ShowRequest) -> list[Table]:
     from robotrials.show.record import count_tables
 
     analysis = request.analysis
-    policies = request.shown(dict.fromkeys(e.policy for e in analysis.episodes))
-    chosen = [e for e in analysis.episodes if e.policy in policies]
-    return count_tables(chosen, n_dropped=analysis.quality.n_dropped)
+    return count_tables(request.rows_of(analysis.episodes), n_dropped=analysis.quality.n_dropped)
