@@ -88,7 +88,9 @@ def _pair_card(analysis: Analysis, pairs: Comparisons, a: str, b: str) -> Card:
     if isinstance(times, Absent) and not {EndpointName.TIME, EndpointName.THROUGHPUT} & set(pairs.endpoints):
         rows.append(('speed', f'not compared: {brief(times.sentence)}'))
     if EndpointName.SAFETY not in pairs.endpoints:
-        why = 'no trajectories' if not analysis.selection.has_trajectories else _unscored(analysis)
+        part = analysis.safety
+        why = part.reason if isinstance(part, Absent) else 'not every compared episode has a score'
+        why = why if analysis.selection.has_trajectories else 'no trajectories'
         rows.append(('safety', f'not scored: {brief(why)}'))
     return Card(
         title=f'{a} vs {b}', scope=scope_text(analysis, (a, b)),
@@ -96,11 +98,6 @@ def _pair_card(analysis: Analysis, pairs: Comparisons, a: str, b: str) -> Card:
         rows=tuple(rows), change=_pair_change(analysis, pairs, a, b), notes=notes_of(analysis),
         more=(ALL, '--per-task', '--methods'),
     )  # fmt: skip
-
-
-def _unscored(analysis: Analysis) -> str:
-    part = analysis.safety
-    return part.reason if isinstance(part, Absent) else 'not every compared episode has a score'
 
 
 def _pair_verdict(comparisons: Comparisons, a: str, b: str) -> str:
@@ -187,8 +184,9 @@ def _pair_change(analysis: Analysis, comparisons: Comparisons, a: str, b: str) -
     success = comparisons.endpoints.get(EndpointName.SUCCESS)
     if n is not None and isinstance(success, EndpointPairs):
         winner = success.pair(a, b).ahead
-        claim, as_what = claim_words(EndpointName.SUCCESS), 'a failure' if n == 1 else 'failures'
-        parts.append(f'{_successes(n)} of {winner} turned into {as_what} would undo "{claim}".')
+        what, as_what = ('1 success', 'a failure') if n == 1 else (f'{n} successes', 'failures')
+        claim = claim_words(EndpointName.SUCCESS)
+        parts.append(f'{what} of {winner} turned into {as_what} would undo "{claim}".')
     open_ = [e.pair(a, b) for e in comparisons.tested if e.pair(a, b).standing is Standing.UNRESOLVED]
     planned = [text for pair in open_ if (text := more_units(pair))]
     if planned:
@@ -200,10 +198,6 @@ def _pair_change(analysis: Analysis, comparisons: Comparisons, a: str, b: str) -
         else:
             parts.append('nothing that could be planned: the observed differences are too small.')
     return ' '.join(parts)
-
-
-def _successes(n: int) -> str:
-    return '1 success' if n == 1 else f'{n} successes'
 
 
 def more_units(pair: EndpointVerdict) -> str:

@@ -7,7 +7,7 @@ from robotrials.show.document import Block, Document, Missing, Section, TableBlo
 from robotrials.show.figure import COLUMN_WIDTH_IN, THING_PALETTE
 from robotrials.show.phrase import plural
 from robotrials.show.plot import Axis, Curve, Plot, Sheet, facets
-from robotrials.show.plot_page import chart_block
+from robotrials.show.plot_page import paint_page
 from robotrials.show.request import ShowRequest, named, takes
 from robotrials.show.robustness import forest_plot, forest_row
 from robotrials.show.shortcut import sweep_words
@@ -361,7 +361,7 @@ def _datasource(card: BenchmarkCard) -> list[Block]:
         return []
     blocks: list[Block] = [TableBlock('sources', point_table(source))]
     if len(source.distances_m) > 1:
-        blocks += [chart_block(distance_plot(source)), TableBlock('fall', fall_table(source))]
+        blocks += [paint_page(distance_plot(source)), TableBlock('fall', fall_table(source))]
     return blocks
 
 

@@ -20,7 +20,7 @@ from robotrials.show.document import (
 from robotrials.show.figure import policy_colors
 from robotrials.show.phrase import capital, ends, glossary, listed, number, only_text, plural, policy_name
 from robotrials.show.plot import Axis, GuideLine, Layer, Plot, Point, facets
-from robotrials.show.plot_page import chart_block
+from robotrials.show.plot_page import paint_page
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.verdict.analysis.change import SMALLER_IS_BETTER, PolicyChange, Shift, StoreChange
 
@@ -176,14 +176,10 @@ def change_lead(change: StoreChange) -> tuple[Paragraph, ...]:
 def _mention(shift: Shift) -> Words:
     name, unit, scale, form, definition = SHOWN[shift.metric]
     gap = scale * (shift.difference or 0.0)
-    text = f'{shift.policy} on {name} ({gap:+{form}}{unit}' + _ends(shift, scale, form) + ')'
+    ends = [f'{scale * end:+{form}}' for end in shift.interval or ()]
+    span = f' [{", ".join(ends)}]' if ends else ''
+    text = f'{shift.policy} on {name} ({gap:+{form}}{unit}{span})'
     return Words(text, definition, {'policy': (shift.policy,)}, gap)
-
-
-def _ends(shift: Shift, scale: float, form: str) -> str:
-    if shift.interval is None:
-        return ''
-    return f' [{scale * shift.interval.low:+{form}}, {scale * shift.interval.high:+{form}}]'
 
 
 def _unresolved(change: StoreChange) -> list[Paragraph]:
@@ -238,7 +234,7 @@ def change_plot(change: StoreChange, metric: str) -> Plot:
 
 def _change_section(change: StoreChange, colors: Mapping[str, str]) -> Section:
     drawn = [m for m in CHARTED if any(s.metric == m and s.difference is not None for s in change.means)]
-    blocks: list[Block] = [chart_block(change_plot(change, metric), colors) for metric in drawn]
+    blocks: list[Block] = [paint_page(change_plot(change, metric), colors) for metric in drawn]
     blocks.append(table_block('change-table', change_table(change), COLUMN_DEFINITIONS, stratum='stratum'))
     for policy in change.policies:
         if policy.no_safety:

@@ -74,16 +74,14 @@ def trace_card(run: RunComparison) -> Card:
 def trace_table(runs: Sequence[RunComparison]) -> Table:
     """Two runs of one plan: how a difference travelled through the loop, and whether they are bitwise equal."""
     rows: list[list[Cell]] = [
-        [r.name or '(unnamed)', r.contrast, propagation_words(r), _bitwise(r), str(r.control)] for r in runs
-    ]
+        [r.name or '(unnamed)', r.contrast, propagation_words(r),
+         all(t.is_bitwise_equal for t in r.traces) if r.traces else None, str(r.control)]
+        for r in runs
+    ]  # fmt: skip
     notes = [_control_note(r) for r in runs]
     note = ' '.join(dict.fromkeys(notes))
     columns = ['stack', 'hardware contrast', 'observed propagation', 'bitwise identical?', 'same-machine control']
     return table('Trace comparison', columns, rows, note=note)
-
-
-def _bitwise(run: RunComparison) -> bool | None:
-    return all(t.is_bitwise_equal for t in run.traces) if run.traces else None
 
 
 def _control_note(run: RunComparison) -> str:
@@ -109,15 +107,12 @@ def channel_table(run: RunComparison) -> Table:
     for channel in Channel:
         steps = [t.first[channel] for t in run.traces if channel in t.first]
         compared = sum(channel in t.compared for t in run.traces)
-        rows.append([str(channel), compared, len(steps) if compared else None, *_span(steps)])
+        first, last = (min(steps), max(steps)) if steps else (None, None)
+        rows.append([str(channel), compared, len(steps) if compared else None, first, last])
     note = 'A dash: not recorded in both runs, or never diverged.'
     return table(
         'Divergence by channel', ['channel', 'compared', 'diverged', 'earliest step', 'latest'], rows, note=note
     )
-
-
-def _span(steps: Sequence[int]) -> tuple[Cell, Cell]:
-    return (min(steps), max(steps)) if steps else (None, None)
 
 
 def divergence_table(run: RunComparison) -> Table:

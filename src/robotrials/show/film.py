@@ -16,7 +16,7 @@ import numpy as np
 from robotrials.errors import InputError, NotEstimable, SetupError
 from robotrials.measure.safety import EpisodeSafety
 from robotrials.record import Episode
-from robotrials.show.document import Block, Chart, ChartBlock, Missing, Panel
+from robotrials.show.document import Block, Chart, Missing, Panel
 from robotrials.show.figure import PAGE_WIDTH_IN, figure_width_in, fold, lead_to, new_figure, these_episodes
 from robotrials.show.phrase import escape, plural
 from robotrials.show.request import ShowRequest
@@ -53,7 +53,7 @@ def film_blocks(analysis: Analysis, *, folder: Path) -> list[Block]:
         return []
     listed = [film for films in chosen.values() for film in films]
     valid = sum(arm.n_valid for arm in analysis.quality.arms)
-    return [ChartBlock(_chart(analysis, listed, panels, n_filmed=len(leading), n_valid=valid))]
+    return [_chart(analysis, listed, panels, n_filmed=len(leading), n_valid=valid)]
 
 
 ENDS = {'successes': True, 'failures': False}

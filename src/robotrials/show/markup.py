@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import replace
 
-from robotrials.show.document import Block, Chart, ChartBlock, Document, Missing, Paragraph, Passage, TableBlock, Words
+from robotrials.show.document import Block, Chart, Document, Missing, Paragraph, Passage, TableBlock, Words
 from robotrials.show.phrase import html_ids, list_command
 from robotrials.show.table import (
     CONTROL,
@@ -74,14 +74,15 @@ def _block(block: Block) -> str:
         case Paragraph():
             return _paragraph(block)
         case TableBlock():
-            return _folded(block) if block.is_folded else _table(block.table)
-        case ChartBlock():
-            note = [escape_markdown(block.chart.note)] if block.chart.note else []
-            head = f'### {escape_markdown(block.chart.title)}'
-            numbers = (
-                f'<details><summary>Numbers</summary>\n\n{_table(replace(block.chart.table, title=""))}\n\n</details>'
-            )
-            return '\n\n'.join([head, escape_markdown(block.chart.alt), *note, numbers])
+            if not block.is_folded:
+                return _table(block.table)
+            title = escape_markdown(block.table.title or block.key)
+            return f'<details><summary>{title}</summary>\n\n{_table(replace(block.table, title=""))}\n\n</details>'
+        case Chart():
+            note = [escape_markdown(block.note)] if block.note else []
+            head = f'### {escape_markdown(block.title)}'
+            numbers = f'<details><summary>Numbers</summary>\n\n{_table(replace(block.table, title=""))}\n\n</details>'
+            return '\n\n'.join([head, escape_markdown(block.alt), *note, numbers])
         case Missing():
             said = ' '.join(block.sentences)
             return f'> **{escape_markdown(block.heading)}** {escape_markdown(said)}'
@@ -102,11 +103,6 @@ def _table(sheet: Table) -> str:
     columns = tuple(Column(escape_markdown(c.name), c.number_format) for c in sheet.columns)
     safe = Table(escape_markdown(sheet.title), columns, rows, escape_markdown(sheet.note))
     return render(safe, TableFormat.MARKDOWN).rstrip('\n')
-
-
-def _folded(block: TableBlock) -> str:
-    title = escape_markdown(block.table.title or block.key)
-    return f'<details><summary>{title}</summary>\n\n{_table(replace(block.table, title=""))}\n\n</details>'
 
 
 def _episodes(document: Document) -> list[str]:
@@ -161,13 +157,7 @@ def render_latex(document: Document) -> str:
 
     Letters that pdfTeX's fonts lack are spelt as their code there, and printed as they are by LuaTeX and XeTeX.
     """
-    keys = [s.key for s in document.sections] + [
-        b.key if isinstance(b, TableBlock) else b.chart.key
-        for s in document.sections
-        for b in s.blocks
-        if isinstance(b, TableBlock | ChartBlock)
-    ]
-    names = [*keys, *(f'def:{k}' for k in document.glossary), *(f'ref:{k}' for k in document.references)]
+    names = [*document.keys, *(f'def:{k}' for k in document.glossary), *(f'ref:{k}' for k in document.references)]
     labels = {name: made.replace('_', '-') for name, made in html_ids(names).items()}
     parts = [PREAMBLE, rf'\title{{{latex_text(document.title)}}}', rf'\author{{{latex_text(document.subtitle)}}}',
              r'\date{}', r'\begin{document}', r'\maketitle']  # fmt: skip
@@ -217,8 +207,8 @@ def _latex_block(block: Block, labels: Mapping[str, str]) -> str:
         case TableBlock():
             links = {c: labels[f'def:{d}'] for c, d in block.definitions.items()}
             return _latex_table(block.table, label=labels[block.key], links=links)
-        case ChartBlock():
-            return _latex_chart(block.chart, labels[block.chart.key])
+        case Chart():
+            return _latex_chart(block, labels[block.key])
         case Missing():
             said = ' '.join(block.sentences)
             return rf'\begin{{quote}}\textbf{{{latex_text(block.heading)}}} {latex_text(said)}\end{{quote}}'

@@ -53,9 +53,10 @@ def endpoint_table(
              short_verdict(pair), pair.is_confirmatory, *_needed(pair), *curve)
         )  # fmt: skip
     unit = f'({pairs[0].unit_text})' if pairs else '(s)'
+    corrected = 'uncorrected' if endpoint.correction is Correction.NONE else CORRECTIONS[endpoint.correction]
     columns: list[str | Column] = [
         'a', 'b', Column(f'a ahead by {unit}', '.3g'), Column('low', '.3g'), Column('high', '.3g'),
-        *(chance_columns(endpoint) if pairs else ()), Column('p', '.3g'), Column(corrected_name(endpoint), '.3g'),
+        *(chance_columns(endpoint) if pairs else ()), Column('p', '.3g'), Column(f'p ({corrected})', '.3g'),
         'verdict', 'confirmatory', *NEEDED_COLUMNS,
     ]  # fmt: skip
     if is_timed:
@@ -92,11 +93,6 @@ def _coarse(tested: EndpointPairs, comparisons: Comparisons) -> str:
 
 
 NEEDED_COLUMNS: list[str | Column] = [Column('needed N', '.0f'), Column('N low', '.0f'), Column('N high', '.0f')]
-
-
-def corrected_name(tested: EndpointPairs) -> str:
-    """The heading of corrected p-values."""
-    return f'p ({CORRECTIONS[tested.correction]})' if tested.correction is not Correction.NONE else 'p (uncorrected)'
 
 
 def _note(tested: EndpointPairs, pairs: Sequence[EndpointVerdict], policies: Sequence[str]) -> str:

@@ -303,16 +303,13 @@ def watch_table(
         note += f'\n{trial.n_repeats} repeats of start states were left out: the first run of each counts.'
     if not trial.is_ordered:
         note += '\nSome episodes do not say when they were started: taken in the order of their start states.'
+    # The estimate that every other verb gives of these episodes; nothing may be stopped by it.
+    estimate = 'all episodes: a - b (points)' if trial.score == 'success' else 'all episodes: a first (%)'
     columns: list[str | Column] = [
         'a', 'b', 'episodes each', Column('a - b', '+.3f'), Column('low', '+.3f'), Column('high', '+.3f'),
-        Column('p (anytime, Holm)', '.3g'), 'decision', Column(_estimate_name(trial), '+.1f'),
+        Column('p (anytime, Holm)', '.3g'), 'decision', Column(estimate, '+.1f'),
     ]  # fmt: skip
     return table('The trial so far', columns, rows, note=note)
-
-
-def _estimate_name(trial: WatchedTrial) -> str:
-    """The estimate that every other verb gives of these episodes; nothing may be stopped by it."""
-    return 'all episodes: a - b (points)' if trial.score == 'success' else 'all episodes: a first (%)'
 
 
 def tau_text(tau_s: float | Mapping[str, float] | None) -> str:
@@ -472,6 +469,7 @@ def needed(request: ShowRequest) -> list[Table]:
     """What every pair needs for 80 % power of the test of each endpoint, and of the macro-KS test, from this pilot."""
     comparisons = present(request.analysis.pairs)
     pairs = pairs_shown(request, 'needed-n')
+    n_strata = max(1, len(present(request.analysis.frame).strata))
     rows: list[tuple[Cell, ...]] = []
     for name, endpoint in comparisons.endpoints.items():
         if isinstance(endpoint, Absent):
@@ -479,7 +477,7 @@ def needed(request: ShowRequest) -> list[Table]:
         for a, b in pairs:
             pair = endpoint.pair(a, b)
             own = (None, None, None) if pair.needed is None else (pair.needed.n, pair.needed.low, pair.needed.high)
-            rows.append((endpoint_name(name), a, b, pair.unit, sum(pair.n_units) / 2 / _strata(request), *own))
+            rows.append((endpoint_name(name), a, b, pair.unit, sum(pair.n_units) / 2 / n_strata, *own))
     columns: list[str | Column] = ['endpoint', 'a', 'b', 'unit', Column('N now', '.3g'), *NEEDED_COLUMNS]
     note = (
         'Units per cell for 80 % power at the level of the first step of the correction over pairs, if the difference '
@@ -490,10 +488,6 @@ def needed(request: ShowRequest) -> list[Table]:
     if not isinstance(request.analysis.times, Absent):
         tables.append(needed_table(requested_powers(request, 'needed-n')))
     return tables
-
-
-def _strata(request: ShowRequest) -> int:
-    return max(1, len(present(request.analysis.frame).strata))
 
 
 def sequential(request: ShowRequest) -> list[Table]:

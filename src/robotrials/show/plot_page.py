@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from robotrials.show.document import Chart, ChartBlock, Panel
+from robotrials.show.document import Chart, Panel
 from robotrials.show.phrase import escape
 from robotrials.show.plot import Bar, Curve, Facet, GuideLine, Number, Plot, Point, Tile
 from robotrials.show.plot_plane import LinePainter, Painter, ScatterPainter, StepPainter, Words, without_empty
@@ -28,7 +28,7 @@ from robotrials.show.table import Cell, Column, Table, table
 LISTED_IN_WORDS = 8
 
 
-def paint_page(plot: Plot, *, colors: Mapping[str, str] | None = None) -> Chart:
+def paint_page(plot: Plot, colors: Mapping[str, str] | None = None) -> Chart:
     """The plot's facets as drawings, its words for those who cannot see it, and its numbers as a table.
 
     `colors` is the document's, for dashes and markers that agree on the whole page. The layers of a plot are of one
@@ -44,11 +44,6 @@ def paint_page(plot: Plot, *, colors: Mapping[str, str] | None = None) -> Chart:
     return Chart(
         plot.key, plot.title, sentences[0] + more, tuple(panels), painter.table(), plot.note, painter.policies()
     )  # fmt: skip
-
-
-def chart_block(plot: Plot, colors: Mapping[str, str] | None = None) -> ChartBlock:
-    """The plot as a block of a document."""
-    return ChartBlock(paint_page(plot, colors=colors))
 
 
 def _painter_of(plot: Plot) -> type[Painter]:

@@ -15,7 +15,7 @@ from robotrials.show import safety as safety_tables
 from robotrials.show.card import ScoreColumn, scoreboard
 from robotrials.show.document import (
     Block,
-    ChartBlock,
+    Chart,
     Document,
     EpisodeFilter,
     Section,
@@ -31,7 +31,7 @@ from robotrials.show.film import film_blocks
 from robotrials.show.geometry import camera_sections
 from robotrials.show.pair_table import endpoint_blocks, pair_section, resolution_section
 from robotrials.show.phrase import glossary, only_text, plural
-from robotrials.show.plot_page import chart_block
+from robotrials.show.plot_page import paint_page
 from robotrials.show.report_lead import lead
 from robotrials.show.report_quality import method_section, methods_works, provenance_section, quality_section
 from robotrials.show.report_ranking import (
@@ -211,7 +211,7 @@ def _sections(analysis: Analysis, colors: dict[str, str]) -> list[Section]:
     chart, rest = _without_first_chart(made)
     made = [_scoreboard_section(analysis, chart), *rest]
     robustness = _robustness_section(analysis, colors)  # an appendix where it only says what was not run
-    is_drawn = any(isinstance(b, ChartBlock) for b in robustness.blocks)
+    is_drawn = any(isinstance(b, Chart) for b in robustness.blocks)
     made += [robustness] if is_drawn else []
     failures = section('failures', 'Failures', failure_blocks(analysis, frame))
     details = [
@@ -224,9 +224,9 @@ def _sections(analysis: Analysis, colors: dict[str, str]) -> list[Section]:
     return [*map(without_long_tables, made), *map(folded, details)]
 
 
-def _without_first_chart(parts: Sequence[Section]) -> tuple[list[ChartBlock], list[Section]]:
+def _without_first_chart(parts: Sequence[Section]) -> tuple[list[Chart], list[Section]]:
     """The chart that stands beside the scoreboard, if there is one of FIRST_CHARTS, and the sections without it."""
-    drawn = {b.chart.key: b for part in parts for b in part.blocks if isinstance(b, ChartBlock)}
+    drawn = {b.key: b for part in parts for b in part.blocks if isinstance(b, Chart)}
     first = next((drawn[key] for key in FIRST_CHARTS if key in drawn), None)
     if first is None:
         return [], list(parts)
@@ -252,7 +252,7 @@ def without_long_tables(part: Section) -> Section:
     return replace(part, blocks=tuple(blocks))
 
 
-def _scoreboard_section(analysis: Analysis, chart: Sequence[ChartBlock]) -> Section:
+def _scoreboard_section(analysis: Analysis, chart: Sequence[Chart]) -> Section:
     """Policies down; success, time, safety and robustness across, each with its interval as marks and its letters."""
     order, columns = scoreboard(analysis)
     full = [c for c in columns if any(p in c.scores for p in order)]
@@ -298,13 +298,13 @@ def _time_sections(analysis: Analysis, frame: ComparisonFrame, colors: dict[str,
         return [section('ranking', 'Time to success', [times_missing(analysis), *beside])]
     letters = letters_of(analysis, EndpointName.TIME)
     blocks: list[Block] = [
-        *condition_block(frame), chart_block(ranking_plot(ranking, frame, letters), colors),
+        *condition_block(frame), paint_page(ranking_plot(ranking, frame, letters), colors),
         *ranking_blocks(analysis, ranking, frame), *beside,
     ]  # fmt: skip
     made = [section('ranking', 'Ranking by time to success', blocks)]
     if not isinstance(analysis.curves, Absent):
         drawn = curve_plot(analysis.curves, ranking, frame, level=analysis.plan.level)
-        made.append(section('curves', 'Operations done by time', [chart_block(drawn, colors)]))
+        made.append(section('curves', 'Operations done by time', [paint_page(drawn, colors)]))
     return made
 
 
@@ -322,7 +322,7 @@ def _detail(analysis: Analysis, frame: ComparisonFrame) -> list[Section]:
         return []
     strata = sorted({s for cells in frame.cells.values() for s in cells})
     policies = (*shown_order(analysis, frame), *frame.apart)
-    cells: list[Block] = [chart_block(success_grid(rates, frame, policies, strata)), cell_block(analysis, frame, rates)]
+    cells: list[Block] = [paint_page(success_grid(rates, frame, policies, strata)), cell_block(analysis, frame, rates)]
     tasks: list[Block] = [
         task_block(analysis, frame, rates) or paragraph('Strata are the tasks: the cells above are their rows.')
     ]
@@ -336,7 +336,7 @@ def _safety_section(analysis: Analysis, frame: ComparisonFrame | None, colors: d
     if isinstance(analysis.safety, Absent):
         blocks = [missing('Safety', analysis.safety)]
     else:
-        blocks = [chart_block(pareto_plot(analysis.safety), colors), *safety_blocks(analysis.safety)]
+        blocks = [paint_page(pareto_plot(analysis.safety), colors), *safety_blocks(analysis.safety)]
     if frame is not None and EndpointName.SAFETY in analysis.secondary:
         blocks += endpoint_blocks(analysis, frame, EndpointName.SAFETY)
     return section('safety', 'Safety', blocks)
@@ -348,9 +348,9 @@ def _robustness_section(analysis: Analysis, colors: dict[str, str]) -> Section:
         return section('robustness', 'Robustness', [missing('Robustness', part)])
     drawn: list[Block] = []
     if not isinstance(part.drops, Absent):
-        drawn.append(chart_block(drop_plot(part.drops, conditioned(analysis)), colors))
+        drawn.append(paint_page(drop_plot(part.drops, conditioned(analysis)), colors))
     if not isinstance(part.doses, Absent):
-        drawn.append(chart_block(dose_plot(part.doses, conditioned(analysis), level=analysis.plan.level), colors))
+        drawn.append(paint_page(dose_plot(part.doses, conditioned(analysis), level=analysis.plan.level), colors))
     return section('robustness', 'Robustness', [*drawn, *robustness_blocks(part, alpha=analysis.plan.alpha)])
 
 

@@ -126,7 +126,9 @@ def provenance_section(analysis: Analysis) -> Section:
         ('plan hash', trial.plan_hash or None), ('analysis', analysis.declared.standing),
         ('analysis hash', analysis.plan.hash),
         ('closed', '; '.join(_opening(o) for o in analysis.quality.openings) or None),
-        *(row for o in analysis.quality.openings for row in _leakage(o)),
+        # How well arms could be guessed while the trial was open, as it was measured at closing.
+        *((f'leakage to the operator, from {leak.source}', str(leak))
+          for o in analysis.quality.openings for leak in o.leakage),
     ]  # fmt: skip
     sheet = table('The trial', ['fact', 'value'], [row for row in facts if row[1] is not None])
     blocks.append(table_block('trial-table', sheet, {}))
@@ -153,11 +155,6 @@ def provenance_section(analysis: Analysis) -> Section:
 
 def _opening(unblinding: Unblinding) -> str:
     return f'{unblinding.at} by {unblinding.by}' + (f' ({unblinding.why})' if unblinding.why else '')
-
-
-def _leakage(unblinding: Unblinding) -> list[tuple[Cell, ...]]:
-    """How well arms could be guessed while the trial was open, as it was measured at closing."""
-    return [(f'leakage to the operator, from {leak.source}', str(leak)) for leak in unblinding.leakage]
 
 
 def _plan_text(analysis: Analysis) -> str:
@@ -262,7 +259,8 @@ def methods_text(analysis: Analysis) -> str:
             'Episode success is the share of valid episodes that succeeded, the equal-weight mean over strata; rates '
             'of single cells have Wilson (1927) intervals.'
         )
-    sentences += [_endpoint(endpoint) for endpoint in _tested(analysis)]
+    endpoints = () if isinstance(analysis.pairs, Absent) else analysis.pairs.endpoints.values()
+    sentences += [_endpoint(endpoint) for endpoint in endpoints if isinstance(endpoint, EndpointPairs)]
     if not isinstance(analysis.pairs, Absent) and len(analysis.pairs.tested) > 1:
         sentences.append(
             'A policy is called better where at least one claim of the list is in its favour, none is against it, and '
@@ -279,12 +277,6 @@ def methods_text(analysis: Analysis) -> str:
         )
     sentences.append(f'{analysis.statement} The analysis used robotrials {__version__}.')
     return ' '.join(sentences)
-
-
-def _tested(analysis: Analysis) -> list[EndpointPairs]:
-    if isinstance(analysis.pairs, Absent):
-        return []
-    return [endpoint for endpoint in analysis.pairs.endpoints.values() if isinstance(endpoint, EndpointPairs)]
 
 
 def _endpoint(pairs: EndpointPairs) -> str:

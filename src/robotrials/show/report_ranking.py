@@ -22,7 +22,7 @@ from robotrials.show.figure import of_policies, these_episodes
 from robotrials.show.pair_table import endpoint_blocks
 from robotrials.show.phrase import ends, listed, number, policy_name
 from robotrials.show.plot import Axis, Bar, Curve, Plot, Point, Tile, facets
-from robotrials.show.plot_page import chart_block
+from robotrials.show.plot_page import paint_page
 from robotrials.show.table import Cell, Column, Table, table, without_empty
 from robotrials.stats import Estimate
 from robotrials.verdict.analysis import Absent, Analysis, ComparisonFrame, PolicyCurve, Ranking, Rates
@@ -297,7 +297,7 @@ def failure_blocks(analysis: Analysis, frame: ComparisonFrame) -> list[Block]:
     modes = {m.policy: m for m in analysis.failures}
     counted = [modes[p] for p in policies if p in modes]
     return [
-        chart_block(incidence_plot(incidences, frame, analysis.behind, policies)),
+        paint_page(incidence_plot(incidences, frame, analysis.behind, policies)),
         table_block('incidence-table', sheet, INCIDENCE_DEFINITIONS, episodes=filters),
         table_block(
             'failure-episodes', episode_table(counted), EPISODE_DEFINITIONS,
@@ -328,18 +328,15 @@ def incidence_table(
         for n in ('by the end (%)', 'by tau (%)', 'low', 'high', 'time lost (s)', 'lost low', 'lost high')
     ]
     censored = sum(i.n_lost for i in incidences.values())
+    level = f'{100 * next(iter(incidences.values())).level:g} %' if incidences else ''
     note = (
         'Cumulative incidence (Aalen-Johansen), the mean over strata of equal weight: ends compete, so they and what '
         'is still under way add up to 100 %. Time lost is the mean time up to tau that this end takes from an '
-        f'operation. {_level(incidences)} intervals: jackknife-t with an allowance for ends not yet seen.'
+        f'operation. {level} intervals: jackknife-t with an allowance for ends not yet seen.'
     )
     if censored:
         note += f' {censored} operations were lost to follow-up and are censored.'
     return without_empty(table('How operations end', [*columns, 'operations'], rows, note=note)), filters
-
-
-def _level(incidences: Mapping[str, Incidence]) -> str:
-    return f'{100 * next(iter(incidences.values())).level:g} %' if incidences else ''
 
 
 def episode_table(modes: Sequence[FailureModes]) -> Table:
@@ -375,7 +372,7 @@ def success_blocks(analysis: Analysis, frame: ComparisonFrame, rates: Rates, col
     filters = [of_policies(frame, policy) for policy in shown_order(analysis, frame)]
     letters = letters_of(analysis, EndpointName.SUCCESS)
     blocks: list[Block] = [
-        chart_block(success_plot(rates, frame, shown_order(analysis, frame), letters), colors),
+        paint_page(success_plot(rates, frame, shown_order(analysis, frame), letters), colors),
         table_block('success-table', sheet, SUCCESS_DEFINITIONS, episodes=filters),
     ]
     if not isinstance(analysis.stories, Absent):

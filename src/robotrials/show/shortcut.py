@@ -21,6 +21,7 @@ from robotrials.verdict.audit.shortcut import (
     SHUFFLED,
     InputNeed,
     ProbeSweep,
+    SelectionOptimism,
     Shortcut,
     ShortcutVerdict,
 )
@@ -53,11 +54,15 @@ def score_text(audit: Shortcut, mean: float) -> str:
 def shortcut_words(audit: Shortcut) -> str:
     """The diagnosis in a few lines, none of which claims more than the numbers hold."""
     best, final = audit.best_checkpoint, audit.final_checkpoint
-    lines = [f'{audit.title}: {_probe_words(audit)} reaches {_with_interval(audit, best)} ({_chosen(audit)}).']
+    probe, n = audit.probe, len(audit.checkpoints)
+    size = '' if probe.parameters is None else f' of {probe.parameters / 1e6:.2g} M parameters'
+    language = 'a frozen text embedding' if probe.has_language_encoder else 'no language encoder'
+    chosen = 'its only checkpoint' if n == 1 else f'the best of {n} checkpoints, chosen on the test itself'
+    lines = [f'{audit.title}: a probe{size} with {language} reaches {_with_interval(audit, best)} ({chosen}).']
     if best.name != final.name:
         lines.append(f'Without a choice on the test set, at its last step, it reaches {_with_interval(audit, final)}.')
     if audit.optimism is not None:
-        lines.append(_optimism_words(audit))
+        lines.append(_optimism_words(audit, audit.optimism))
     if audit.probe.sweep is not None:
         lines.append(sweep_words(audit.probe.sweep))
         if any(v.score.name != SHUFFLED for v in audit.variants):
@@ -81,27 +86,12 @@ def shortcut_words(audit: Shortcut) -> str:
     return '\n'.join(lines) + '\n'
 
 
-def _probe_words(audit: Shortcut) -> str:
-    probe = audit.probe
-    size = '' if probe.parameters is None else f' of {probe.parameters / 1e6:.2g} M parameters'
-    words = 'a frozen text embedding' if probe.has_language_encoder else 'no language encoder'
-    return f'a probe{size} with {words}'
-
-
-def _chosen(audit: Shortcut) -> str:
-    n = len(audit.checkpoints)
-    return 'its only checkpoint' if n == 1 else f'the best of {n} checkpoints, chosen on the test itself'
-
-
 def _with_interval(audit: Shortcut, score: RunScore) -> str:
     low, high = (score_text(audit, end) for end in score.interval)
     return f'{score_text(audit, score.mean)} [{low}, {high}]'
 
 
-def _optimism_words(audit: Shortcut) -> str:
-    choice = audit.optimism
-    if choice is None:
-        return ''
+def _optimism_words(audit: Shortcut, choice: SelectionOptimism) -> str:
     return (
         f'Choosing on the test set: chosen on one half of the start states and counted on the other it is '
         f'{score_text(audit, choice.cross_fitted)}, so that the choice adds {_points(audit, choice.estimate)}; if the '

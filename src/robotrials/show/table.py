@@ -110,7 +110,9 @@ def render(
         return _markdown(sheet)
     if form is TableFormat.LATEX:
         return _latex(sheet, latex)
-    return _text(sheet, width)
+    from robotrials.show.terminal import text_table
+
+    return text_table(sheet, width)
 
 
 def render_all(
@@ -141,15 +143,11 @@ def cell_text(value: Cell, number_format: str = '') -> str:
         return '∞' if value > 0 else '-∞'
     if isinstance(value, int | float) and number_format:
         return format(value + 0.0 if isinstance(value, float) else value, number_format)
-    return CONTROL.sub(_visible, str(value))
+    # A line break or another control character is spelt out: it must not break a row or reach the terminal.
+    return CONTROL.sub(lambda match: match[0].encode('unicode_escape').decode(), str(value))
 
 
 CONTROL = re.compile(r'[\x00-\x1f\x7f-\x9f\u2028\u2029]')
-
-
-def _visible(match: re.Match[str]) -> str:
-    """A line break or another control character spelt out: it must not break a row or reach the terminal."""
-    return match[0].encode('unicode_escape').decode()
 
 
 def table_cells(sheet: Table) -> list[list[str]]:
@@ -163,12 +161,6 @@ def is_numeric(sheet: Table) -> list[bool]:
         any(isinstance(row[i], int | float) and not isinstance(row[i], bool) for row in sheet.rows)
         for i in range(len(sheet.columns))
     ]
-
-
-def _text(sheet: Table, width: int | None) -> str:
-    from robotrials.show.terminal import text_table
-
-    return text_table(sheet, width)
 
 
 def json_cell(value: Cell) -> Cell:

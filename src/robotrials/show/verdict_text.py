@@ -142,7 +142,9 @@ def pair_words(pair: EndpointVerdict, endpoint: EndpointPairs, *, n_strata: int)
     oriented = pair.seen_from(pair.ahead) if pair.ahead else pair
     before = [] if pair.is_confirmatory else [Words('Exploratory: ')]
     if oriented.withheld:
-        return [*before, *_withheld(oriented)]
+        names = [policy_name(oriented.policy_a), Words(' and '), policy_name(oriented.policy_b)]
+        why = Words(f' cannot be compared in {endpoint_name(oriented.endpoint)}: {oriented.withheld} (')
+        return [*before, *names, why, *_evidence(oriented), Words(').')]
     say = {
         Standing.AHEAD: _ahead, Standing.DEPENDS: _depends, Standing.SAME: _same, Standing.UNRESOLVED: _unresolved,
     }[oriented.standing]  # fmt: skip
@@ -257,12 +259,6 @@ def _unresolved(pair: EndpointVerdict, endpoint: EndpointPairs, n_strata: int) -
     words += [*_evidence(pair), Words(_over(n_strata)), *_p_values(pair, endpoint), Words(')')]
     needed = needed_words(pair)
     return [*words, Words('; '), *needed] if needed else words
-
-
-def _withheld(pair: EndpointVerdict) -> list[Words]:
-    words = [policy_name(pair.policy_a), Words(' and '), policy_name(pair.policy_b)]
-    words.append(Words(f' cannot be compared in {endpoint_name(pair.endpoint)}: {pair.withheld} ('))
-    return [*words, *_evidence(pair), Words(').')]
 
 
 # --- pieces

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import itertools
 import string
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 import numpy as np
@@ -253,7 +253,9 @@ def adjusted_p_values(p_values: Sequence[float | None], correction: str) -> list
 def _decide(pair: tuple[str, str], judged: Sequence[JudgedClaim], flags: PairFlags) -> PairDecision:
     made = {side: tuple(j.claim.endpoint for j in judged if j.is_made and j.claim.favours == side) for side in 'ab'}
     sides = [side for side in 'ab' if made[side]]
-    vetoed = _vetoes(judged, sides[0], made[sides[0]]) if len(sides) == 1 else ()
+    # The endpoints without a claim on which the only arm with claims looks worse.
+    unclaimed = [j.claim for j in judged if len(sides) == 1 and j.claim.endpoint not in made[sides[0]]]
+    vetoed = tuple(claim.endpoint for claim in unclaimed if claim.looks_worse(sides[0]))
     winner = None
     if flags.reverses:
         verdict = PairVerdict.DEPENDS
@@ -264,8 +266,3 @@ def _decide(pair: tuple[str, str], judged: Sequence[JudgedClaim], flags: PairFla
     else:
         verdict = PairVerdict.SAME if flags.is_same else PairVerdict.UNRESOLVED
     return PairDecision(pair, verdict, winner, made['a'], made['b'], vetoed, flags.contradicts)
-
-
-def _vetoes(judged: Iterable[JudgedClaim], side: str, own: Sequence[str]) -> tuple[str, ...]:
-    """The endpoints without a claim on which the arm with the claims looks worse."""
-    return tuple(j.claim.endpoint for j in judged if j.claim.endpoint not in own and j.claim.looks_worse(side))

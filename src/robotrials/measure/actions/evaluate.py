@@ -84,7 +84,8 @@ def run_actions(
     A broken endpoint makes an INVALID episode, to be rerun by the next call; three in a row stop the run.
     """
     check_no_leak(statistics, split.test_ids)
-    store = open_or_create(store_path)
+    root = Path(store_path)
+    store = Store.open(root) if (root / 'trial.json').exists() else Store.create(root, title='action prediction')
     provenance = describe_run(dataset, split, statistics, space or dataset.space, model_spec or predictor.name)
     provenance_id = store.write_provenance(provenance)
     attempts = _attempts(store, predictor.name, dataset.name)
@@ -159,12 +160,6 @@ def predict_episode(recorded: RecordedEpisode, predictor: Predictor) -> list[Pre
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-
-
-def open_or_create(path: Path | str) -> Store:
-    """A store for action episodes of any dataset and model; another trial's store is opened as it is."""
-    root = Path(path)
-    return Store.open(root) if (root / 'trial.json').exists() else Store.create(root, title='action prediction')
 
 
 def describe_run(

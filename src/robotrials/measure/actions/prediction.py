@@ -138,7 +138,9 @@ def resolve_invalid(
         return episode, ~invalid
     filled = episode.predicted.copy()
     if choice is InvalidChoice.RANDOM:
-        rng = np.random.default_rng([seed, *_words(episode.episode_id)])
+        digest = hashlib.sha256(episode.episode_id.encode()).digest()
+        words = [int.from_bytes(digest[i : i + 4], 'little') for i in (0, 4, 8, 12)]
+        rng = np.random.default_rng([seed, *words])
         filled[invalid] = rng.random(episode.target.shape)[invalid]
     else:
         if space is None:
@@ -151,11 +153,6 @@ def resolve_invalid(
     if unpredicted.size:
         filled[:, unpredicted] = np.nan
     return dataclasses.replace(episode, predicted=filled), np.ones(episode.n_steps, dtype=bool)
-
-
-def _words(text: str) -> list[int]:
-    digest = hashlib.sha256(text.encode()).digest()
-    return [int.from_bytes(digest[i : i + 4], 'little') for i in (0, 4, 8, 12)]
 
 
 def as_row(prediction: Prediction, size: int) -> NDArray[Any]:

@@ -14,7 +14,6 @@ from robotrials.errors import InputError, NotEstimable
 from robotrials.formats.space import ActionSpace, FloatArray
 from robotrials.measure.actions.metric import (
     QUANTILES,
-    Counts,
     ErrorMeasure,
     Pool,
     absolute_errors,
@@ -201,12 +200,12 @@ def _summarize(
     # The mean squared error of the first, second and last third of every episode, by relative time. A timestep is in
     # the phase of its own time, whichever other timesteps are left out of the score.
     pool = Pool.of(squared)
-    phases = [_phase_of(len(keep))[keep] for keep in run.keep if keep.any()]
+    phases = [(np.arange(len(keep)) * len(PHASES) // len(keep))[keep] for keep in run.keep if keep.any()]
     measured: dict[str, tuple[Any, str]] = {}
     for number, phase in enumerate(PHASES):
         parts = [e[own == number] for e, own in zip(squared, phases, strict=True)]
         totals, sizes = np.array([p.sum() for p in parts]), np.array([float(p.size) for p in parts])
-        measured[phase] = (functools.partial(_phase_mean, totals=totals, sizes=sizes), 'no episode has a step in it')
+        measured[phase] = (functools.partial(ratio, totals=totals, sizes=sizes), 'no episode has a step in it')
     return ActionSummary(
         n_episodes=len(run.episodes),
         n_timesteps=sum(map(len, squared)),
@@ -289,11 +288,3 @@ def _by_dimension(run: ScoredRun, asked: _Asked) -> dict[str, ErrorMeasure]:
         for i, name in enumerate(run.names)
         for pool in [Pool.of([squares[:, i] for squares in kept])]
     }
-
-
-def _phase_mean(counts: Counts, *, totals: FloatArray, sizes: FloatArray) -> FloatArray:
-    return ratio(counts, totals, sizes)
-
-
-def _phase_of(length: int) -> NDArray[np.int64]:
-    return (np.arange(length) * len(PHASES) // length).astype(np.int64)

@@ -195,11 +195,6 @@ def scoped_formula(formula: Formula) -> Formula:
     return Window(formula.operator, formula.bounds, Implies(Event(IN_PHASE), formula.argument))
 
 
-def scoped_signals(raw: RawScene, signals: Signals, mask: BoolArray) -> Mapping[str, FloatArray]:
-    """The signals with drifts counted from the start of each stretch of the phase, and the phase as an event."""
-    return {**signals.values, **rebased_signals(raw, signals, mask), IN_PHASE: mask.astype(np.float64)}
-
-
 class Unscored(Exception):  # noqa: N818 - how a spec says that it has no data; never leaves this room
     """An active spec whose signals have no values in the episode."""
 
@@ -256,7 +251,9 @@ class Clauses:
                 raise Unscored(f'{name}: an event has to be 0 or 1 at every step')
 
     def scoped(self, spec: Spec, mask: BoolArray) -> tuple[Formula, Traces]:
-        columns = {n: np.asarray(c, dtype=np.float64) for n, c in scoped_signals(self.raw, self.signals, mask).items()}
+        # Drifts are counted from the start of each stretch of the phase, and the phase itself is an event.
+        signals = {**self.signals.values, **rebased_signals(self.raw, self.signals, mask), IN_PHASE: mask}
+        columns = {n: np.asarray(c, dtype=np.float64) for n, c in signals.items()}
         return scoped_formula(spec.formula), dataclasses.replace(self.traces, signals=columns)
 
     def phase_safety(self, specs: tuple[Spec, ...]) -> tuple[PhaseSafety, ...]:

@@ -133,20 +133,17 @@ def _trajectory(
     command: FloatArray | None,
 ) -> Trajectory:
     bodies = tuple(sorted(poses))
+    scene = Scene(
+        body_roles=columns.take('body_roles', lambda: _roles(record)) or {},
+        target_object=columns.take('target_object', lambda: _target(record)) or '',
+    )
     return Trajectory(
         time_s=time_s, ee_pose=eef, bodies=bodies, gripper_command=command,
         body_pose=np.stack([poses[name] for name in bodies], axis=1) if bodies else None, contacts=contacts,
         joint_torque_nm=torque,
         joint_torque_limit_nm=columns.take('joint_torque_limit_nm', lambda: _limits(record, torque)),
-        gripper_contact=grip, scene=_scene(record, columns), broken=columns.broken,
+        gripper_contact=grip, scene=scene, broken=columns.broken,
     )  # fmt: skip
-
-
-def _scene(record: Mapping[str, Any], columns: Columns) -> Scene:
-    return Scene(
-        body_roles=columns.take('body_roles', lambda: _roles(record)) or {},
-        target_object=columns.take('target_object', lambda: _target(record)) or '',
-    )
 
 
 def _roles(record: Mapping[str, Any]) -> dict[str, str]:

@@ -181,7 +181,8 @@ class RawScene:
                 raise
         sides, flag = self.sides, self._flag()
         if contacts is not None and len(set(sides.values())) >= 2 and self._are_fingers_told(contacts, flag):
-            note = f'gripper_contact: {flag}; grip is taken from contacts' if _is_broken(flag) else ''
+            is_broken = isinstance(flag, Gap) and flag.state is State.BROKEN
+            note = f'gripper_contact: {flag}; grip is taken from contacts' if is_broken else ''
             return {name: opposed_grip(contacts, name, sides) for name in self.targets}, note
         if isinstance(flag, Gap):
             raise Unread(Gap(flag.state, f'{flag.reason}, and contacts show no two fingers'))
@@ -337,7 +338,3 @@ class RawScene:
         except Unread:
             pass
         return tuple(note for note in found if note)
-
-
-def _is_broken(flag: BoolArray | Gap) -> bool:
-    return isinstance(flag, Gap) and flag.state is State.BROKEN

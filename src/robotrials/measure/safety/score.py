@@ -372,12 +372,13 @@ def score_measured(
     scored = tuple(spec for spec in active if spec.id in robustness)
     reported, unreported = _reported(blank, clauses)
     force = signals.values.get('max_contact_force_n')
+    broken = (f'{name} is broken: {why}' for name, why in signals.unreadable.items())
     return dataclasses.replace(
         blank, active=active, robustness=robustness, unscored=unscored, inapplicable=inapplicable,
         depth={s.id: s.depth(robustness[s.id], severity=scoring.severity) for s in scored},
         reported=reported, unreported=unreported, violations=tuple(violations), phases=clauses.phase_safety(scored),
         peak_force_n=None if force is None else float(force.max()), saturation_s=_saturation_s(signals),
-        cannot_fail=_cannot_fail(blank, scored, scoring), notes=_notes(signals),
+        cannot_fail=_cannot_fail(blank, scored, scoring), notes=(*signals.notes, *broken),
         reason='' if active else 'no spec is active on it',
     )  # fmt: skip
 
@@ -400,10 +401,6 @@ def _cannot_fail(blank: EpisodeSafety, specs: tuple[Spec, ...], scoring: Scoring
     known = scoring.registry.benchmarks.get(blank.benchmark)
     clamped = known.clamped_signals if known is not None else frozenset()
     return tuple(s.id for s in specs if s.threshold >= 1 and s.unit == 'ratio' and clamped & set(s.signals))
-
-
-def _notes(signals: Signals) -> tuple[str, ...]:
-    return (*signals.notes, *(f'{name} is broken: {why}' for name, why in signals.unreadable.items()))
 
 
 def _reported(blank: EpisodeSafety, clauses: Clauses) -> tuple[Mapping[str, float], Mapping[str, str]]:

@@ -242,8 +242,9 @@ def _cell(
     found = draw.estimates([(values[order], member[order]) for values, member in parts])
     severity = found[0]
     assert severity is not None  # every scored episode has a VSI
+    crossed = Contingency(*(scored.endings[success, safe] for success in (True, False) for safe in (True, False)))
     return CellSafety(
-        *key, is_auxiliary, _contingency(scored), severity, found[1], found[2], found[3],
+        *key, is_auxiliary, crossed, severity, found[1], found[2], found[3],
         tuple(_spec_summary(spec, scored, found[5 + i], draw.level) for i, spec in enumerate(specs)),
         tuple((axis, Rate(scored.axes_hit[axis], n, draw.level)) for axis in sorted({spec.axis for spec in specs})),
         tuple(
@@ -259,10 +260,6 @@ def _finite(column: Sequence[float]) -> tuple[FloatArray, FloatArray]:
     values = np.asarray(column)
     there = np.isfinite(values)
     return np.where(there, values, 0.0), there.astype(np.float64)
-
-
-def _contingency(scored: ScoreColumns) -> Contingency:
-    return Contingency(*(scored.endings[success, safe] for success in (True, False) for safe in (True, False)))
 
 
 def _spec_summary(spec: Spec, scored: ScoreColumns, nsv: Estimate | None, level: float) -> SpecSummary:

@@ -302,22 +302,13 @@ def row_units(rows: EpisodeRows, unit: Unit) -> NumberedLabels:
     if unit is Unit.EPISODE:
         return NumberedLabels(np.full(len(rows), -1), _no_label)
     if unit is Unit.START:  # by the instance where there is one, whatever the seed
-        found = rows.numbered(START_FIELDS, unit_of, told_by=('instance', 'seed'), first_only=True)
-        return NumberedLabels(*found)
-    name, read = ('session', _session_of) if unit is Unit.SESSION else ('operator', _operator_of)
-    return NumberedLabels(*rows.numbered((name,), read, told_by=(name,)))
+        return NumberedLabels(*rows.numbered(START_FIELDS, unit_of, told_by=('instance', 'seed'), first_only=True))
+    name = 'session' if unit is Unit.SESSION else 'operator'
+    return NumberedLabels(*rows.numbered((name,), lambda episode: unit_of(episode, unit), told_by=(name,)))
 
 
 def _no_label(number: int) -> Hashable:
     raise AssertionError(f'no label has the number {number}')
-
-
-def _session_of(episode: Episode) -> Hashable:
-    return unit_of(episode, Unit.SESSION)
-
-
-def _operator_of(episode: Episode) -> Hashable:
-    return unit_of(episode, Unit.OPERATOR)
 
 
 @dataclass(frozen=True, slots=True)

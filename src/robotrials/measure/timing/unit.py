@@ -109,16 +109,14 @@ class ArmMeans:
         """Why the rule can't judge this arm; empty when it can."""
         for stratum, part in self.cells.items():
             if part.n_units < FEWEST_PER_CELL:
-                hint = ' (every episode has the same seed and instance)' if self._is_one_start(part) else ''
+                is_one_start = self.unit is Unit.START and part.n_units == 1 and part.labels[0] is not None
+                hint = ' (every episode has the same seed and instance)' if is_one_start else ''
                 return f'{_counted(part.n_units, self.unit)} in {stratum}{hint}; at least {FEWEST_PER_CELL} are needed'
             if part.n_followed == 0:
                 return f'no operation of {stratum} was followed to its end'
         if self.unit in CENTRES and self.n_units < FEWEST_PER_CELL:
             return f'{_counted(self.n_units, self.unit)}; at least {FEWEST_PER_CELL} are needed'
         return ''
-
-    def _is_one_start(self, part: UnitMeans) -> bool:
-        return self.unit is Unit.START and part.n_units == 1 and part.labels[0] is not None
 
 
 def _counted(n: int, unit: Unit) -> str:
