@@ -289,8 +289,7 @@ def performance_profile(
 
     def shares(drawn: FloatArray) -> FloatArray:
         units = drawn.mean(axis=-2) if of == 'tasks' else drawn.reshape(*drawn.shape[:-2], -1)
-        above: FloatArray = np.stack([(units > t).mean(axis=-1) for t in at], axis=-1)
-        return above
+        return np.stack([(units > t).mean(axis=-1) for t in at], axis=-1)
 
     draws = _draw([matrix], lambda drawn: shares(drawn[0]), check_count('n_resamples', n_resamples, least=1), rng)
     share = shares(matrix)
@@ -336,8 +335,7 @@ class Ranks:
     @property
     def expected(self) -> FloatArray:
         """The mean rank over resamples."""
-        means: FloatArray = self.chance @ np.arange(1, len(self.names) + 1)
-        return means
+        return self.chance @ np.arange(1, len(self.names) + 1)
 
 
 def rank_policies(

@@ -132,8 +132,7 @@ class Units:
     @property
     def weights(self) -> FloatArray:
         """(runs,) that add up to 1 in every unit."""
-        weights: FloatArray = 1.0 / np.bincount(self.codes, minlength=self.n)[self.codes]
-        return weights
+        return 1.0 / np.bincount(self.codes, minlength=self.n)[self.codes]
 
     def means(self, values: FloatArray) -> FloatArray:
         """(units,) the mean of each unit's runs."""

@@ -199,8 +199,7 @@ def independent_variance(x1: FloatArray, n1: FloatArray, x2: FloatArray, n2: Flo
     p2 = restricted_rate(x1, n1, x2, n2, delta)
     p1 = np.clip(p2 + delta, 0.0, 1.0)
     total = n1 + n2
-    spread: FloatArray = (p1 * (1 - p1) / n1 + p2 * (1 - p2) / n2) * total / (total - 1)
-    return spread
+    return (p1 * (1 - p1) / n1 + p2 * (1 - p2) / n2) * total / (total - 1)
 
 
 def restricted_rate(x1: FloatArray, n1: FloatArray, x2: FloatArray, n2: FloatArray, delta: float) -> FloatArray:
@@ -223,5 +222,4 @@ def paired_variance(ahead: FloatArray, behind: FloatArray, n: FloatArray, delta:
     c = -behind * delta * (1 - delta)
     lost = (np.sqrt(np.maximum(b**2 - 8 * n * c, 0.0)) - b) / (4 * n)  # P(only the reference succeeds)
     lost = np.clip(lost, max(0.0, -delta), (1 - delta) / 2)
-    spread: FloatArray = (2 * lost + delta * (1 - delta)) / n
-    return spread
+    return (2 * lost + delta * (1 - delta)) / n

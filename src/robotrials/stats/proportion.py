@@ -243,8 +243,7 @@ def as_extreme(order: FloatArray, observed: float, alternative: Alternative) -> 
     """The tables at least as extreme as the observed statistic, ties within rounding included."""
     signed = {'greater': order, 'less': -order, 'two-sided': np.abs(order)}[alternative]
     edge = {'greater': observed, 'less': -observed, 'two-sided': abs(observed)}[alternative]
-    region: BoolArray = signed >= edge - _slack(np.asarray(edge))
-    return region
+    return signed >= edge - _slack(np.asarray(edge))
 
 
 def unconditional_size(region: BoolArray) -> float:
@@ -280,8 +279,7 @@ def binomial_pmf_table(n: int, rates: FloatArray) -> FloatArray:
 
     k = np.arange(n + 1)
     log_choose = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
-    table: FloatArray = np.exp(log_choose + xlogy(k, rates[:, None]) + xlog1py(n - k, -rates[:, None]))
-    return table
+    return np.exp(log_choose + xlogy(k, rates[:, None]) + xlog1py(n - k, -rates[:, None]))
 
 
 def _nuisance_grid() -> FloatArray:
@@ -340,8 +338,7 @@ class BetaPosterior:
     def cumulative(self, rate: FloatArray) -> FloatArray:
         from robotrials.stats.special import betainc
 
-        values: FloatArray = betainc(self.alpha, self.beta, np.clip(rate, 0, 1))
-        return values
+        return betainc(self.alpha, self.beta, np.clip(rate, 0, 1))
 
     def draws(self, n: int, rng: np.random.Generator) -> FloatArray:
         return rng.beta(self.alpha, self.beta, size=check_count('n', n, least=1))

@@ -160,8 +160,7 @@ def _binomial_tail(k: IntArray, n: IntArray) -> FloatArray:
     """P(X >= k) of n fair coins."""
     from robotrials.stats.special import bdtrc
 
-    tail: FloatArray = np.where(k > 0, bdtrc(np.maximum(k, 1) - 1.0, np.maximum(n, 1), 0.5), 1.0)
-    return tail
+    return np.where(k > 0, bdtrc(np.maximum(k, 1) - 1.0, np.maximum(n, 1), 0.5), 1.0)
 
 
 def _doubled(above: FloatArray, below: FloatArray) -> FloatArray:

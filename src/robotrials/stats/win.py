@@ -435,8 +435,7 @@ def _unit_means(values: FloatArray, units: Units, inside: BoolArray, wanted: Int
         return values
     whole = np.zeros(len(inside))
     whole[inside] = values
-    means: FloatArray = units.means(whole)[wanted]
-    return means
+    return units.means(whole)[wanted]
 
 
 def _shared_wins(cell: _Cell, undecided: float) -> FloatArray:

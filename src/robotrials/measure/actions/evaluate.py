@@ -319,8 +319,7 @@ class TrainingSet:
     scale: FloatArray
 
     def standardize(self, state: FloatArray) -> FloatArray:
-        standard: FloatArray = (state - self.center) / self.scale
-        return standard
+        return (state - self.center) / self.scale
 
 
 def training_set(episodes: Iterable[RecordedEpisode], *, seed: int, most: int = NEAREST_ROWS) -> TrainingSet:

@@ -91,8 +91,7 @@ class PredictedEpisode:
     @property
     def invalid(self) -> BoolArray:
         """Which timesteps have no valid answer, (T,)."""
-        rows: BoolArray = np.asarray(np.isnan(self.predicted).all(axis=1))
-        return rows
+        return np.asarray(np.isnan(self.predicted).all(axis=1))
 
     @property
     def n_steps(self) -> int:

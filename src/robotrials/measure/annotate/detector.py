@@ -78,8 +78,7 @@ def _carried(values: FloatArray, name: str) -> FloatArray:
     if fine.mean() < 0.5:
         raise NotEstimable(f'releases cannot be detected: most readings of {name} are missing')
     last = np.maximum.accumulate(np.where(fine, np.arange(len(values)), -1))
-    carried: FloatArray = values[np.where(last < 0, int(np.argmax(fine)), last)]
-    return carried
+    return values[np.where(last < 0, int(np.argmax(fine)), last)]
 
 
 # Zones: where items come from and where they belong, as boxes seen from above.

@@ -254,8 +254,7 @@ class Curves:
 
     def at(self, k: int, asked: FloatArray) -> FloatArray:
         steps = np.concatenate([[0.0], self.incidence[:, k]])
-        found: FloatArray = steps[np.searchsorted(self.times_s, asked, side='right')]
-        return found
+        return steps[np.searchsorted(self.times_s, asked, side='right')]
 
     def time_lost(self, k: int, tau_s: float) -> float:
         """The area under a cause's incidence up to tau."""
