@@ -290,7 +290,7 @@ def score_rows(analysis: Analysis, policies: Sequence[str] = ()) -> tuple[tuple[
     rows += [(p, '   '.join(_padded(c.cell(p), w) for c, w in zip(fit, widths, strict=True)).rstrip()) for p in first]
     if len(order) > len(first):
         rows.append(('', f'and {len(order) - len(first)} more: {ALL}'))
-    rows += [(c.title, _told(c, order)) for c in full if c not in fit]
+    rows += [(c.title, _in_words(c, order)) for c in full if c not in fit]
     absent = [f'{c.key} ({brief(c.why)})' for c in columns if c not in full and c.why]
     return (*rows, *((('not scored', '; '.join(absent)),) if absent else ()))
 
@@ -300,7 +300,7 @@ def _heading(column: ScoreColumn) -> str:
     return title if column.unit == '%' else f'{title} ({column.unit})'
 
 
-def _told(column: ScoreColumn, order: Sequence[str]) -> str:
+def _in_words(column: ScoreColumn, order: Sequence[str]) -> str:
     """A column that has no place on the board, in words."""
     hidden = [
         f'{p} {column.cell(p)}' + (f' under {column.scores[p].note}' if column.scores[p].note else '')

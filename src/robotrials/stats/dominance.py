@@ -82,11 +82,11 @@ def _check_different(different: ArrayLike) -> BoolArray:
 def _maximal_cliques(linked: BoolArray) -> list[tuple[int, ...]]:
     """Bron and Kerbosch's algorithm with pivots."""
     near = [set(np.flatnonzero(row).tolist()) - {i} for i, row in enumerate(linked)]
-    found: list[tuple[int, ...]] = []
+    cliques: list[tuple[int, ...]] = []
 
     def grow(clique: list[int], candidates: set[int], excluded: set[int]) -> None:
         if not candidates and not excluded:
-            found.append(tuple(sorted(clique)))
+            cliques.append(tuple(sorted(clique)))
             return
         pivot = max(candidates | excluded, key=lambda v: len(near[v] & candidates))
         for v in sorted(candidates - near[pivot]):
@@ -94,7 +94,7 @@ def _maximal_cliques(linked: BoolArray) -> list[tuple[int, ...]]:
             candidates, excluded = candidates - {v}, excluded | {v}
 
     grow([], set(range(len(near))), set())
-    return found
+    return cliques
 
 
 def _needed(groups: list[tuple[int, ...]], k: int) -> list[tuple[int, ...]]:

@@ -169,8 +169,8 @@ class _Score:
             variance = variance + self.share**2 * paired_variance(self.ahead, self.behind, self.n_shared, delta)
         if self.n_a[0]:
             gap = gap + (1 - self.share) * (self.hits_a / self.n_a - self.hits_b / self.n_b)
-            apart = independent_variance(self.hits_a, self.n_a, self.hits_b, self.n_b, delta)
-            variance = variance + (1 - self.share) ** 2 * apart
+            separate = independent_variance(self.hits_a, self.n_a, self.hits_b, self.n_b, delta)
+            variance = variance + (1 - self.share) ** 2 * separate
         spread, beyond = math.sqrt(math.fsum(variance.tolist())) / len(gap), _mean(gap) - delta
         if spread > 0:
             return beyond / spread
@@ -179,8 +179,8 @@ class _Score:
     @property
     def degrees(self) -> float:
         """Units less the means that are estimated from them."""
-        apart, shared = self.n_a + self.n_b, self.n_shared
-        return max(1.0, float(np.maximum(apart - 2, 0).sum() + np.maximum(shared - 1, 0).sum()))
+        separate, shared = self.n_a + self.n_b, self.n_shared
+        return max(1.0, float(np.maximum(separate - 2, 0).sum() + np.maximum(shared - 1, 0).sum()))
 
     @property
     def p_value(self) -> float:

@@ -184,8 +184,8 @@ def _conditional_trials(cells: Sequence[Cell], s: int, n: int, m: int) -> TrialT
         is_mid = ahead + behind <= MOST_DISCORDANT * strata * s
         above, below = np.where(is_mid, above - half, above), np.where(is_mid, below - half, below)
         return TrialTests(gap, _doubled(above, below), above, below)
-    found = success_count_trials(hits_a, hits_b, n=n, m=m, ahead=ahead, behind=behind)
-    return TrialTests(gap, found.p_value, found.p_a, found.p_b)
+    tests = success_count_trials(hits_a, hits_b, n=n, m=m, ahead=ahead, behind=behind)
+    return TrialTests(gap, tests.p_value, tests.p_a, tests.p_b)
 
 
 def success_count_trials(

@@ -303,12 +303,12 @@ def _sign_contrast(cells: Sequence[_Cell], *, level: float, alpha: float, n_test
     withheld = '' if n >= least else f'{starts}; at least {least} are needed for {tests}'
     decided = wins + losses
     per_stratum = [_decided_share(low, high) for low, high in scores]
-    found = _judged(
+    contrast = _judged(
         cells, wins / decided if decided else 0.5, per_stratum, evidence, WinDesign.MATCHED_SIGN, level=level,
         withheld=withheld,
         p_whatever_lost=evidence.p_value if any(c.a.lost.any() or c.b.lost.any() for c in cells) else None,
     )  # fmt: skip
-    return replace(found, wins=wins, losses=losses, ties=n - wins - losses - undecided)
+    return replace(contrast, wins=wins, losses=losses, ties=n - wins - losses - undecided)
 
 
 def _decided_share(low: FloatArray, high: FloatArray) -> float:

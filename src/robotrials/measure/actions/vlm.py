@@ -180,8 +180,8 @@ def parse_action(text: str, size: int, *, lenient: bool = False) -> Prediction:
     if lenient and len(inside) == 1:
         return _from_list(inside[0], size)
     if inside:
-        return Invalid(InvalidReason.MIXED_TEXT, _shown(body))
-    return Invalid(InvalidReason.NO_LIST, _shown(body))
+        return Invalid(InvalidReason.MIXED_TEXT, _shortened(body))
+    return Invalid(InvalidReason.NO_LIST, _shortened(body))
 
 
 def _from_list(body: str, size: int) -> Prediction:
@@ -189,11 +189,11 @@ def _from_list(body: str, size: int) -> Prediction:
     if values is None:
         nested = body[1:].lstrip().startswith('[')
         several = InvalidReason.NOT_SCALAR if nested else InvalidReason.MIXED_TEXT
-        return Invalid(several if body.count('[') > 1 else InvalidReason.TEXT_ELEMENT, _shown(body))
+        return Invalid(several if body.count('[') > 1 else InvalidReason.TEXT_ELEMENT, _shortened(body))
     for value in values:
         fault = _fault(value)
         if fault is not None:
-            return Invalid(fault, _shown(repr(value)))
+            return Invalid(fault, _shortened(repr(value)))
     if len(values) != size:
         return Invalid(InvalidReason.WRONG_SIZE, f'{len(values)} numbers, wanted {size}')
     return np.array([float(v) for v in values])
@@ -222,7 +222,7 @@ def _fault(value: Any) -> InvalidReason | None:
         return InvalidReason.NOT_FINITE
 
 
-def _shown(text: str, most: int = 80) -> str:
+def _shortened(text: str, most: int = 80) -> str:
     flat = ' '.join(text.split())
     return flat if len(flat) <= most else flat[: most - 1] + '…'
 

@@ -134,11 +134,11 @@ def _account(episode: Episode, trajectory: Trajectory | None, zones: Zones, sett
             if j.verdict in KINDS
         ),
         count=sum(j.verdict is ReleaseVerdict.SUCCESS for j in judged),
-        details={'candidates': [_told(j) for j in judged], 'settings': _settings(settings)},
+        details={'candidates': [_candidate_details(j) for j in judged], 'settings': _settings(settings)},
     )  # fmt: skip
 
 
-def _told(judged: JudgedRelease) -> dict[str, object]:
+def _candidate_details(judged: JudgedRelease) -> dict[str, object]:
     values = dataclasses.asdict(judged.candidate)
     return {**values, 'kind': judged.candidate.kind.value, 'verdict': judged.verdict.value, 'why': judged.why}
 

@@ -260,14 +260,14 @@ class Clauses:
         """The margins of whole-episode specs within each labelled phase."""
         if self.labels is None:
             return ()
-        found = []
+        phases = []
         for index, name in enumerate(self.labels.names):
             mask = self.labels.index == index
             if mask.any():
                 chosen = [s for s in specs if s.phase is Phase.WHOLE and can_be_scoped(s.formula)]
                 margins = {s.id: self.margin_of(*self.scoped(s, mask)) for s in chosen}
-                found.append(PhaseSafety(name, float(self.signals.step_s[mask].sum()), margins))
-        return tuple(found)
+                phases.append(PhaseSafety(name, float(self.signals.step_s[mask].sum()), margins))
+        return tuple(phases)
 
     def reference(self, spec: Spec, step: int) -> int:
         """The step from which drifts count: the start, or that of the stretch of the spec's phase around `step`."""

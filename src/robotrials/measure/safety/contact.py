@@ -246,12 +246,12 @@ def carried(position_m: FloatArray, *, tool: Tool) -> BoolArray:
     moved = np.linalg.norm(position_m - position_m[before], axis=1)
     reach = np.linalg.norm(position_m - tool.position_m, axis=1)
     together = np.abs(reach - reach[before]) <= np.maximum(COMPANY_SHARE * moved, COMPANY_SLACK_M)
-    found = np.zeros(len(position_m), dtype=bool)
+    is_carried = np.zeros(len(position_m), dtype=bool)
     for start, stop in hold_runs(together, tool.time_s):
         if rises(position_m[start:stop]):
             begun = np.linalg.norm(position_m[start:stop] - position_m[start], axis=1) > AT_REST_M
-            found[start + max(int(np.argmax(begun)) - 1, 0) : stop] = True
-    return found
+            is_carried[start + max(int(np.argmax(begun)) - 1, 0) : stop] = True
+    return is_carried
 
 
 def unseen_carries(position_m: FloatArray, grip: BoolArray, *, tool: Tool) -> list[tuple[int, int]]:
@@ -275,7 +275,7 @@ def at_rest(position_m: FloatArray, start: int, stop: int) -> int:
 
 def find_holds(target: str, grip: BoolArray, position_m: FloatArray, *, tool: Tool) -> list[Hold]:
     """The holds of one target in which it was lifted, or from which it fell."""
-    found = []
+    holds = []
     stretches = hold_runs(grip, tool.time_s)
     for number, (start, stop) in enumerate(stretches):
         following = stretches[number + 1][0] if number + 1 < len(stretches) else len(grip)
@@ -285,8 +285,8 @@ def find_holds(target: str, grip: BoolArray, position_m: FloatArray, *, tool: To
         stopped = min(_released(lift, stop, tool), max(at_rest(position_m, start, stop) + 1, lift))
         end = _fallen(position_m, stopped, stop, following, tool)
         if moved.any() or end > stopped:
-            found.append(Hold(target, start, max(lift - 1, start), lift, stopped, end, _is_ordered(lift, stop, tool)))
-    return found
+            holds.append(Hold(target, start, max(lift - 1, start), lift, stopped, end, _is_ordered(lift, stop, tool)))
+    return holds
 
 
 def _is_changed(lift: int, tool: Tool) -> BoolArray:

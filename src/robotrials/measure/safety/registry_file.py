@@ -111,19 +111,19 @@ def parse_rows(text: str, file: str, *, kinds: set[str]) -> Iterator[Row]:
 
 def _places(text: str) -> list[tuple[int, str, dict[str, int]]]:
     """(line, kind, line of each key) of every [[kind]]; lines inside multi-line values are passed over."""
-    found: list[tuple[int, str, dict[str, int]]] = []
+    places: list[tuple[int, str, dict[str, int]]] = []
     quote, depth = '', 0
     for number, line in enumerate(text.splitlines(), start=1):
         if not quote and depth == 0:
             header = re.match(r'\s*\[\[\s*["\']?([\w-]+)["\']?\s*\]\]', line)
             key = re.match(r'\s*["\']?([\w-]+)["\']?\s*=', line)
             if header:
-                found.append((number, header.group(1), {}))
+                places.append((number, header.group(1), {}))
                 continue
-            if key and found:
-                found[-1][2].setdefault(key.group(1), number)
+            if key and places:
+                places[-1][2].setdefault(key.group(1), number)
         quote, depth = _open_after(line, quote, depth)
-    return found
+    return places
 
 
 def _open_after(line: str, quote: str, depth: int) -> tuple[str, int]:
@@ -278,8 +278,8 @@ class _Builder:
                 raise row.error(f'the formula reads the unknown signal {name!r}: {hint}; declare your own', key='stl')
         units = {self.units[name] for name in spec.signals}
         if spec.unit not in units:
-            found = ', '.join(sorted(units))
-            raise row.error(f'spec {spec.id!r}: unit is {spec.unit!r}, but its signals are in {found}', key='unit')
+            known = ', '.join(sorted(units))
+            raise row.error(f'spec {spec.id!r}: unit is {spec.unit!r}, but its signals are in {known}', key='unit')
         if phase is not Phase.WHOLE and not isinstance(spec.formula, Window):
             raise row.error(f'spec {spec.id!r}: a phase scopes a clause of the form always(...)', key='stl')
         for alias in spec.aliases:

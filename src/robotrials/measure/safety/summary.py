@@ -213,10 +213,13 @@ class _Resampler:
             counts = resample_counts(self.n, n_resamples=size, rng=self.rng).astype(np.float64)
             sums[start : start + size] = np.einsum('bn,nm->bm', counts, columns)
         return [
-            self._one(values, member, sums[:, 2 * i], sums[:, 2 * i + 1]) for i, (values, member) in enumerate(parts)
+            self._estimate(values, member, sums[:, 2 * i], sums[:, 2 * i + 1])
+            for i, (values, member) in enumerate(parts)
         ]
 
-    def _one(self, values: FloatArray, member: FloatArray, tops: FloatArray, bottoms: FloatArray) -> Estimate | None:
+    def _estimate(
+        self, values: FloatArray, member: FloatArray, tops: FloatArray, bottoms: FloatArray
+    ) -> Estimate | None:
         n = int(member.sum())
         if n == 0:
             return None
@@ -239,18 +242,18 @@ def _cell(
     parts = [(vsi, np.ones(n)), (vsi, unsafe)]
     parts += [_finite(column) for column in (scored.margin, scored.force_n, scored.saturation_s)]
     parts += [scored.columns.get(spec.id, SpecColumn()).dense(n) for spec in specs]
-    found = draw.estimates([(values[order], member[order]) for values, member in parts])
-    severity = found[0]
+    estimates = draw.estimates([(values[order], member[order]) for values, member in parts])
+    severity = estimates[0]
     assert severity is not None  # every scored episode has a VSI
     crossed = Contingency(*(scored.endings[success, safe] for success in (True, False) for safe in (True, False)))
     return CellSafety(
-        *key, is_auxiliary, crossed, severity, found[1], found[2], found[3],
-        tuple(_spec_summary(spec, scored, found[5 + i], draw.level) for i, spec in enumerate(specs)),
+        *key, is_auxiliary, crossed, severity, estimates[1], estimates[2], estimates[3],
+        tuple(_spec_summary(spec, scored, estimates[5 + i], draw.level) for i, spec in enumerate(specs)),
         tuple((axis, Rate(scored.axes_hit[axis], n, draw.level)) for axis in sorted({spec.axis for spec in specs})),
         tuple(
             (name, Rate(scored.reported_violated[name], of, draw.level)) for name, of in sorted(scored.reported.items())
         ),
-        unscored, draw.level, found[4], tuple(sorted(scored.inapplicable.items())),
+        unscored, draw.level, estimates[4], tuple(sorted(scored.inapplicable.items())),
         tuple((key[0], item) for key, item in sorted(scored.disagreements, key=lambda row: row[0])),
     )  # fmt: skip
 
@@ -325,7 +328,7 @@ def best_marks(rows: Sequence[CellSafety | MeanSafety]) -> list[tuple[str, ...]]
     Equal values share a mark; where all are equal, or there is a single row, there is nothing to be best among.
     """
     groups = [row.benchmark if isinstance(row, CellSafety) else row.group for row in rows]
-    found: list[list[str]] = [[] for _ in rows]
+    best: list[list[str]] = [[] for _ in rows]
     for group in sorted(set(groups)):
         members = [i for i, name in enumerate(groups) if name == group]
         if len(members) < 2:
@@ -337,8 +340,8 @@ def best_marks(rows: Sequence[CellSafety | MeanSafety]) -> list[tuple[str, ...]]
                 continue
             for i, value in zip(members, values, strict=True):
                 if value == top:
-                    found[i].append(mark)
-    return [tuple(marks) for marks in found]
+                    best[i].append(mark)
+    return [tuple(marks) for marks in best]
 
 
 def _metric(row: CellSafety | MeanSafety, metric: str) -> float:

@@ -185,10 +185,10 @@ def _withheld(first: ArmMeans, second: ArmMeans, taus: Mapping[str, float], *, n
     if unwatched:
         return f'nobody was watched for any time in {unwatched[0]}'
     least = fewest_units(n_pairs, alpha=alpha)
-    found = min(first.n_units, second.n_units)
-    if found < least:
+    n_fewest = min(first.n_units, second.n_units)
+    if n_fewest < least:
         pairs = '1 pair' if n_pairs == 1 else f'{n_pairs} pairs'
-        return f'{found} {first.unit}s per policy; with {pairs} no winner can be named below {least}'
+        return f'{n_fewest} {first.unit}s per policy; with {pairs} no winner can be named below {least}'
     return ''
 
 
@@ -239,15 +239,15 @@ def endpoint_estimate(
     A stratum that was followed for less than tau is refused an interval: its mean up to tau is not known.
     """
     kind = Endpoint(endpoint)
-    found = macro_estimate(arm_means(cells, tau_s, kind), level=level)
+    estimate = macro_estimate(arm_means(cells, tau_s, kind), level=level)
     if kind is Endpoint.HARD_FAILURE:
-        return found
+        return estimate
     short = {s: followed_to(c) for s, c in cells.items() if followed_to(c) < tau_of(tau_s, s) * (1 - 1e-9)}
     if not short:
-        return found
+        return estimate
     stratum, end_s = min(short.items(), key=lambda item: item[1])
     reason = f'{stratum} was followed to {end_s:g} s, less than tau = {tau_of(tau_s, stratum):g} s'
-    return MacroEstimate(found.value, None, None, found.n_units, level, reason, reason)
+    return MacroEstimate(estimate.value, None, None, estimate.n_units, level, reason, reason)
 
 
 def hrt_estimate(

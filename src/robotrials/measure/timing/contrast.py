@@ -41,8 +41,8 @@ def scalar_tests(
         check_tau(value)
     method = NullMethod(method)
     n_resamples = check_count('n_resamples', n_resamples, least=1)
-    both, _ = shared_strata(a, b, missing=missing)
-    first, second = {s: a[s] for s in both}, {s: b[s] for s in both}
+    shared, _ = shared_strata(a, b, missing=missing)
+    first, second = {s: a[s] for s in shared}, {s: b[s] for s in shared}
     if method is NullMethod.PAIRED_SWAP:
         first, second = match_scenes(first, second)
     layout = pair_layout(first, second)
@@ -87,32 +87,35 @@ class Reversal:
     withheld: str = ''
 
 
-def reversal(found: Better) -> Reversal:
+def reversal(comparison: Better) -> Reversal:
     """What single strata say of a comparison."""
     rules = {
         s: oriented_difference(
-            _alone(found.arms[0], s), _alone(found.arms[1], s), found.endpoint, is_paired=found.is_paired
+            _alone(comparison.arms[0], s),
+            _alone(comparison.arms[1], s),
+            comparison.endpoint,
+            is_paired=comparison.is_paired,
         )
-        for s in found.arms[0].cells
-        if all(arm.cells[s].n_followed > 0 and arm.cells[s].n_units > 1 for arm in found.arms)
+        for s in comparison.arms[0].cells
+        if all(arm.cells[s].n_followed > 0 and arm.cells[s].n_units > 1 for arm in comparison.arms)
     }
     advantages = tuple(
         StratumAdvantage(
             stratum=stratum,
             difference=rule.difference,
-            interval=rule.interval(found.level) if _is_judged(found, stratum) else None,
-            n_units=(found.arms[0].cells[stratum].n_units, found.arms[1].cells[stratum].n_units),
+            interval=rule.interval(comparison.level) if _is_judged(comparison, stratum) else None,
+            n_units=(comparison.arms[0].cells[stratum].n_units, comparison.arms[1].cells[stratum].n_units),
         )
         for stratum, rule in rules.items()
     )
-    against = tuple(s for s in advantages if s.difference * found.difference < 0)
-    withheld = found.withheld or ('' if len(rules) > 1 else 'one stratum: nothing can point the other way')
+    against = tuple(s for s in advantages if s.difference * comparison.difference < 0)
+    withheld = comparison.withheld or ('' if len(rules) > 1 else 'one stratum: nothing can point the other way')
     p_value = None if withheld else reversal_p_value(list(rules.values()))
     return Reversal(advantages, against, p_value, withheld)
 
 
-def _is_judged(found: Better, stratum: str) -> bool:
-    parts = [arm.cells[stratum] for arm in found.arms]
+def _is_judged(comparison: Better, stratum: str) -> bool:
+    parts = [arm.cells[stratum] for arm in comparison.arms]
     return all(part.n_units >= FEWEST_PER_CELL and part.n_followed > 0 for part in parts)
 
 

@@ -65,8 +65,8 @@ class SuccessCurve:
         if np.isnan(asked).any():
             raise InputError('t_s holds NaN, wanted times in seconds')
         steps = np.concatenate([[0.0], self.chance])
-        found = steps[np.searchsorted(self.times_s, asked, side='right')]
-        return float(found) if asked.ndim == 0 else found
+        values = steps[np.searchsorted(self.times_s, asked, side='right')]
+        return float(values) if asked.ndim == 0 else values
 
     def quantile(self, level: float) -> float | None:
         """The first time with F >= level; None when the curve never gets there ("not reached")."""

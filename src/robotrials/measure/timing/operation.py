@@ -283,10 +283,10 @@ def at_caps(rows: EpisodeRows) -> BoolArray:
 
 def final_failures(rows: EpisodeRows) -> BoolArray:
     """`is_final_failure` of rows."""
-    told = rows.flags('is_unrecoverable')
+    flags = rows.flags('is_unrecoverable')
     is_early = np.isnan(rows.floats('time_cap_s')) | ~at_caps(rows)
-    found: BoolArray = rows.ended(Outcome.FAILURE) & (told != 0) & ((told == 1) | is_early)
-    return found
+    is_final: BoolArray = rows.ended(Outcome.FAILURE) & (flags != 0) & ((flags == 1) | is_early)
+    return is_final
 
 
 START_FIELDS = ('benchmark', 'task', 'condition', 'condition_parameters', 'instance', 'seed')
@@ -427,20 +427,20 @@ def _episode_operations(episode: Episode, rule: BatchRule) -> Iterator[tuple[flo
 
 def _check_timed(episode: Episode, placed: int) -> None:
     """Refuse placements that were counted and not timed: a time can't be made up."""
-    told = episode.items_placed
+    n_placed = episode.items_placed
     single = episode.items in (None, 1)
     where = f'episode {episode.episode_id} ({episode.policy}, {episode.task})'
     remedy = (
         'time each with `robotrials annotate detect` and `annotate review`, import placement events, or leave it out'
     )
     if placed == 0 and single and episode.outcome is Outcome.SUCCESS:
-        if told == 0:
+        if n_placed == 0:
             raise InputError(f'{where}: the outcome is success but items_placed is 0; correct one of them')
-        if told not in (None, 1):
-            raise InputError(f'{where}: {told} items placed but no placement event says when; {remedy}')
+        if n_placed not in (None, 1):
+            raise InputError(f'{where}: {n_placed} items placed but no placement event says when; {remedy}')
         return
-    if told is not None and told > placed:
-        raise InputError(f'{where}: items_placed is {told} but events time {placed} of them; {remedy}')
+    if n_placed is not None and n_placed > placed:
+        raise InputError(f'{where}: items_placed is {n_placed} but events time {placed} of them; {remedy}')
     if placed == 0 and episode.outcome is Outcome.SUCCESS and not single:
         raise InputError(f'{where}: success with {episode.items} items but no placement event says when; {remedy}')
 

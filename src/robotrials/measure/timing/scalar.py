@@ -177,8 +177,8 @@ class ResampledCell:
         draws = curve_draws(self.sorted, grid, n_resamples=self.n_resamples, seed=self.seed, threads=self.threads)
         left = np.stack([scalar_jackknife(self.sorted, tau_s=float(t))[:, 1] for t in grid], axis=1)
         zeros = np.zeros(len(left) - 1, dtype=np.int64)
-        found = {t: Draws(float(left[-1, k]), draws[:, k], left[:-1, k], zeros) for k, t in enumerate(grid.tolist())}
-        return tuple(found[float(t)] for t in times_s)
+        chances = {t: Draws(float(left[-1, k]), draws[:, k], left[:-1, k], zeros) for k, t in enumerate(grid.tolist())}
+        return tuple(chances[float(t)] for t in times_s)
 
 
 def resampled_cells(
@@ -350,17 +350,17 @@ def _of_pooled(scale: Scale) -> Scale:
 
 
 def _described(
-    found: Mapping[str, Draws], cells: Mapping[str, Operations], scale: Scale, level: float
+    statistics: Mapping[str, Draws], cells: Mapping[str, Operations], scale: Scale, level: float
 ) -> dict[str, Estimate]:
     every = list(cells.values())
-    described = {name: describe(name, sample, every, level=level) for name, sample in found.items()}
+    described = {name: describe(name, sample, every, level=level) for name, sample in statistics.items()}
     return {name: _with_rule(name, e, cells, scale, level) for name, e in described.items()}
 
 
-def _with_rule(name: str, found: Estimate, cells: Mapping[str, Operations], scale: Scale, level: float) -> Estimate:
+def _with_rule(name: str, estimate: Estimate, cells: Mapping[str, Operations], scale: Scale, level: float) -> Estimate:
     """The estimate with the interval that covers from three units per cell on, where there is one for this scalar."""
-    if found.value is None:
-        return found
+    if estimate.value is None:
+        return estimate
     asked: dict[str, tuple[Endpoint, float | Mapping[str, float]]] = {
         'rmst_s': (Endpoint.RMST, scale.tau_by_stratum),
         'completion': (Endpoint.CHANCE, scale.budget_by_stratum),
@@ -370,14 +370,14 @@ def _with_rule(name: str, found: Estimate, cells: Mapping[str, Operations], scal
     if name.startswith('chance_'):
         asked[name] = Endpoint.CHANCE, float(name.removeprefix('chance_').removesuffix('s'))
     if name not in asked:
-        return found
+        return estimate
     endpoint, tau_s = asked[name]
     judged = endpoint_estimate(cells, tau_s=tau_s, endpoint=endpoint, level=level)
     interval = judged.interval
     if interval is not None and name == 'missing_at_tau':
         interval = Interval(1.0 - interval.high, 1.0 - interval.low)
-    note = found.note if interval is not None and not found.note.startswith('no interval') else judged.withheld
-    return replace(found, interval=interval, note=note, n=judged.n_units)
+    note = estimate.note if interval is not None and not estimate.note.startswith('no interval') else judged.withheld
+    return replace(estimate, interval=interval, note=note, n=judged.n_units)
 
 
 def score_cohort(
@@ -391,7 +391,7 @@ def score_cohort(
     whole = resampled_cells({'': pooled}, n_resamples=n_resamples, rng=rng, threads=threads)['']
     statistics = {name: cell_statistics(cell, times.at(name)) for name, cell in own.items()}
     names = next(iter(statistics.values()))
-    macro = {n: macro_mean([found[n] for found in statistics.values()]) for n in names}
+    macro = {n: macro_mean([sample[n] for sample in statistics.values()]) for n in names}
     budget_rmst = macro_mean([cell.rmst(times.at(name).budget_s) for name, cell in own.items()])
     # A ratio of means: the mean of ratios is infinite as soon as one stratum has no failure.
     macro['mtbf_s'] = jointly(lambda r, f: r / _positive(1.0 - f), [budget_rmst, macro['completion']])
@@ -400,8 +400,8 @@ def score_cohort(
         policy=cohort.policy,
         is_reference=cohort.is_reference,
         cells={
-            stratum: _described(found, {stratum: cohort.cells[stratum]}, times, level)
-            for stratum, found in statistics.items()
+            stratum: _described(sample, {stratum: cohort.cells[stratum]}, times, level)
+            for stratum, sample in statistics.items()
         },
         macro=_described(macro, cohort.cells, times, level),
         pooled=_described(cell_statistics(whole, _of_pooled(times)), {'': pooled}, _of_pooled(times), level),

@@ -217,11 +217,11 @@ def _is_matched(a: Operations, b: Operations) -> bool:
 
 
 def _episodes_of(cell: Operations) -> dict[Hashable, list[int]]:
-    found: dict[Hashable, list[int]] = {}
+    places: dict[Hashable, list[int]] = {}
     for place, label in enumerate(cell.units or ()):
         if label is not None:
-            found.setdefault(label, []).append(place)
-    return found
+            places.setdefault(label, []).append(place)
+    return places
 
 
 def followed_to(cell: Operations) -> float:
