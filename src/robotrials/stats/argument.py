@@ -116,3 +116,8 @@ def check_p_values(p_values: Sequence[float] | FloatArray) -> FloatArray:
     if bad.size:
         raise InputError(f'p_values[{bad[0]}] is {array[bad[0]]}; wanted a probability in [0, 1]')
     return array
+
+
+def exact_mean(values: FloatArray) -> float:
+    """The mean of (n,) values, summed without rounding, so that it does not depend on their order."""
+    return math.fsum(values.tolist()) / len(values)

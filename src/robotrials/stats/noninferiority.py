@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from robotrials.errors import InputError
-from robotrials.stats.argument import FloatArray, check_count, check_open_unit, check_successes
+from robotrials.stats.argument import FloatArray, check_count, check_open_unit, check_successes, exact_mean
 from robotrials.stats.interval import normal_cdf, normal_quantile
 from robotrials.value import dataclass
 
@@ -143,21 +143,21 @@ def _statistic(cells: Cells, design_effect: float) -> tuple[Callable[[float], fl
     if pairs:
         both, ahead, behind = (np.array([getattr(c, n) for c in pairs], dtype=np.float64) for n in PAIR_FIELDS)
         n = np.array([c.n for c in pairs], dtype=np.float64)
-        gaps, rates = (ahead - behind) / n, (_mean((both + ahead) / n), _mean((both + behind) / n))
+        gaps, rates = (ahead - behind) / n, (exact_mean((both + ahead) / n), exact_mean((both + behind) / n))
 
         def variance(delta: float) -> FloatArray:
             return paired_variance(ahead, behind, n, delta)
     else:
         arms = [c for c in cells if isinstance(c, ArmCounts)]
         x1, n1, x2, n2 = (np.array([getattr(c, name) for c in arms], dtype=np.float64) for name in ARM_FIELDS)
-        gaps, rates = x1 / n1 - x2 / n2, (_mean(x1 / n1), _mean(x2 / n2))
+        gaps, rates = x1 / n1 - x2 / n2, (exact_mean(x1 / n1), exact_mean(x2 / n2))
 
         def variance(delta: float) -> FloatArray:
             return independent_variance(x1, n1, x2, n2, delta)
 
     def statistic(delta: float) -> float:
         spread = math.sqrt(design_effect * math.fsum(variance(delta).tolist())) / len(gaps)
-        gap = _mean(gaps) - delta
+        gap = exact_mean(gaps) - delta
         if spread > 0:
             return gap / spread
         return math.copysign(math.inf, gap) if abs(gap) > 1e-12 else 0.0
@@ -167,10 +167,6 @@ def _statistic(cells: Cells, design_effect: float) -> tuple[Callable[[float], fl
 
 PAIR_FIELDS = ('both', 'only_new', 'only_reference')
 ARM_FIELDS = ('new', 'n_new', 'reference', 'n_reference')
-
-
-def _mean(values: FloatArray) -> float:
-    return math.fsum(values.tolist()) / len(values)
 
 
 def falling_root(statistic: Callable[[float], float], z: float) -> float:

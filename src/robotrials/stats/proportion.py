@@ -95,14 +95,9 @@ def newcombe(x1: int, n1: int, x2: int, n2: int, level: float = 0.95) -> Interva
 
 def newcombe_paired(both: int, only_first: int, only_second: int, neither: int, level: float = 0.95) -> Interval:
     """Newcombe's interval of p1 - p2 for paired proportions (1998, method 10, with the corrected phi)."""
-    cells = [
-        check_count(name, value)
-        for name, value in zip(
-            ('both', 'only_first', 'only_second', 'neither'), (both, only_first, only_second, neither), strict=True
-        )
-    ]
-    e, f, g, h = cells
-    n = sum(cells)
+    named = {'both': both, 'only_first': only_first, 'only_second': only_second, 'neither': neither}
+    e, f, g, h = (check_count(name, count) for name, count in named.items())
+    n = e + f + g + h
     if n == 0:
         raise InputError('a paired interval needs at least one pair, found none')
     p1, p2 = (e + f) / n, (e + g) / n

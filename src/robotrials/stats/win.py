@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike
 
 from robotrials.errors import InputError
 from robotrials.stats.allowance import Spread
-from robotrials.stats.argument import BoolArray, FloatArray, IntArray, check_open_unit
+from robotrials.stats.argument import BoolArray, FloatArray, IntArray, check_open_unit, exact_mean
 from robotrials.stats.evidence import Evidence, SignTest, UnseenRule, WorstCase, check_side, few_units
 from robotrials.stats.interval import Interval
 from robotrials.stats.matching import (
@@ -33,6 +33,7 @@ from robotrials.stats.matching import (
     Match,
     Pairing,
     Units,
+    compared_units,
     distinct_units,
     has_label,
     linked_spread,
@@ -267,7 +268,7 @@ def _judged(
         p_value=None if withheld else evidence.p_value,
         level=level,
         design=design,
-        n_units=n_units or _compared(cells),
+        n_units=n_units or compared_units(c.match for c in cells),
         n_matched=0 if design is WinDesign.LOSSY else sum(cell.match.n_shared for cell in cells),
         per_stratum=tuple(per_stratum),
         evidence=evidence,
@@ -275,13 +276,6 @@ def _judged(
         assumes_loss_uninformative=assumes,
         p_whatever_lost=None if withheld else p_whatever_lost,
         withheld=withheld,
-    )
-
-
-def _compared(cells: Sequence[_Cell]) -> tuple[int, int]:
-    rests = [(c.match.n_shared, len(c.match.rest_a), len(c.match.rest_b), c.match.smaller_rest) for c in cells]
-    return sum(s + (x if least else 0) for s, x, _, least in rests), sum(
-        s + (y if least else 0) for s, _, y, least in rests
     )
 
 
@@ -374,11 +368,11 @@ def _placement_rule(
         value = 0.0
         if match.n_shared:
             wins = _shared_wins(cell, undecided)
-            value += f * _mean(wins)
+            value += f * exact_mean(wins)
             terms.append(mean_term(f * wins))
         if match.smaller_rest:
             p, q = _placements(cell, match.rest_a, match.rest_b, undecided)
-            value += (1 - f) * _mean(p)
+            value += (1 - f) * exact_mean(p)
             terms += [mean_term((1 - f) * p), mean_term((1 - f) * q)]
             parts += [(cell.units_a.labels, p / strata), (cell.units_b.labels, q / strata)]
         values.append(value)
@@ -392,10 +386,6 @@ def _placement_rule(
 
 def _distinct(cells: Sequence[_Cell]) -> tuple[int, int]:
     return distinct_units(c.units_a for c in cells), distinct_units(c.units_b for c in cells)
-
-
-def _mean(values: FloatArray) -> float:
-    return math.fsum(values.tolist()) / len(values)
 
 
 def _placements(cell: _Cell, units_a: IntArray, units_b: IntArray, undecided: float) -> tuple[FloatArray, FloatArray]:

@@ -99,31 +99,26 @@ def run_actions(
             count = _plus(count, already_there=1)
         else:
             attempt = 1 + max((a for a, _ in known), default=-1)
-            done = _evaluate_episode(recorded, predictor, blank.replace(attempt=attempt), control_rate_hz)
-            store.append([done.episode], trajectories=done.trajectories)
-            count = _plus(count, **done.counts)
-            faults_in_row = 0 if done.episode.is_valid else faults_in_row + 1
+            again = blank.replace(attempt=attempt)
+            episode, trajectories, counts = _evaluate_episode(recorded, predictor, again, control_rate_hz)
+            store.append([episode], trajectories=trajectories)
+            count = _plus(count, **counts)
+            faults_in_row = 0 if episode.is_valid else faults_in_row + 1
             if faults_in_row >= MOST_FAULTS:
-                raise RigError(f'{MOST_FAULTS} episodes in a row broke; the last: {done.episode.reason}')
+                raise RigError(f'{MOST_FAULTS} episodes in a row broke; the last: {episode.reason}')
         progress(count)
     return count
 
 
-@dataclass(frozen=True, slots=True)
-class _Done:
-    episode: Episode
-    trajectories: dict[tuple[str, int], Trajectory]
-    counts: dict[str, int]
-
-
 def _evaluate_episode(
     recorded: RecordedEpisode, predictor: Predictor, episode: Episode, rate_hz: float | None
-) -> _Done:
+) -> tuple[Episode, dict[tuple[str, int], Trajectory], dict[str, int]]:
+    """The episode as predicted, what was recorded of it, and what it adds to the count of the run."""
     try:
         predictions = predict_episode(recorded, predictor)
     except RigError as error:
         broken = episode.replace(outcome=Outcome.INVALID, success=None, reason=str(error))
-        return _Done(broken, {}, {'faults': 1})
+        return broken, {}, {'faults': 1}
     size = recorded.actions.shape[1]
     rows = np.stack([as_row(p, size) for p in predictions])
     reasons = [p.reason if isinstance(p, Invalid) else None for p in predictions]
@@ -141,7 +136,7 @@ def _evaluate_episode(
         extra={REASON_SIGNAL: codes},
     )  # fmt: skip
     counts = {'evaluated': 1, 'timesteps': len(rows), 'invalid': sum(tally.values())}
-    return _Done(finished, {finished.key: trajectory}, counts)
+    return finished, {finished.key: trajectory}, counts
 
 
 def predict_episode(recorded: RecordedEpisode, predictor: Predictor) -> list[Prediction]:

@@ -228,11 +228,7 @@ class _Builder:
         return name
 
     def tag_set(self, row: Row, key: str) -> frozenset[str]:
-        names = row.texts(key)
-        for name in names:
-            if name not in self.tags:
-                raise row.error(f'unknown tag {name!r} in {key}: {near_miss(name, sorted(self.tags))}', key=key)
-        return frozenset(names)
+        return _known(row, key, 'tag', self.tags)
 
     def add_tag(self, row: Row) -> None:
         row.check_keys({'id', 'class', 'meaning'}, {'id', 'class'})
@@ -312,7 +308,7 @@ class _Builder:
                 raise row.error(f'signal_tags holds {tag!r}, a tag of class {self.tags[tag]}', key='signal_tags')
         self.benchmarks[name] = Benchmark(
             name, self.tag_set(row, 'signal_tags'), row.texts('aliases'), row.numbers('joint_torque_limit_nm'),
-            row.flag('is_auxiliary'), row.text('source'), self._known_signals(row, 'clamped_signals'),
+            row.flag('is_auxiliary'), row.text('source'), _known(row, 'clamped_signals', 'signal', self.units),
             row.texts('excused_bystanders'), row.text('caveat'),
         )  # fmt: skip
 
@@ -345,12 +341,6 @@ class _Builder:
             row.texts('excused_bystanders'),
         )  # fmt: skip
 
-    def _known_signals(self, row: Row, key: str) -> frozenset[str]:
-        for name in row.texts(key):
-            if name not in self.units:
-                raise row.error(f'unknown signal {name!r} in {key}: {near_miss(name, sorted(self.units))}', key=key)
-        return frozenset(row.texts(key))
-
     def built(self) -> Registry:
         entries, families = list(self.entries), list(self.families)
         for alias, other in self.same_as.items():
@@ -360,6 +350,14 @@ class _Builder:
             tuple(self.specs.values()), dict(self.benchmarks), dict(self.templates), tuple(entries), tuple(families),
             dict(self.tags), dict(self.units),
         )  # fmt: skip
+
+
+def _known(row: Row, key: str, what: str, known: Mapping[str, str]) -> frozenset[str]:
+    """The names under a key, each of which must be known."""
+    for name in row.texts(key):
+        if name not in known:
+            raise row.error(f'unknown {what} {name!r} in {key}: {near_miss(name, sorted(known))}', key=key)
+    return frozenset(row.texts(key))
 
 
 def _member(row: Row, key: str, kind: type[E], *, default: E | None = None) -> E:
