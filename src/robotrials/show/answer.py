@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from robotrials.record.rows import distinct
 from robotrials.show.card import ALL, GLUE, MOST_LABEL, Card, brief, p_text, short_statement
-from robotrials.show.phrase import plural
+from robotrials.show.phrase import joined, plural
 from robotrials.show.terminal import USUAL, cut, display_width, estimate_text, mark, terminal_width, wrap
 from robotrials.show.verdict_text import CORRECTIONS, claim_words, decision_sentence, endpoint_name
 from robotrials.stats.dominance import PairVerdict as Overall
@@ -256,7 +256,7 @@ def _claims(comparisons: Comparisons, order: Sequence[str]) -> list[str]:
 def _names(names: Sequence[str]) -> str:
     if len(names) > 5:
         return f'{", ".join(names[:4])} and {len(names) - 4} more'
-    return names[0] if len(names) == 1 else f'{", ".join(names[:-1])} and {names[-1]}'
+    return joined(names)
 
 
 def _nearest(comparisons: Comparisons, pairs: Sequence[tuple[str, str]]) -> str:

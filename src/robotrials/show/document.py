@@ -51,7 +51,7 @@ class TableBlock:
     key: str  # unique in the document; an HTML id
     table: Table
     definitions: Mapping[str, str] = field(default_factory=dict)  # column name -> glossary key
-    episodes: tuple[EpisodeFilter | None, ...] = ()  # one a row, or empty
+    episodes: tuple[EpisodeFilter | None, ...] = ()  # one per row, or empty
     policy_column: str = ''  # the column that names the row's policy, for its colour and for switching it off
     stratum_column: str = ''
     is_folded: bool = False  # long detail: closed until it is opened

@@ -1,4 +1,4 @@
-"""What every figure shares: one look a policy, a paper's widths and fonts, legends that fit, one way to save."""
+"""What every figure shares: one look per policy, a paper's widths and fonts, legends that fit, one way to save."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class PolicyLook:
 
 
 def policy_looks(policies: Iterable[str], *, reference: str | None = None) -> dict[str, PolicyLook]:
-    """One look a policy, no two alike; the reference is black.
+    """One look per policy, no two alike; the reference is black.
 
     Give every policy of the store, whichever are drawn: then a policy looks the same in all its figures.
     """

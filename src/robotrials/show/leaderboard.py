@@ -211,7 +211,7 @@ def _claim_row(claim: Claim) -> list[Cell]:
 
 
 def share_pies(audit: LeaderboardAudit) -> Figure:
-    """One pie a benchmark and rule, as in Figure 3."""
+    """One pie per benchmark and rule, as in Figure 3."""
     shares = [s for s in audit.shares() if s.judged]
     rules = list(dict.fromkeys(s.rule for s in shares))
     families = list(dict.fromkeys(s.family for s in shares))

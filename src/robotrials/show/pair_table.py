@@ -187,7 +187,7 @@ def _needed_too(pair: EndpointVerdict) -> str:
     if pair.withheld or pair.standing is Standing.UNRESOLVED:
         return ''
     said = needed_sentence(pair)
-    return f' {said[0].upper()}{said[1:]}.' if said else ''
+    return f' {capital(said)}.' if said else ''
 
 
 def _scalar_table(comparison: TimeComparison, a: str, b: str) -> Table:
@@ -338,11 +338,8 @@ def _sentences(tested: EndpointPairs, analysis: Analysis, frame: ComparisonFrame
         reported = tuple(p for p in every if p.standing in (Standing.AHEAD, Standing.DEPENDS))[:MOST_SENTENCES]
     said = [paragraph(*pair_words(p, tested, n_strata=len(frame.strata))) for p in reported]
     if len(reported) < len(every):
-        rest = (
-            plural(len(every) - len(reported), 'further pair')
-            if reported
-            else f'No claim in {plural(len(every), "pair")}'
-        )
+        rest = plural(len(every) - len(reported), 'further pair')
+        rest = rest if reported else f'No claim in {plural(len(every), "pair")}'
         said.append(paragraph(f'{rest}: see the table.'))
     return said
 
@@ -373,12 +370,9 @@ def _units_note(pairs: tuple[EndpointVerdict, ...]) -> str:
 
 
 def _pair_row(p: EndpointVerdict, *, is_primary: bool) -> tuple[Cell, ...]:
-    needed = p.needed
-    standing = None if is_primary else 'exploratory'
-    planned: tuple[Cell, ...] = (None, None, None) if needed is None else (needed.n, needed.low, needed.high)
     return (
-        p.policy_a, p.policy_b, short_verdict(p), standing, p.scale * p.difference, *ends(p.interval, p.scale),
-        *chance_cells(p), p.p_value, p.p_corrected, design_word(p.contrast), *p.n_units, *planned,
+        p.policy_a, p.policy_b, short_verdict(p), None if is_primary else 'exploratory', *_difference(p),
+        *chance_cells(p), p.p_value, p.p_corrected, design_word(p.contrast), *p.n_units, *_needed(p),
     )  # fmt: skip
 
 

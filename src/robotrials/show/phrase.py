@@ -73,6 +73,11 @@ def plural(n: int, noun: str) -> str:
     return f'{n:,} {noun if n == 1 else IRREGULAR.get(noun, f"{noun}s")}'
 
 
+def joined(names: Sequence[str]) -> str:
+    """`a, b and c`; nothing of nothing."""
+    return f'{", ".join(names[:-1])} and {names[-1]}' if len(names) > 1 else ''.join(names)
+
+
 def capital(text: str) -> str:
     """The text with a capital first letter and the rest as it is."""
     return text[:1].upper() + text[1:]

@@ -205,7 +205,7 @@ class BarPainter(Painter):
         ) + text(self.plot.x.label, '50%', bottom + 34, anchor='middle', kind='axis')
         inner = f'<svg x="34%" width="66%" height="100%" class="at">{"".join(drawn)}{ticks}</svg>'
         height = bottom + 56 + LEGEND_PX * ((len(self.parts) + 1) // 2)
-        # A tint with its hatching, one a part; ids carry the chart's key, so that they are unique on the page.
+        # A tint with its hatching, one per part; ids carry the chart's key, so that they are unique on the page.
         hatches = [HATCHES[(i + i // 8) % 8] for i in range(len(self.parts))]
         parts = [
             f'<pattern id="{escape(safe)}-h{i}" width="8" height="8" patternUnits="userSpaceOnUse">'

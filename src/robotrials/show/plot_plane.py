@@ -207,7 +207,7 @@ Corners = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """A curve in order of time, without times that can't be drawn."""
+    """A curve in order of time, without times that cannot be drawn."""
 
     curve: Curve
     times: list[float]

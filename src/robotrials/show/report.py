@@ -12,7 +12,7 @@ from robotrials import __version__
 from robotrials.record import Episode
 from robotrials.show import robustness as robustness_tables
 from robotrials.show import safety as safety_tables
-from robotrials.show.card import ScoreColumn, scoreboard
+from robotrials.show.card import ScoreColumn, letters_of, scoreboard
 from robotrials.show.document import (
     Block,
     Chart,
@@ -30,7 +30,7 @@ from robotrials.show.figure import policy_colors
 from robotrials.show.film import film_blocks
 from robotrials.show.geometry import camera_sections
 from robotrials.show.pair_table import endpoint_blocks, pair_section, resolution_section
-from robotrials.show.phrase import glossary, only_text, plural
+from robotrials.show.phrase import capital, glossary, only_text, plural
 from robotrials.show.plot_page import paint_page
 from robotrials.show.report_lead import lead
 from robotrials.show.report_quality import method_section, methods_works, provenance_section, quality_section
@@ -40,7 +40,6 @@ from robotrials.show.report_ranking import (
     condition_block,
     curve_plot,
     failure_blocks,
-    letters_of,
     ranking_blocks,
     ranking_plot,
     shown_order,
@@ -259,7 +258,7 @@ def _scoreboard_section(analysis: Analysis, chart: Sequence[Chart]) -> Section:
     rows = [[policy, *(_score_cell(c, policy) for c in full)] for policy in order]
     absent = '; '.join(f'{c.key} was not scored: {c.why}' for c in columns if c not in full and c.why)
     names = [c.title if c.unit == '%' else f'{c.title} ({c.unit})' for c in full]
-    absent = absent[:1].upper() + absent[1:]
+    absent = capital(absent)
     note = f'Marks run from 0 to 100 %; policies that share a letter are not significantly different. {absent}'.strip()
     sheet = table('Scoreboard', ['policy', *names], rows, note=note if note.endswith('.') else f'{note}.')
     return section('scoreboard', 'Scoreboard', [TableBlock('scoreboard-table', sheet, policy_column='policy'), *chart])

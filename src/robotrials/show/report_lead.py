@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from robotrials.show.card import pooled
 from robotrials.show.document import Words, paragraph
-from robotrials.show.phrase import listed, number, plural, policy_name, with_interval
+from robotrials.show.phrase import joined, listed, number, plural, policy_name, with_interval
 from robotrials.show.report_ranking import story_paragraphs
 from robotrials.show.verdict_text import claim_words, decision_words, endpoint_name
 from robotrials.stats import Estimate
@@ -256,8 +256,7 @@ def _winners(analysis: Analysis) -> list[Paragraph]:
     together: dict[tuple[str, ...], list[str]] = {}
     for winner, losers in beaten.items():
         together.setdefault(tuple(losers), []).append(winner)
-    *first, last = (endpoint_name(e.endpoint) for e in pairs.tested)
-    pieces: list[Words] = [Words(f'Over {", ".join(first)} and {last} together, ')]
+    pieces: list[Words] = [Words(f'Over {joined([endpoint_name(e.endpoint) for e in pairs.tested])} together, ')]
     for place, (others, winners) in enumerate(together.items()):
         pieces += [Words('; ' if place else ''), *listed(_shortened([policy_name(name) for name in winners]))]
         pieces.append(Words(' is better than ' if len(winners) == 1 else ' are each better than '))
@@ -466,7 +465,7 @@ def _tally(decisions: Sequence[PairDecision]) -> str:
     if len(parts) == 1:
         every = 'The only pair' if len(decisions) == 1 else f'All {len(decisions)} pairs'
         return f'{every} {parts[0].partition(" ")[2]}.'
-    return f'Of {len(decisions)} pairs, {", ".join(parts[:-1])} and {parts[-1]}.'
+    return f'Of {len(decisions)} pairs, {joined(parts)}.'
 
 
 def _needed(pair: EndpointVerdict, n_strata: int) -> list[Words]:

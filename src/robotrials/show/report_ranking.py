@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from robotrials.measure.timing import FailureModes
 from robotrials.measure.timing.incidence import CAUSES, End, Incidence
 from robotrials.record import Outcome
+from robotrials.show.card import letters_of
 from robotrials.show.document import (
     Block,
     EpisodeFilter,
@@ -99,14 +100,6 @@ def _ranking_row(policy: str, analysis: Analysis, ranking: Ranking, letters: str
         _percent(success), score.pooled['median_s'].value, _percent(score.macro['hard_failure'].value),
         100 * score.intervention_rate, score.n_episodes, score.n_invalid,
     )  # fmt: skip
-
-
-def letters_of(analysis: Analysis, endpoint: EndpointName) -> dict[str, str]:
-    """Letters of one endpoint; empty where it was not tested."""
-    if isinstance(analysis.pairs, Absent):
-        return {}
-    tested = analysis.pairs.endpoints.get(endpoint)
-    return {} if tested is None or isinstance(tested, Absent) else dict(tested.letters)
 
 
 def _percent(value: float | None) -> float | None:

@@ -379,7 +379,7 @@ def _rates_of(cell: CellSafety) -> tuple[float, float, Number, Number, Number, N
 
 
 def frontier_plot(cells: Sequence[CellSafety]) -> Plot:
-    """SR against Safety, a marker a cell with Wilson bars; under the dashed line lies what another cell beats.
+    """SR against Safety, one marker per cell with Wilson bars; under the dashed line lies what another cell beats.
 
     Cells at one place are rings around each other, so that each is seen. Auxiliary cells are faint, and in no frontier.
     """
@@ -420,7 +420,7 @@ def frontier_plot(cells: Sequence[CellSafety]) -> Plot:
 
 
 def heat_plot(cells: Sequence[CellSafety], *, by: str = 'family', scores: Sequence[EpisodeSafety] = ()) -> Plot:
-    """Violation rates in percent, a row a cell, a column a family or one of the three axes; a dash where inactive.
+    """Violation rates in percent: a row per cell, a column per family or axis; a dash where inactive.
 
     `scores` are the episodes behind the cells, where their marks are to lead to them.
     """

@@ -176,7 +176,7 @@ JSON_STYLE: dict[str, Any] = {'indent': 2, 'ensure_ascii': False, 'allow_nan': F
 
 
 def table_document(sheet: Table) -> dict[str, object]:
-    """The table as plain values for JSON: full precision, a row a mapping."""
+    """The table as plain values for JSON: full precision, each row a mapping."""
     names = [c.name for c in sheet.columns]
     rows = [dict(zip(names, map(json_cell, row), strict=True)) for row in sheet.rows]
     document: dict[str, object] = {'title': sheet.title, 'columns': names, 'rows': rows, 'note': sheet.note or None}

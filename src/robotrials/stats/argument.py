@@ -102,7 +102,7 @@ def stratify(name: str, values: ArrayLike, strata: ArrayLike | None) -> list[NDA
 
 
 def check_rng(rng: object) -> np.random.Generator:
-    """The generator itself; a seed or nothing is refused, since global or hidden randomness can't be repeated."""
+    """The generator itself; a seed or nothing is refused, since global or hidden randomness cannot be repeated."""
     if isinstance(rng, np.random.Generator):
         return rng
     raise InputError(f'rng is {rng!r}, wanted a numpy.random.Generator: pass rng=numpy.random.default_rng(seed)')

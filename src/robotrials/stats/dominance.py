@@ -15,7 +15,7 @@ from robotrials.errors import InputError
 from robotrials.stats.argument import BoolArray, FloatArray, check_open_unit, check_p_values
 from robotrials.value import dataclass
 
-# Many comparisons at once: adjusted p-values, and letters that group what can't be told apart.
+# Many comparisons at once: adjusted p-values, and letters that group what cannot be told apart.
 
 
 def bonferroni(p_values: Sequence[float] | FloatArray, *, comparisons: int | None = None) -> FloatArray:
@@ -42,7 +42,7 @@ def different_matrix(pairs: Sequence[tuple[int, int]], p_values: Sequence[float]
     check_open_unit('alpha', alpha)
     p = check_p_values(p_values)
     if len(pairs) != p.size:
-        raise InputError(f'wanted one p-value a pair, found {len(pairs)} pairs and {p.size} p-values')
+        raise InputError(f'wanted one p-value per pair, found {len(pairs)} pairs and {p.size} p-values')
     different = np.zeros((k, k), dtype=np.bool_)
     for (i, j), value in zip(pairs, p, strict=True):
         different[i, j] = different[j, i] = value <= alpha

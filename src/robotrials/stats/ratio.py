@@ -130,7 +130,7 @@ class MeanCell:
     def __post_init__(self) -> None:
         if min(self.n_new, self.n_reference) < 2:
             raise NotEstimable(
-                f'a mean time needs at least 2 episodes a stratum and arm to have a bound, found {self.n_new} and '
+                f'a mean time needs at least 2 episodes per stratum and arm to have a bound, found {self.n_new} and '
                 f'{self.n_reference}'
             )
         if self.covariance is not None and self.n_new != self.n_reference:

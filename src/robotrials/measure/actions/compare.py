@@ -488,7 +488,7 @@ def build_report(
 def _check_group(group: Sequence[ActionRun]) -> None:
     hashes = {r.split_hash for r in group}
     if len(hashes) > 1:
-        raise InputError(f'{group[0].dataset}: its models were run on {len(hashes)} different splits; keep one a store')
+        raise InputError(f'{group[0].dataset}: its models were run on {len(hashes)} splits; keep one per store')
 
 
 def _compare(

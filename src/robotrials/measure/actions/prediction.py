@@ -32,7 +32,7 @@ class InvalidReason(enum.StrEnum):
     MIXED_TEXT = 'mixed_text'  # a list inside other text
     NOT_SCALAR = 'not_scalar'
     NOT_FINITE = 'not_finite'
-    UNPREDICTABLE = 'unpredictable'  # the model says that it can't act on this observation
+    UNPREDICTABLE = 'unpredictable'  # the model says that it cannot act on this observation
     # Stores keep the place of a reason in this list: new ones go to the end.
     REFUSED = 'refused'
     CONTENT_FILTER = 'content_filter'  # a filter stepped in, before or after the model
@@ -305,7 +305,7 @@ class AdaptedPredictor:
 
 PRIMARY = 'image'
 SMALLEST_IMAGE = 8  # pixels on a side
-# Non-standard camera names that the paper used for OpenVLA alone, which can't do without an image.
+# Non-standard camera names that the paper used for OpenVLA alone, which cannot do without an image.
 OPENVLA_EXCEPTIONS: Mapping[str, str] = {'conq_hose_manipulation': 'frontright_fisheye_image', 'viola': 'agentview_rgb'}
 
 

@@ -46,7 +46,7 @@ class EvaluationSplit:
 
     @property
     def hash(self) -> str:
-        """SHA-256 over the dataset's name and the evaluated and training episode ids, one a line."""
+        """SHA-256 over the dataset's name and the evaluated and training episode ids, one per line."""
         lines = [self.dataset, 'test', *self.test_ids, 'train', *self.train_ids]
         return hashlib.sha256('\n'.join(lines).encode()).hexdigest()
 

@@ -107,7 +107,7 @@ def summarize_actions(
     seed: int = 0,
     level: float = 0.95,
 ) -> ActionSummary:
-    """Summarise a run: PredictedEpisodes, or bare arrays (T,) of `action_errors`, one an episode.
+    """Summarise a run: PredictedEpisodes, or bare arrays (T,) of `action_errors`, one per episode.
 
     Bare errors give AMSE and NAMSE alone. `dimensions` limits the score (default: those the model predicts),
     `tolerance` and `training_mean` are (D,) over the whole action. `n_resamples` asks for episode-clustered intervals.

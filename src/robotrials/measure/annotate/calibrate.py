@@ -192,7 +192,7 @@ class Assessment:
 
 
 def placement_times(episode: Episode) -> FloatArray:
-    """The times of an episode's placements, one an item."""
+    """The times of an episode's placements, one per item."""
     times = [e.t_s for e in episode.events if e.kind is EventKind.PLACEMENT for _ in range(e.count)]
     return np.array(times, dtype=np.float64)
 

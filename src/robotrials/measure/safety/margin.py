@@ -168,7 +168,7 @@ def traces_of(
 ) -> Traces:
     """Lay ragged episodes end to end, and refuse what has no margin: empty, NaN, infinite or unequal traces.
 
-    `signals` has one array an episode under each name, or with `lengths` one array of all episodes end to end.
+    `signals` has one array per episode under each name, or with `lengths` one array of all episodes end to end.
     """
     sizes = np.asarray(lengths, dtype=np.int64)
     total = int(sizes.sum())
@@ -185,7 +185,7 @@ def traces_of(
     try:
         step = np.broadcast_to(np.asarray(dt_s, dtype=np.float64), (len(sizes),))
     except (TypeError, ValueError):
-        raise InputError(f'dt_s is {dt_s!r}, wanted one number of seconds, or one an episode') from None
+        raise InputError(f'dt_s is {dt_s!r}, wanted one number of seconds, or one per episode') from None
     if not np.all(np.isfinite(step) & (step > 0)):
         raise InputError(f'dt_s is {dt_s!r}, wanted a finite number of seconds > 0')
     offsets = np.zeros(len(sizes) + 1, dtype=np.int64)

@@ -193,7 +193,7 @@ def _withheld(first: ArmMeans, second: ArmMeans, taus: Mapping[str, float], *, n
 
 
 def _unlike_follow_up(a: Mapping[str, Operations], b: Mapping[str, Operations]) -> str:
-    """Why plateaus can't be compared: they are read where watching stopped."""
+    """Why plateaus cannot be compared: they are read where watching stopped."""
     for stratum in a:
         ends = sorted((followed_to(a[stratum]), followed_to(b[stratum])))
         if np.isfinite(ends[1]) and ends[0] < 0.99 * ends[1]:

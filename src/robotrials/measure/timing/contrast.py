@@ -89,35 +89,18 @@ class Reversal:
 
 def reversal(comparison: Better) -> Reversal:
     """What single strata say of a comparison."""
-    rules = {
-        s: oriented_difference(
-            _alone(comparison.arms[0], s),
-            _alone(comparison.arms[1], s),
-            comparison.endpoint,
-            is_paired=comparison.is_paired,
-        )
-        for s in comparison.arms[0].cells
-        if all(arm.cells[s].n_followed > 0 and arm.cells[s].n_units > 1 for arm in comparison.arms)
-    }
-    advantages = tuple(
-        StratumAdvantage(
-            stratum=stratum,
-            difference=rule.difference,
-            interval=rule.interval(comparison.level) if _is_judged(comparison, stratum) else None,
-            n_units=(comparison.arms[0].cells[stratum].n_units, comparison.arms[1].cells[stratum].n_units),
-        )
-        for stratum, rule in rules.items()
-    )
+    rules, advantages = [], []
+    for stratum in comparison.arms[0].cells:
+        first, second = (ArmMeans({stratum: arm.cells[stratum]}, arm.unit) for arm in comparison.arms)
+        cells = (first.cells[stratum], second.cells[stratum])
+        if all(cell.n_followed > 0 and cell.n_units > 1 for cell in cells):
+            rule = oriented_difference(first, second, comparison.endpoint, is_paired=comparison.is_paired)
+            is_judged = all(cell.n_units >= FEWEST_PER_CELL for cell in cells)
+            interval = rule.interval(comparison.level) if is_judged else None
+            n_units = (cells[0].n_units, cells[1].n_units)
+            rules.append(rule)
+            advantages.append(StratumAdvantage(stratum, rule.difference, interval, n_units))
     against = tuple(s for s in advantages if s.difference * comparison.difference < 0)
     withheld = comparison.withheld or ('' if len(rules) > 1 else 'one stratum: nothing can point the other way')
-    p_value = None if withheld else reversal_p_value(list(rules.values()))
-    return Reversal(advantages, against, p_value, withheld)
-
-
-def _is_judged(comparison: Better, stratum: str) -> bool:
-    parts = [arm.cells[stratum] for arm in comparison.arms]
-    return all(part.n_units >= FEWEST_PER_CELL and part.n_followed > 0 for part in parts)
-
-
-def _alone(arm: ArmMeans, stratum: str) -> ArmMeans:
-    return ArmMeans({stratum: arm.cells[stratum]}, arm.unit)
+    p_value = None if withheld else reversal_p_value(rules)
+    return Reversal(tuple(advantages), against, p_value, withheld)

@@ -105,7 +105,7 @@ def success_curve(durations_s: ArrayLike, observed: ArrayLike, *, weights: Array
         raise NotEstimable('no operation was given: there is no curve of nothing')
     weight = np.ones_like(times) if weights is None else np.asarray(weights, dtype=np.float64)
     if weight.shape != times.shape or not np.all(np.isfinite(weight)) or np.any(weight < 0):
-        raise InputError(f'weights must be {len(times)} finite numbers >= 0, one an operation')
+        raise InputError(f'weights must be {len(times)} finite numbers >= 0, one per operation')
     if not weight.sum() > 0:
         raise NotEstimable('every weight is 0: there is no curve of nothing')
     finite = np.isfinite(times)

@@ -115,9 +115,9 @@ def macro_ks(
 
 
 def check_exchangeable(a: Mapping[str, Operations], b: Mapping[str, Operations]) -> None:
-    """Refuse a comparison in which no stratum has more than one episode a side: labels could not be told apart."""
+    """Refuse a comparison in which no stratum has more than one episode per side: labels could not be told apart."""
     if all(a[s].n_episodes + b[s].n_episodes <= 2 for s in a) and len(a) == 1:
-        raise InputError('one episode a policy in one stratum: no resampling can tell chance from effect; run more')
+        raise InputError('one episode per policy in one stratum: no resampling can tell chance from effect; run more')
 
 
 def match_scenes(
@@ -168,11 +168,9 @@ class KSTrials:
     null: FloatArray  # (trials, n_resamples)
 
     def p_values(self, rule: PValueRule | str = PValueRule.PLUS_ONE) -> FloatArray:
-        """(trials,) one p-value a trial."""
+        """(trials,) one p-value per trial."""
         exceeding = np.count_nonzero(self.null >= self.statistic[:, None] - TIE_SLACK, axis=1)
-        if PValueRule(rule) is PValueRule.PLUS_ONE:
-            return np.asarray((exceeding + 1) / (self.null.shape[1] + 1), dtype=np.float64)
-        return np.asarray(exceeding / self.null.shape[1], dtype=np.float64)
+        return np.array([p_value_of(n, self.null.shape[1], rule) for n in exceeding.tolist()])
 
 
 def macro_ks_trials(

@@ -66,7 +66,7 @@ class Endings:
 
     def __post_init__(self) -> None:
         if not (self.times_s.shape == self.cause.shape == self.unit.shape):
-            raise InputError('times_s, cause and unit need one entry an operation')
+            raise InputError('times_s, cause and unit need one entry per operation')
         bad = np.flatnonzero(~np.isfinite(self.times_s) | (self.times_s < 0))
         if len(bad):
             raise InputError(f'times_s[{bad[0]}] is {self.times_s[bad[0]]}, wanted a finite time >= 0')

@@ -87,7 +87,7 @@ class Operations:
         durations_s, observed = checked_times(self.durations_s, self.observed)
         episode = np.asarray(self.episode, dtype=np.int64)
         if episode.shape != durations_s.shape:
-            raise InputError(f'episode has shape {episode.shape}, wanted one index an operation: {durations_s.shape}')
+            raise InputError(f'episode has shape {episode.shape}, wanted one index per operation: {durations_s.shape}')
         scored = _all_scored(np.asarray(self.scored, dtype=np.int64), episode)
         for name, value in (
             ('durations_s', durations_s), ('observed', observed), ('episode', episode), ('scored', scored)
@@ -426,7 +426,7 @@ def _episode_operations(episode: Episode, rule: BatchRule) -> Iterator[tuple[flo
 
 
 def _check_timed(episode: Episode, placed: int) -> None:
-    """Refuse placements that were counted and not timed: a time can't be made up."""
+    """Refuse placements that were counted and not timed: a time cannot be made up."""
     n_placed = episode.items_placed
     single = episode.items in (None, 1)
     where = f'episode {episode.episode_id} ({episode.policy}, {episode.task})'
@@ -468,7 +468,7 @@ def _last_operation(episode: Episode, tail_s: float) -> tuple[float, bool, Cause
 
 
 def is_final_failure(episode: Episode) -> bool:
-    """Whether the episode failed for good: such an end tells of the policy, so it can't be taken as mere censoring.
+    """Whether the episode failed for good: such an end tells of the policy, so it cannot be taken as mere censoring.
 
     A failure at the time cap is a time-out, and one that the record says could have been mended is censored, unless
     the host says that it could not.

@@ -74,7 +74,7 @@ class Farm:
 
 
 def _call(function: Callable[..., Any], given: Sequence[Any], options: dict[str, Any]) -> Any:
-    # What Ray hands over can't be written to.
+    # What Ray hands over cannot be written to.
     return function(*copy.deepcopy(given), **copy.deepcopy(options))
 
 

@@ -76,7 +76,7 @@ def macro_mean(parts: Sequence[Draws]) -> Draws:
     values = np.array([p.value for p in parts])
     starts = np.cumsum([0, *(int(p.group.max(initial=-1)) + 1 for p in parts)])
     with np.errstate(invalid='ignore'):
-        # Sums before and after each part, since a value that is infinite can't be taken off the total.
+        # Sums before and after each part, since a value that is infinite cannot be taken off the total.
         others = np.cumsum([0.0, *values[:-1]]) + np.cumsum([0.0, *values[:0:-1]])[::-1]
         left = [(other + p.left_out) / n for other, p in zip(others, parts, strict=True)]
         draws = np.sum([p.draws for p in parts], axis=0) / n
@@ -97,7 +97,7 @@ def ratio(a: Draws, b: Draws) -> Draws:
 
 
 def estimate(sample: Draws, *, level: float = 0.95, note: str = '') -> Estimate:
-    """Value and both intervals; an interval that the data can't give is None."""
+    """Value and both intervals; an interval that the data cannot give is None."""
     if np.isnan(sample.value):
         return absent_estimate(note or 'not estimable from these data')
     if len(sample.left_out) <= np.count_nonzero(np.bincount(sample.group)):
@@ -146,7 +146,7 @@ class ResampledCell:
         return cast('Kept', self.kept[key])
 
     def scalars(self, tau_s: float, levels: Sequence[float] = ()) -> tuple[Draws, ...]:
-        """RMST, F(tau), integral of t dF, plateau, and a quantile a level (infinite where it is not reached)."""
+        """RMST, F(tau), integral of t dF, plateau, and one quantile per level (infinite where it is not reached)."""
         return self.once(('scalars', tau_s, tuple(levels)), lambda: self._scalars(tau_s, levels))
 
     def _scalars(self, tau_s: float, levels: Sequence[float]) -> tuple[Draws, ...]:
@@ -333,7 +333,7 @@ def _quantile_name(level: float) -> str:
 
 
 def describe(name: str, sample: Draws, cells: Sequence[Operations], *, level: float) -> Estimate:
-    """The statistic as an Estimate; what these cells can't answer is absent with the reason."""
+    """The statistic as an Estimate; what these cells cannot answer is absent with the reason."""
     seen = sum(int(c.observed.sum()) for c in cells)
     if name == 'hard_failure' and any(not c.observed.any() for c in cells):
         return absent_estimate('every operation is censored: no end was seen')

@@ -97,7 +97,7 @@ def trade_off_trace(curves: Sequence[SuccessCurve], *, low_s: float = 30.0, high
     return TradeOffTrace(taus, uph, between)
 
 
-# Why the sign of a KS distance can't rank policies: three curves whose sup-signs cycle (PhAIL, Appendix I).
+# Why the sign of a KS distance cannot rank policies: three curves whose sup-signs cycle (PhAIL, Appendix I).
 
 # Time in seconds -> share of operations that succeed then; the rest never does.
 EXAMPLE_SHARES: Mapping[str, Mapping[float, float]] = {

@@ -106,7 +106,7 @@ class ArmMeans:
         return independent_spread([self])
 
     def problem(self) -> str:
-        """Why the rule can't judge this arm; empty when it can."""
+        """Why the rule cannot judge this arm; empty when it can."""
         for stratum, part in self.cells.items():
             if part.n_units < FEWEST_PER_CELL:
                 is_one_start = self.unit is Unit.START and part.n_units == 1 and part.labels[0] is not None
@@ -150,7 +150,7 @@ def tau_of(tau_s: float | Mapping[str, float], stratum: str) -> float:
 
 
 def independent_spread(arms: list[ArmMeans]) -> Spread:
-    """The variance of a sum of macro means over arms that share no unit: one term a cell."""
+    """The variance of a sum of macro means over arms that share no unit: one term per cell."""
     parts = [part for arm in arms for part in arm.cells.values()]
     strata = len(arms[0].cells)
     terms = np.array([part.variance for part in parts]) / strata**2
@@ -158,7 +158,7 @@ def independent_spread(arms: list[ArmMeans]) -> Spread:
 
 
 def matched_spread(first: ArmMeans, second: ArmMeans) -> Spread:
-    """The variance of second - first where both have the same units, stratum by stratum: one term a stratum."""
+    """The variance of second - first where both have the same units, stratum by stratum: one term per stratum."""
     terms, dof = [], []
     for stratum, part in first.cells.items():
         other = second.cells[stratum]
