@@ -8,8 +8,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from robotrials.errors import InputError, NotEstimable, UnknownName
-from robotrials.measure.actions.compare import ActionReport, ModelScores, OfflineOnline
-from robotrials.measure.actions.split import load_datasets
+from robotrials.measure.actions.compare import (
+    ActionComparison,
+    ActionReport,
+    Difficulty,
+    GroupScore,
+    ModelScore,
+    ModelScores,
+    OfflineOnline,
+)
+from robotrials.measure.actions.split import CurationDecision, EvaluationSplit, RegisteredDataset, load_datasets
 from robotrials.show.card import Card
 from robotrials.show.figure import PAGE_WIDTH_IN, policy_looks
 from robotrials.show.phrase import plural
@@ -22,9 +30,7 @@ from robotrials.verdict.analysis.subject import Input, Predictions
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from robotrials.measure.actions.compare import ActionComparison, Difficulty, GroupScore, ModelScore
     from robotrials.measure.actions.metric import ErrorMeasure
-    from robotrials.measure.actions.split import CurationDecision, EvaluationSplit, RegisteredDataset
     from robotrials.stats import Interval
 
 

@@ -7,7 +7,18 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from robotrials.record.rows import distinct
-from robotrials.show.card import ALL, GLUE, MOST_LABEL, Card, brief, p_text, short_statement
+from robotrials.show.card import (
+    ALL,
+    GLUE,
+    MOST_LABEL,
+    Card,
+    ScoreColumn,
+    brief,
+    p_text,
+    pooled,
+    scoreboard,
+    short_statement,
+)
 from robotrials.show.phrase import joined, plural
 from robotrials.show.terminal import USUAL, cut, display_width, estimate_text, mark, terminal_width, wrap
 from robotrials.show.verdict_text import CORRECTIONS, claim_words, decision_sentence, endpoint_name
@@ -17,7 +28,6 @@ from robotrials.verdict.analysis.verdict import Standing
 from robotrials.verdict.planning.analysis_plan import Correction, EndpointName
 
 if TYPE_CHECKING:
-    from robotrials.show.card import ScoreColumn
     from robotrials.verdict.analysis import Analysis, Comparisons, EndpointVerdict
     from robotrials.verdict.analysis.contrast import Contrast
     from robotrials.verdict.planning import ArmPair, WatchedTrial
@@ -272,8 +282,6 @@ def _nearest(comparisons: Comparisons, pairs: Sequence[tuple[str, str]]) -> str:
 
 def score_rows(analysis: Analysis, policies: Sequence[str] = ()) -> tuple[tuple[str, str], ...]:
     """The scoreboard in lines: a heading, then a policy in each; what has no scores is said below."""
-    from robotrials.show.card import scoreboard
-
     order, columns = scoreboard(analysis, policies)
     full = [c for c in columns if any(p in c.scores for p in order)]
     label = max(min(display_width(p), MOST_LABEL) for p in ('not scored', *order))
@@ -401,8 +409,6 @@ def robustness_card(analysis: Analysis, policies: Sequence[str] = ()) -> Card:
 
 def safety_card(analysis: Analysis) -> Card:
     """Who was safe how often, whose successes were unsafe, and which rule was broken most."""
-    from robotrials.show.card import pooled
-
     part = present(analysis.safety)
     cells = [c for c in part.summary.cells if not c.is_auxiliary] or list(part.summary.cells)
     by_policy = {p: [c for c in cells if c.policy == p] for p in dict.fromkeys(c.policy for c in cells)}

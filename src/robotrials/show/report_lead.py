@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from robotrials.show.card import pooled
-from robotrials.show.document import Words, paragraph
+from robotrials.show.document import Paragraph, Words, paragraph
 from robotrials.show.phrase import joined, listed, number, plural, policy_name, with_interval
 from robotrials.show.report_ranking import story_paragraphs
 from robotrials.show.verdict_text import claim_words, decision_words, endpoint_name
 from robotrials.stats import Estimate
+from robotrials.stats.dominance import PairDecision
 from robotrials.stats.dominance import PairVerdict as Overall
 from robotrials.verdict.analysis import Absent, RobustnessPart
 from robotrials.verdict.analysis.success import ALL_STRATA
@@ -21,9 +22,7 @@ from robotrials.verdict.planning.analysis_plan import EndpointName
 
 if TYPE_CHECKING:
     from robotrials.measure.safety.summary import CellSafety
-    from robotrials.show.document import Paragraph
     from robotrials.stats import Rate
-    from robotrials.stats.dominance import PairDecision
     from robotrials.verdict.analysis import (
         Analysis,
         ComparisonFrame,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from robotrials.errors import InputError, UnknownName
 from robotrials.value import dataclass
 from robotrials.verdict.analysis import Analysis
-from robotrials.verdict.analysis.subject import Input
+from robotrials.verdict.analysis.subject import PUBLISHED, Input
 
 if TYPE_CHECKING:
     from robotrials.show.figure import PolicyLook
@@ -169,8 +169,6 @@ def check_sources(name: str, wanted: Input, sources: Sequence[str]) -> None:
 
 
 def _check_source(said: str, wanted: Input, source: str) -> None:
-    from robotrials.verdict.analysis.subject import PUBLISHED
-
     path = Path(source)
     is_store = (path / 'trial.json').exists()
     if wanted is Input.BENCHMARK or (wanted is Input.PREDICTIONS and source == PUBLISHED):

@@ -12,8 +12,8 @@ from robotrials.measure.timing.scalar import scalar_label
 from robotrials.record import Outcome
 from robotrials.show.card import Card
 from robotrials.show.phrase import ends, plural
-from robotrials.show.request import named
-from robotrials.show.table import Column, Table, table
+from robotrials.show.request import ShowRequest, named
+from robotrials.show.table import Cell, Column, Table, table
 from robotrials.show.terminal import estimate_text
 from robotrials.show.verdict_text import design_text, letters_sentence
 from robotrials.verdict.analysis import Absent, present
@@ -23,8 +23,6 @@ from robotrials.verdict.planning.analysis_plan import EndpointName
 
 if TYPE_CHECKING:
     from robotrials.measure.timing import CohortScore, FailureModes, LabelSensitivity, LogrankPair, RelativeScore
-    from robotrials.show.request import ShowRequest
-    from robotrials.show.table import Cell
     from robotrials.stats import Estimate
     from robotrials.verdict.analysis import ComparisonFrame, Comparisons, EndpointPairs, Ranking, Rates
     from robotrials.verdict.analysis.detail import StratumPair, TaskSuccess

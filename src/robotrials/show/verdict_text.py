@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from robotrials.show.document import Words
 from robotrials.show.phrase import plural, policy_name
 from robotrials.show.table import cell_text
+from robotrials.stats.dominance import PairDecision
 from robotrials.stats.dominance import PairVerdict as Overall
 from robotrials.stats.win import WinDesign
 from robotrials.verdict.analysis import EndpointPairs
@@ -20,7 +21,6 @@ from robotrials.verdict.planning.analysis_plan import Correction, EndpointName
 
 if TYPE_CHECKING:
     from robotrials.stats import Interval
-    from robotrials.stats.dominance import PairDecision
     from robotrials.verdict.analysis import Comparisons, EndpointVerdict
 
 ENDPOINT_NAMES = {

@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike
 from robotrials.errors import InputError
 from robotrials.stats.allowance import Spread
 from robotrials.stats.argument import BoolArray, FloatArray, IntArray, check_open_unit, exact_mean
-from robotrials.stats.evidence import Evidence, SignTest, UnseenRule, WorstCase, check_side, few_units
+from robotrials.stats.evidence import Evidence, SignTest, UnseenRule, WorstCase, check_side, curve_win, few_units
 from robotrials.stats.interval import Interval
 from robotrials.stats.matching import (
     Labels,
@@ -460,8 +460,6 @@ def _lossy(cells: Sequence[_Cell], *, level: float, n_tests: int) -> WinContrast
 
     Starts that both arms ran are not matched here: comparing different starts with a matched variance does not hold.
     """
-    from robotrials.stats.evidence import curve_win
-
     values, terms, dof, kept = [], [], [], []
     for cell in cells:
         value, variance_a, variance_b = curve_win(

@@ -13,11 +13,10 @@ import numpy as np
 
 from robotrials.errors import NotEstimable, RobotrialsError
 from robotrials.measure.annotate.calibrate import Matched, Settings, match_marks
-from robotrials.measure.annotate.detector import ReleaseVerdict, read_telemetry
+from robotrials.measure.annotate.detector import JudgedRelease, ReleaseVerdict, Zones, read_telemetry
 from robotrials.record import Annotation, Event, EventKind, EventSource
 
 if TYPE_CHECKING:
-    from robotrials.measure.annotate.detector import JudgedRelease, Zones
     from robotrials.record import Episode, Trajectory
 
 

@@ -16,6 +16,7 @@ from robotrials.errors import InputError
 from robotrials.measure.timing.cohort import common_follow_up
 from robotrials.measure.timing.unit import (
     CENTRES,
+    ArmMeans,
     Endpoint,
     arm_means,
     contrast_spread,
@@ -27,6 +28,7 @@ from robotrials.stats.allowance import (
     FEWEST_STRATA,
     MacroDifference,
     Spread,
+    allowance_z,
     fewest_units,
     macro_difference,
     macro_interval,
@@ -35,15 +37,11 @@ from robotrials.stats.allowance import (
 )
 from robotrials.stats.argument import check_open_unit
 from robotrials.stats.interval import Interval
-from robotrials.stats.ratio import RatioKind
+from robotrials.stats.ratio import RatioCells, RatioKind, macro_ratio, macro_ratio_bounds
 from robotrials.value import dataclass
 
 if TYPE_CHECKING:
     from robotrials.measure.timing.operation import FloatArray, Operations, Unit
-    from robotrials.measure.timing.unit import (
-        ArmMeans,
-    )
-    from robotrials.stats.ratio import RatioCells
 
 LOWER_IS_BETTER = (Endpoint.RMST, Endpoint.HARD_FAILURE)
 
@@ -164,8 +162,6 @@ def _episodes(cells: Mapping[str, Operations]) -> int:
 
 
 def _allowance(moved: float, alpha: float) -> float:
-    from robotrials.stats.allowance import allowance_z
-
     return allowance_z(alpha) ** 2 * moved
 
 
@@ -259,8 +255,6 @@ def hrt_estimate(
     Both sides are taken on their common follow-up, and both vary unless `kind` takes the reference as fixed; strata
     without a reference are refused by name.
     """
-    from robotrials.stats.ratio import macro_ratio, macro_ratio_bounds
-
     lone = sorted(cells.keys() - reference.keys())
     if lone:
         raise InputError(f'the reference has no episodes in {", ".join(lone)}; leave these strata out')
@@ -286,8 +280,6 @@ def hrt_estimate(
 
 
 def _ratio_cells(own: ArmMeans, human: ArmMeans) -> RatioCells:
-    from robotrials.stats.ratio import RatioCells
-
     def column(arm: ArmMeans, name: str) -> FloatArray:
         return np.array([float(getattr(part, name)) for part in arm.cells.values()])
 
