@@ -333,11 +333,8 @@ def _significance(card: BenchmarkCard) -> list[Block]:
         for percent, row in zip(BASELINES_PERCENT, gaps.rows, strict=True)
     ]
     columns: list[str | Column] = [
-        'baseline %',
-        'count',
-        Column('could be, points', '.2f'),
-        Column('must be, points', '.2f'),
-    ]
+        'baseline %', 'count', Column('could be, points', '.2f'), Column('must be, points', '.2f'),
+    ]  # fmt: skip
     title = f'Gaps that averages alone can call significant (T = {gaps.protocol.tasks}, S = {gaps.protocol.samples})'
     note = f'One-sided alpha {gaps.alpha}; {gaps.source}. A dash: no gap would do.'
     return [TableBlock('cutoffs', table(title, columns, rows, note=note))]

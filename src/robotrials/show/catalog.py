@@ -230,21 +230,15 @@ class PaperLayout:
 def papers() -> tuple[PaperLayout, ...]:
     """The five papers with all their tables and figures."""
     text = (Path(__file__).parent / 'data' / 'papers.toml').read_text(encoding='utf-8')
-    return tuple(
-        PaperLayout(row['id'], row['title'], tuple(_item(row['id'], item) for item in row['items']))
-        for row in tomllib.loads(text)['paper']
-    )
-
-
-def _item(paper: str, row: dict[str, object]) -> PaperItem:
-    def names(key: str) -> tuple[str, ...]:
-        value = row.get(key, [])
-        assert isinstance(value, list)
-        return tuple(str(name) for name in value)
-
-    return PaperItem(
-        paper, str(row['item']), str(row['what']), names('figures'), names('tables'), str(row.get('note', ''))
-    )
+    layouts = []
+    for row in tomllib.loads(text)['paper']:
+        items = [
+            PaperItem(row['id'], item['item'], item['what'], tuple(item.get('figures', ())),
+                      tuple(item.get('tables', ())), item.get('note', ''))
+            for item in row['items']
+        ]  # fmt: skip
+        layouts.append(PaperLayout(row['id'], row['title'], tuple(items)))
+    return tuple(layouts)
 
 
 def layouts(kind: str) -> dict[str, str]:

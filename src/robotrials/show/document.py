@@ -263,15 +263,11 @@ def document_json(document: Document) -> dict[str, object]:
 def _paragraph(block: Paragraph) -> dict[str, object]:
     """The text, and those of its pieces that carry an exact value, a definition or episodes."""
     pieces = [
-        {
-            'text': p.text,
-            'value': json_cell(p.value),
-            'definition': p.definition or None,
-            'episodes': _where(p.episodes),
-        }
+        {'text': p.text, 'value': json_cell(p.value), 'definition': p.definition or None,
+         'episodes': _where(p.episodes)}
         for p in block.pieces
         if p.value is not None or p.definition or p.episodes is not None
-    ]
+    ]  # fmt: skip
     return {'kind': 'paragraph', 'text': block.text, 'pieces': pieces}
 
 

@@ -175,16 +175,7 @@ def claims_table(claims: Sequence[Claim]) -> Table:
 def set_aside_table(claims: Sequence[Claim]) -> Table:
     """The claims that could not be judged, each with why."""
     rows = [
-        (
-            c.paper,
-            c.model,
-            c.benchmark.name if c.benchmark else FAMILIES[c.family],
-            str(c.rule),
-            str(c.obstacle),
-            c.detail,
-        )
-        for c in claims
-        if c.obstacle is not None
+        (c.paper, c.model, _suite(c), str(c.rule), str(c.obstacle), c.detail) for c in claims if c.obstacle is not None
     ]
     return table('Set aside', ['paper', 'model', 'suite', 'rule', 'why', 'detail'], rows)
 

@@ -198,18 +198,7 @@ def needed_table(powers: Mapping[tuple[str, str], BridgePower]) -> Table:
 def detection_table(study: DetectionStudy) -> Table:
     """Detection rate of every test for every pair and number of episodes per cell, by subsampling the store."""
     rows = [
-        (
-            r.policy_a,
-            r.policy_b,
-            r.metric,
-            r.per_cell,
-            r.rate,
-            r.interval.low,
-            r.interval.high,
-            r.null_rate,
-            r.n_detected,
-            r.n_trials,
-        )
+        (r.policy_a, r.policy_b, r.metric, r.per_cell, r.rate, *r.interval, r.null_rate, r.n_detected, r.n_trials)
         for r in study.rows
     ]
     columns: list[str | Column] = [

@@ -162,13 +162,8 @@ class LinePainter(Painter):
             [facet.label, c.policy, self._at(x) if self.plot.x.names else x, *values]
             for facet in self.plot.facets for c in facet.layers if isinstance(c, Curve) for x, *values in _vertices(c)
         ]  # fmt: skip
-        columns: list[str | Column] = [
-            'panel',
-            'policy',
-            self.plot.x.label,
-            *self.numbers(self.plot.y.label, 'low', 'high'),
-        ]
-        return without_empty(table(self.plot.title, columns, rows))
+        numbers = self.numbers(self.plot.y.label, 'low', 'high')
+        return without_empty(table(self.plot.title, ['panel', 'policy', self.plot.x.label, *numbers], rows))
 
 
 def _vertices(curve: Curve) -> list[tuple[float, Number, Number, Number]]:

@@ -36,12 +36,8 @@ def quality_section(analysis: Analysis) -> Section:
     blocks: list[Block] = [paragraph(sentence) for sentence in quality_sentences(quality)]
     filters = [{'policy': (arm.policy,)} for arm in quality.arms]
     definitions = {
-        'valid': 'episode',
-        'invalid': 'invalid',
-        'smallest cell': 'cell',
-        'largest cell': 'cell',
-        'position': 'order',
-    }
+        'valid': 'episode', 'invalid': 'invalid', 'smallest cell': 'cell', 'largest cell': 'cell', 'position': 'order',
+    }  # fmt: skip
     blocks.append(table_block('quality-arms', arm_table(quality), definitions, episodes=filters))
     if quality.invalid_reasons:
         rows = sorted(quality.invalid_reasons.items(), key=lambda item: -item[1])
@@ -133,13 +129,8 @@ def provenance_section(analysis: Analysis) -> Section:
     sheet = table('The trial', ['fact', 'value'], [row for row in facts if row[1] is not None])
     blocks.append(table_block('trial-table', sheet, {}))
     if not trial.plan_hash:
-        blocks.append(
-            Missing(
-                'A plan',
-                'these episodes were imported, not run under a plan declared first',
-                'robotrials plan, robotrials run',
-            )
-        )
+        reason = 'these episodes were imported, not run under a plan declared first'
+        blocks.append(Missing('A plan', reason, 'robotrials plan, robotrials run'))
     blocks += _cards(analysis.known_policies, [arm.policy for arm in analysis.quality.arms])
     if any(origin.protocol for origin, _ in analysis.provenance):
         blocks.append(table_block('protocol-table', protocol_table(analysis.provenance), {}))

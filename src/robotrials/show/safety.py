@@ -206,19 +206,11 @@ def spec_table(cells: Sequence[CellSafety], *, reported: bool = True) -> Table:
         ]  # fmt: skip
         rows += [
             [
-                cell.policy,
-                cell.benchmark,
-                name,
-                False,
-                rate.n,
-                rate.count,
-                _percent(rate),
-                _ends(rate.interval),
-                None,
-                None,
+                cell.policy, cell.benchmark, name, False, rate.n, rate.count, _percent(rate), _ends(rate.interval),
+                None, None,
             ]
             for name, rate in (cell.reported if reported else ())
-        ]
+        ]  # fmt: skip
     note = (
         'rates of scored specs are over all scored episodes of the cell; of report-only ones over those they apply to'
     )

@@ -210,11 +210,9 @@ def optimism_table(audit: Shortcut) -> Table:
             ['best - mean of checkpoints', _scaled(audit, optimism.gain)],
             ['the same by chance, if they did not differ', _scaled(audit, optimism.gain_by_chance)],
         ]
-    note = (
-        'One checkpoint: nothing was chosen.'
-        if optimism is None
-        else f'p = {optimism.p_value:.3g} for "they do not differ".'
-    )
+    note = 'One checkpoint: nothing was chosen.'
+    if optimism is not None:
+        note = f'p = {optimism.p_value:.3g} for "they do not differ".'
     return table(f'{audit.title}: choosing on the test set', ['quantity', _number(audit, 'score')], rows, note=note)
 
 

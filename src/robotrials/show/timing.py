@@ -113,15 +113,9 @@ def success_table(
     for policy in policies:
         macro, count = rates.macro[policy], rates.counts[policy, ALL_STRATA]
         rows.append(
-            (
-                policy,
-                scaled(macro.value, 100.0),
-                *ends(macro.interval, 100.0),
-                count.count,
-                count.n,
-                letters.get(policy),
-            )
-        )
+            (policy, scaled(macro.value, 100.0), *ends(macro.interval, 100.0), count.count, count.n,
+             letters.get(policy))
+        )  # fmt: skip
     columns: list[str | Column] = [
         'policy', Column('success (%)', '.1f'), Column('low', '.1f'), Column('high', '.1f'), 'successes', 'episodes',
         'letters',
@@ -288,11 +282,7 @@ def calibration_table(null: Calibration) -> Table:
     rows.append(('nominal', '', 0.5, *(v for alpha in ALPHAS for v in (alpha, None, None))))
     columns: list[str | Column] = ['setup', 'scenario', Column('mean p', '.3f')]
     for alpha in ALPHAS:
-        columns += [
-            Column(f'Pr(p<={alpha:g})', '.3f'),
-            Column(f'{alpha:g} low', '.3f'),
-            Column(f'{alpha:g} high', '.3f'),
-        ]
+        columns += [Column(name, '.3f') for name in (f'Pr(p<={alpha:g})', f'{alpha:g} low', f'{alpha:g} high')]
     note = f'{null.method}, {null.rule}; {null.n_trials} trials of {null.n_resamples} resamples per row.'
     if null.skipped:
         note += ' Skipped: ' + '; '.join(null.skipped) + '.'

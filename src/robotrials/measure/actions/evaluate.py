@@ -342,13 +342,8 @@ class NearestPredictor:
     """The action of the training moment whose standardised state is nearest."""
 
     def __init__(self, data: TrainingSet, *, name: str = 'nearest') -> None:
-        self._data = data
-        self._name = name
-        self._squares = (data.states**2).sum(axis=1)
-
-    @property
-    def name(self) -> str:
-        return self._name
+        self.name = name
+        self._data, self._squares = data, (data.states**2).sum(axis=1)
 
     def start(self, episode_id: str, instruction: str) -> None:
         pass

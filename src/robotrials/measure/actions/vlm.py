@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 import json
 import math
@@ -276,24 +277,12 @@ class VlmPredictor:
         concurrency: int = 4,
         name: str = '',
     ) -> None:
-        self._client = client
-        self._space = space
-        self._statistics = statistics
-        self._environment = environment
-        self._task = task
-        self._shots = tuple(shots)
-        self._image = image
-        self._lenient = lenient
-        self._concurrency = concurrency
-        self._name = name or client.settings.model
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def concurrency(self) -> int:
-        return self._concurrency
+        self.name, self.concurrency = name or client.settings.model, concurrency
+        self._client, self._size, self._lenient = client, space.size, lenient
+        self._prompt = functools.partial(
+            build_prompt, space=space, statistics=statistics, environment=environment, task=task, shots=tuple(shots),
+            image=image,
+        )  # fmt: skip
 
     @property
     def usage(self) -> Usage:
@@ -303,11 +292,8 @@ class VlmPredictor:
         pass
 
     def predict(self, observation: RecordedObservation, instruction: str) -> Prediction:
-        prompt = build_prompt(
-            observation, instruction, space=self._space, statistics=self._statistics, environment=self._environment,
-            task=self._task, shots=self._shots, image=self._image,
-        )  # fmt: skip
-        return ask_action(self._client, prompt, size=self._space.size, lenient=self._lenient)
+        prompt = self._prompt(observation, instruction)
+        return ask_action(self._client, prompt, size=self._size, lenient=self._lenient)
 
 
 OPTIONS = (
