@@ -125,11 +125,7 @@ def _cells(a: Runs, b: Runs, n_shared: Sequence[int] | None) -> list[Cell]:
 
 
 def _whole(arm: Runs) -> list[FloatArray]:
-    parts = []
-    for part in arm:
-        shape = (*part.shape, 1, 1)[:4]
-        parts.append(np.ascontiguousarray(part, dtype=np.float64).reshape(shape))
-    return parts
+    return [np.ascontiguousarray(part, dtype=np.float64).reshape((*part.shape, 1, 1)[:4]) for part in arm]
 
 
 def _rests(cells: Sequence[Cell]) -> list[int]:

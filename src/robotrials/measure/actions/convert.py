@@ -243,12 +243,13 @@ def _ranged(space: ActionSpace, index: int, low: float, high: float) -> ActionSp
 
 
 # Conversions between action conventions by name, as a command line states them.
-# binary-gripper:6 the gripper at or above 0.5 is 1; binary-gripper:6:0.4 for another threshold ternary-gripper:6 below
-# 0.05 closed, above 0.95 open, between no change continuous-gripper:6 [0, 1] to [-1, 1]; continuous-gripper:6:LOW:HIGH
-# from another range torque-gripper:6:LOW:HIGH [0, 1] to a torque range unnormalize:FILE [-1, 1] to the percentiles
-# q01, q99 (and mask) of a JSON file; normalize:FILE the way back reorder:0,2,1:1,-1,1 output dimension i is input
-# dimension order[i], times its sign select:0,1,2 keep these dimensions drop-terminate drop the terminate dimensions of
-# the space
+# - binary-gripper:6 (the gripper at or above 0.5 is 1); binary-gripper:6:0.4 for another threshold
+# - ternary-gripper:6 (below 0.05 closed, above 0.95 open, between no change)
+# - continuous-gripper:6 ([0, 1] to [-1, 1]); continuous-gripper:6:LOW:HIGH from another range
+# - torque-gripper:6:LOW:HIGH ([0, 1] to a torque range)
+# - unnormalize:FILE ([-1, 1] to the percentiles q01, q99, and mask, of a JSON file); normalize:FILE the way back
+# - reorder:0,2,1:1,-1,1 (output dimension i is input dimension order[i], times its sign)
+# - select:0,1,2 (keep these dimensions); drop-terminate (drop the terminate dimensions of the space)
 
 
 def parse_conversions(specs: Sequence[str], *, space: ActionSpace | None = None) -> Chain:
@@ -280,19 +281,11 @@ def parse_conversion(spec: str, *, space: ActionSpace | None = None) -> Conversi
         raise InputError(f'{spec!r}: {error}') from error
 
 
-def _binary(arguments: Sequence[str]) -> Conversion:
-    return BinaryGripper(int(arguments[0]), *(float(v) for v in arguments[1:]))
-
-
 def _continuous(arguments: Sequence[str]) -> Conversion:
     if len(arguments) == 2:
         raise InputError('a range has two ends: continuous-gripper:INDEX:LOW:HIGH')
     low, high = (float(v) for v in arguments[1:]) if len(arguments) > 1 else (0.0, 1.0)
     return continuous_gripper(int(arguments[0]), low=low, high=high)
-
-
-def _torque(arguments: Sequence[str]) -> Conversion:
-    return torque_gripper(int(arguments[0]), torque_low=float(arguments[1]), torque_high=float(arguments[2]))
 
 
 def _percentiles(way: Callable[..., LinearMap]) -> Callable[[Sequence[str]], Conversion]:
@@ -318,10 +311,10 @@ def _reorder(arguments: Sequence[str]) -> Conversion:
 
 
 MAKERS: Mapping[str, tuple[Callable[[Sequence[str]], Conversion], int, int]] = {
-    'binary-gripper': (_binary, 1, 2),
+    'binary-gripper': (lambda a: BinaryGripper(int(a[0]), *map(float, a[1:])), 1, 2),
     'ternary-gripper': (lambda a: TernaryGripper(int(a[0])), 1, 1),
     'continuous-gripper': (_continuous, 1, 3),
-    'torque-gripper': (_torque, 3, 3),
+    'torque-gripper': (lambda a: torque_gripper(int(a[0]), torque_low=float(a[1]), torque_high=float(a[2])), 3, 3),
     'unnormalize': (_percentiles(unnormalize), 1, 9),
     'normalize': (_percentiles(normalize), 1, 9),
     'reorder': (_reorder, 1, 2),

@@ -178,7 +178,7 @@ def clustered_variance(
 
 
 def n_blocks(rows: int, columns: int) -> int:
-    """Into how many parts a table of so many numbers is cut, of which one at a time is held; at most one a column."""
+    """Into how many parts a table of so many numbers is cut, of which one at a time is held; at most one per column."""
     return max(1, min(columns, -(-rows * columns // MOST_NUMBERS)))
 
 

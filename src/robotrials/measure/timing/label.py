@@ -54,25 +54,20 @@ class LabelSensitivity:
 
 def label_reader(label: str) -> Callable[[Episode], str | None]:
     """A label's value by its key; 'a=b' says whether two agree ('same') or not ('opposite'), 'a*b' crosses them."""
-    first, crossed, second = label.partition('*')
-    if crossed:
+    operator = next((sign for sign in '*=' if sign in label), '')
+    if not operator:
+        return lambda e: e.labels.get(label)
+    first, _, second = label.partition(operator)
 
-        def agree(episode: Episode) -> str | None:
-            value, other = episode.labels.get(first), episode.labels.get(second)
-            return None if value is None or other is None else f'{value} x {other}'
-
-        return agree
-    first, joined, second = label.partition('=')
-    if not joined:
-        return lambda e: e.labels.get(first)
-
-    def agreement(episode: Episode) -> str | None:
+    def read(episode: Episode) -> str | None:
         value, other = episode.labels.get(first), episode.labels.get(second)
         if value is None or other is None:
             return None
+        if operator == '*':
+            return f'{value} x {other}'
         return 'same' if value == other else 'opposite'
 
-    return agreement
+    return read
 
 
 def items_of(episode: Episode) -> tuple[int, int] | None:
