@@ -98,9 +98,10 @@ def _pair_card(analysis: Analysis, pairs: Comparisons, a: str, b: str) -> Card:
     if isinstance(times, Absent) and not {EndpointName.TIME, EndpointName.THROUGHPUT} & set(pairs.endpoints):
         rows.append(('speed', f'not compared: {brief(times.sentence)}'))
     if EndpointName.SAFETY not in pairs.endpoints:
-        part = analysis.safety
-        why = part.reason if isinstance(part, Absent) else 'not every compared episode has a score'
-        why = why if analysis.selection.has_trajectories else 'no trajectories'
+        why = 'no trajectories'
+        if analysis.selection.has_trajectories:
+            part = analysis.safety
+            why = part.reason if isinstance(part, Absent) else 'not every compared episode has a score'
         rows.append(('safety', f'not scored: {brief(why)}'))
     return Card(
         title=f'{a} vs {b}', scope=scope_text(analysis, (a, b)),
