@@ -6,7 +6,7 @@ import math
 import random
 
 from robotrials.show.document import (
-    ChartBlock,
+    Chart,
     Definition,
     Document,
     Missing,
@@ -18,7 +18,7 @@ from robotrials.show.document import (
 )
 from robotrials.show.figure import policy_colors
 from robotrials.show.plot import Axis, Bar, Curve, GuideLine, Plot, Point, Tile, facets
-from robotrials.show.plot_page import chart_block
+from robotrials.show.plot_page import paint_page
 from robotrials.show.table import Cell, Column, table
 
 POLICIES = ('teleop', 'act', 'diffusion', 'pi05', 'smolvla')
@@ -35,13 +35,13 @@ def fake_step(policy: str, rng: random.Random, *, n: int = 40, rate: float = 0.7
     return Curve(policy, times, chance, low, high, is_step=True, censored=[t + 0.1 for t in times[::9]])
 
 
-def step_block(policies: tuple[str, ...], strata: tuple[str, ...], *, n: int = 40) -> ChartBlock:
+def step_block(policies: tuple[str, ...], strata: tuple[str, ...], *, n: int = 40) -> Chart:
     rng = random.Random(1)
     rates = {p: 0.98 - 0.45 * i / max(1, len(policies) - 1) for i, p in enumerate(policies)}
     curves = {
         name: [fake_step(p, rng, n=n, rate=rates[p]) for p in policies] for name in ('all strata', *strata)
     }  # fmt: skip
-    return chart_block(
+    return paint_page(
         Plot(
             'cdf', 'Chance of success by time', facets(curves), Axis('time (s)', (0.0, HORIZON_S)),
             Axis('operations done by then'), note='Shaded: 95 % bands. Ticks: episodes that ended without success.',
@@ -86,9 +86,9 @@ def cell_block(policies: tuple[str, ...], strata: tuple[str, ...]) -> TableBlock
     )
 
 
-def chart_blocks(policies: tuple[str, ...], strata: tuple[str, ...]) -> list[ChartBlock]:
+def chart_blocks(policies: tuple[str, ...], strata: tuple[str, ...]) -> list[Chart]:
     colors = policy_colors(policies, reference=policies[0])
-    return [chart_block(plot, colors) for plot in plots(policies, strata)]
+    return [paint_page(plot, colors) for plot in plots(policies, strata)]
 
 
 def plots(policies: tuple[str, ...], strata: tuple[str, ...]) -> list[Plot]:

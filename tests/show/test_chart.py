@@ -21,7 +21,7 @@ from robotrials.show.plot_paper import paint_paper
 from robotrials.show.plot_plane import MOST_BAND_STEPS, MOST_STEPS, thin
 from robotrials.show.svg import LinearScale, policy_marks, scale_over
 
-CHARTS = [b.chart for b in [step_block(POLICIES, STRATA), *chart_blocks(POLICIES, STRATA)]]
+CHARTS = [step_block(POLICIES, STRATA), *chart_blocks(POLICIES, STRATA)]
 HOSTILE = '<script>alert("x")</script> & \'quoted\' \x00\n中文 ' + 'n' * 100
 
 
@@ -194,7 +194,7 @@ def test_band_of_another_length_is_refused() -> None:
 
 def test_forty_one_panels_of_eight_curves_stay_small() -> None:
     block = step_block(tuple(f'policy_{i}' for i in range(8)), tuple(f'task {i}' for i in range(40)), n=300)
-    assert sum(len(p.svg) for p in block.chart.panels) < 2_000_000
+    assert sum(len(p.svg) for p in block.panels) < 2_000_000
 
 
 def test_twenty_policies_differ_by_colour_dash_or_marker() -> None:

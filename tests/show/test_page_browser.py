@@ -171,7 +171,7 @@ def test_tooltip_by_pointer_and_by_keys(browser: Browser, page_file: Path) -> No
 
 
 def test_curve_is_read_at_the_pointer(browser: Browser, page_file: Path) -> None:
-    chart = gallery().sections[0].blocks[2].chart  # type: ignore[union-attr]
+    chart = gallery().sections[0].blocks[2]  # type: ignore[union-attr]
     at = [c.name for c in chart.table.columns].index('at the end')
     end = {row[1]: row[at] for row in chart.table.rows if row[0] == 'all strata'}
     with browser.open(page_file) as opened:

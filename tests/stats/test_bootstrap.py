@@ -120,7 +120,7 @@ def test_bad_input_is_refused() -> None:
         cluster_bootstrap([1, 2], [0, 0], strata=['x', 'y'], n_resamples=10, rng=rng)
     with pytest.raises(InputError, match='n_resamples'):
         cluster_bootstrap([1, 2], [0, 1], n_resamples=0, rng=rng)
-    with pytest.raises(InputError, match='one number a row'):
+    with pytest.raises(InputError, match='one number per row'):
         cluster_bootstrap([1, 2], [0, 1], statistic=lambda v, w: w, n_resamples=5, rng=rng)
     with pytest.raises(InputError, match='method'):
         bootstrap_interval(1.0, np.array([1.0, 2.0]), method='t')

@@ -8,23 +8,29 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from robotrials.errors import InputError, NotEstimable, UnknownName
-from robotrials.measure.actions.compare import ActionReport, ModelScores, OfflineOnline
-from robotrials.measure.actions.split import load_datasets
+from robotrials.measure.actions.compare import (
+    ActionComparison,
+    ActionReport,
+    Difficulty,
+    GroupScore,
+    ModelScore,
+    ModelScores,
+    OfflineOnline,
+)
+from robotrials.measure.actions.split import CurationDecision, EvaluationSplit, RegisteredDataset, load_datasets
 from robotrials.show.card import Card
 from robotrials.show.figure import PAGE_WIDTH_IN, policy_looks
 from robotrials.show.phrase import plural
 from robotrials.show.plot import Axis, Bar, Plot, Sheet, facets, places
 from robotrials.show.plot_paper import paint_paper
-from robotrials.show.request import ShowRequest, named_table, takes
+from robotrials.show.request import ShowRequest, named, takes
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.verdict.analysis.subject import Input, Predictions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from robotrials.measure.actions.compare import ActionComparison, Difficulty, GroupScore, ModelScore
     from robotrials.measure.actions.metric import ErrorMeasure
-    from robotrials.measure.actions.split import CurationDecision, EvaluationSplit, RegisteredDataset
     from robotrials.stats import Interval
 
 
@@ -37,8 +43,9 @@ def _between(interval: Interval | None) -> str | None:
     return None if interval is None else f'{interval.low:.3g} to {interval.high:.3g}'
 
 
+@named(lambda _: load_datasets().values(), wants=Input.NOTHING)
 def dataset_table(datasets: Iterable[RegisteredDataset]) -> Table:
-    """Tables 1 and 3: the registry."""
+    """The datasets of MultiNet: which models cover them, the pretraining mix, the action space."""
     rows: list[list[Cell]] = []
     for d in datasets:
         covered = {True: 'yes', False: 'no', None: 'unknown'}
@@ -50,8 +57,9 @@ def dataset_table(datasets: Iterable[RegisteredDataset]) -> Table:
     return table('Datasets of MultiNet v0.1 (Tables 1 and 3)', columns, rows, note=note)
 
 
+@named(lambda r: chosen_scores(requested_scores(r), r), wants=Input.PREDICTIONS)
 def error_table(scores: ModelScores, *, title: str = 'AMSE and NAMSE', intervals: bool = True) -> Table:
-    """Table 2: datasets down, AMSE and NAMSE of every model across."""
+    """AMSE and NAMSE of every model on every dataset."""
     has_intervals = intervals and any(s.amse_interval is not None for s in scores.values.values())
     columns: list[str | Column] = ['dataset']
     for model in scores.models:
@@ -71,10 +79,11 @@ def error_table(scores: ModelScores, *, title: str = 'AMSE and NAMSE', intervals
     return table(title, columns, rows, note=f'AMSE is timestep-weighted. {NAMSE_NOTE}')
 
 
+@named(lambda r: chosen_scores(requested_scores(r), r), wants=Input.PREDICTIONS)
 def completion_table(
     scores: ModelScores, *, title: str = 'Completion: the last action equals the recorded one'
 ) -> Table:
-    """Table 4: the share of episodes whose last predicted action is exactly the recorded one."""
+    """Share of episodes whose last predicted action equals the recorded one."""
     columns: list[str | Column] = ['dataset', *(Column(m, '.3%') for m in scores.models)]
     rows: list[list[Cell]] = []
     for dataset, title_of in scores.titles.items():
@@ -129,8 +138,9 @@ def report_tables(report: ActionReport) -> list[Table]:
     return tables
 
 
+@named(lambda r: requested_report(r), wants=Input.PREDICTIONS)
 def invalid_table(report: ActionReport) -> Table:
-    """Invalid answers beside what they were counted from, by reason."""
+    """Invalid answers of every model, by reason."""
     reasons = sorted({reason for why in report.reasons.values() for reason in why})
     rows: list[list[Cell]] = []
     choices = set()
@@ -140,22 +150,17 @@ def invalid_table(report: ActionReport) -> Table:
         rows.append([report.scores.titles[key[0]], key[1], s.n_episodes, s.n_timesteps, s.n_invalid, s.invalid_rate,
                      *(why.get(r, 0) for r in reasons), report.faults[key]])  # fmt: skip
     columns: list[str | Column] = [
-        'dataset',
-        'model',
-        'episodes',
-        'timesteps',
-        'invalid',
-        Column('rate', '.2%'),
-        *reasons,
-    ]
+        'dataset', 'model', 'episodes', 'timesteps', 'invalid', Column('rate', '.2%'), *reasons,
+    ]  # fmt: skip
     note = (
         f'Invalid answers are scored as: {", ".join(sorted(choices))}. Broken: the endpoint failed; not scored, rerun.'
     )
     return table('Invalid answers', [*columns, 'broken episodes'], rows, note=note)
 
 
+@named(lambda r: requested_report(r), wants=Input.PREDICTIONS)
 def measure_table(report: ActionReport) -> Table:
-    """Every measure of every run with its interval."""
+    """Every error measure of every model and dataset, with intervals."""
     rows: list[list[Cell]] = []
     for (dataset, model), s in report.summaries.items():
         for name, m in s.measures.items():
@@ -178,14 +183,18 @@ def _measure_rows(report: ActionReport, pick: str) -> list[list[Cell]]:
     return rows
 
 
+@named(lambda r: requested_report(r), wants=Input.PREDICTIONS)
 def dimension_table(report: ActionReport) -> Table:
+    """Error by dimension of the action."""
     left = [f'{report.scores.titles[d]}: {", ".join(names)}' for d, names in report.left_out.items() if names]
     note = f'Left out, since not every model predicts them: {"; ".join(left)}.' if left else ''
     columns: list[str | Column] = ['dataset', 'model', 'dimension', Column('MSE', '.4g'), '95 %']
     return table('Error by dimension', columns, _measure_rows(report, 'dimension'), note=note)
 
 
+@named(lambda r: requested_report(r), wants=Input.PREDICTIONS)
 def phase_table(report: ActionReport) -> Table:
+    """Error by thirds of the episode."""
     columns: list[str | Column] = ['dataset', 'model', 'phase', Column('MSE', '.4g'), '95 %']
     note = 'Thirds of each episode by relative time.'
     return table('Error by phase', columns, _measure_rows(report, 'phase'), note=note)
@@ -206,7 +215,9 @@ def comparison_table(comparisons: Sequence[tuple[str, ActionComparison]]) -> Tab
     return table('Paired comparisons', columns, rows, note=note)
 
 
+@named(lambda r: r.value(Predictions).groups, wants=Input.PREDICTIONS)
 def group_table(groups: Sequence[GroupScore]) -> Table:
+    """Every model inside and outside the pretraining mix."""
     rows: list[list[Cell]] = [[g.model, g.group, g.datasets, g.mean_namse, g.median_relative_to_mean] for g in groups]
     columns: list[str | Column] = [
         'model', 'pretraining mix', 'datasets', Column('mean NAMSE', '.3f'), Column('median error / mean action', '.3f')
@@ -369,37 +380,6 @@ def chosen_scores(scores: ModelScores, request: ShowRequest) -> ModelScores:
 # Tables of action prediction by name: from a store of predictions, the published numbers, or the registry.
 
 
-datasets = named_table(
-    'The datasets of MultiNet: which models cover them, the pretraining mix, the action space.',
-    lambda _: dataset_table(load_datasets().values()),
-    wants=Input.NOTHING,
-)
-errors = named_table(
-    'AMSE and NAMSE of every model on every dataset.',
-    lambda r: error_table(chosen_scores(requested_scores(r), r)),
-    wants=Input.PREDICTIONS,
-)
-completion = named_table(
-    'Share of episodes whose last predicted action equals the recorded one.',
-    lambda r: completion_table(chosen_scores(requested_scores(r), r)),
-    wants=Input.PREDICTIONS,
-)
-invalid = named_table(
-    'Invalid answers of every model, by reason.', lambda r: invalid_table(requested_report(r)), wants=Input.PREDICTIONS
-)
-measures = named_table(
-    'Every error measure of every model and dataset, with intervals.',
-    lambda r: measure_table(requested_report(r)),
-    wants=Input.PREDICTIONS,
-)
-dimensions = named_table(
-    'Error by dimension of the action.', lambda r: dimension_table(requested_report(r)), wants=Input.PREDICTIONS
-)
-phases = named_table(
-    'Error by thirds of the episode.', lambda r: phase_table(requested_report(r)), wants=Input.PREDICTIONS
-)
-
-
 @takes(Input.PREDICTIONS)
 def model_pairs(request: ShowRequest) -> list[Table]:
     """Every pair of models on the same timesteps, with a verdict."""
@@ -407,13 +387,6 @@ def model_pairs(request: ShowRequest) -> list[Table]:
     if not comparisons:
         raise NotEstimable('no two models predicted the same dataset; a comparison needs two')
     return [comparison_table(comparisons)]
-
-
-groups = named_table(
-    'Every model inside and outside the pretraining mix.',
-    lambda r: group_table(r.value(Predictions).groups),
-    wants=Input.PREDICTIONS,
-)
 
 
 @takes(Input.PREDICTIONS)

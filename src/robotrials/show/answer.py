@@ -7,8 +7,19 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from robotrials.record.rows import distinct
-from robotrials.show.card import ALL, GLUE, MOST_LABEL, Card, brief, p_text, short_statement
-from robotrials.show.phrase import plural
+from robotrials.show.card import (
+    ALL,
+    GLUE,
+    MOST_LABEL,
+    Card,
+    ScoreColumn,
+    brief,
+    p_text,
+    pooled,
+    scoreboard,
+    short_statement,
+)
+from robotrials.show.phrase import joined, plural
 from robotrials.show.terminal import USUAL, cut, display_width, estimate_text, mark, terminal_width, wrap
 from robotrials.show.verdict_text import CORRECTIONS, claim_words, decision_sentence, endpoint_name
 from robotrials.stats.dominance import PairVerdict as Overall
@@ -17,7 +28,6 @@ from robotrials.verdict.analysis.verdict import Standing
 from robotrials.verdict.planning.analysis_plan import Correction, EndpointName
 
 if TYPE_CHECKING:
-    from robotrials.show.card import ScoreColumn
     from robotrials.verdict.analysis import Analysis, Comparisons, EndpointVerdict
     from robotrials.verdict.analysis.contrast import Contrast
     from robotrials.verdict.planning import ArmPair, WatchedTrial
@@ -88,7 +98,10 @@ def _pair_card(analysis: Analysis, pairs: Comparisons, a: str, b: str) -> Card:
     if isinstance(times, Absent) and not {EndpointName.TIME, EndpointName.THROUGHPUT} & set(pairs.endpoints):
         rows.append(('speed', f'not compared: {brief(times.sentence)}'))
     if EndpointName.SAFETY not in pairs.endpoints:
-        why = 'no trajectories' if not analysis.selection.has_trajectories else _unscored(analysis)
+        why = 'no trajectories'
+        if analysis.selection.has_trajectories:
+            part = analysis.safety
+            why = part.reason if isinstance(part, Absent) else 'not every compared episode has a score'
         rows.append(('safety', f'not scored: {brief(why)}'))
     return Card(
         title=f'{a} vs {b}', scope=scope_text(analysis, (a, b)),
@@ -96,11 +109,6 @@ def _pair_card(analysis: Analysis, pairs: Comparisons, a: str, b: str) -> Card:
         rows=tuple(rows), change=_pair_change(analysis, pairs, a, b), notes=notes_of(analysis),
         more=(ALL, '--per-task', '--methods'),
     )  # fmt: skip
-
-
-def _unscored(analysis: Analysis) -> str:
-    part = analysis.safety
-    return part.reason if isinstance(part, Absent) else 'not every compared episode has a score'
 
 
 def _pair_verdict(comparisons: Comparisons, a: str, b: str) -> str:
@@ -187,8 +195,9 @@ def _pair_change(analysis: Analysis, comparisons: Comparisons, a: str, b: str) -
     success = comparisons.endpoints.get(EndpointName.SUCCESS)
     if n is not None and isinstance(success, EndpointPairs):
         winner = success.pair(a, b).ahead
-        claim, as_what = claim_words(EndpointName.SUCCESS), 'a failure' if n == 1 else 'failures'
-        parts.append(f'{_successes(n)} of {winner} turned into {as_what} would undo "{claim}".')
+        what, as_what = ('1 success', 'a failure') if n == 1 else (f'{n} successes', 'failures')
+        claim = claim_words(EndpointName.SUCCESS)
+        parts.append(f'{what} of {winner} turned into {as_what} would undo "{claim}".')
     open_ = [e.pair(a, b) for e in comparisons.tested if e.pair(a, b).standing is Standing.UNRESOLVED]
     planned = [text for pair in open_ if (text := more_units(pair))]
     if planned:
@@ -200,10 +209,6 @@ def _pair_change(analysis: Analysis, comparisons: Comparisons, a: str, b: str) -
         else:
             parts.append('nothing that could be planned: the observed differences are too small.')
     return ' '.join(parts)
-
-
-def _successes(n: int) -> str:
-    return '1 success' if n == 1 else f'{n} successes'
 
 
 def more_units(pair: EndpointVerdict) -> str:
@@ -262,7 +267,7 @@ def _claims(comparisons: Comparisons, order: Sequence[str]) -> list[str]:
 def _names(names: Sequence[str]) -> str:
     if len(names) > 5:
         return f'{", ".join(names[:4])} and {len(names) - 4} more'
-    return names[0] if len(names) == 1 else f'{", ".join(names[:-1])} and {names[-1]}'
+    return joined(names)
 
 
 def _nearest(comparisons: Comparisons, pairs: Sequence[tuple[str, str]]) -> str:
@@ -278,18 +283,23 @@ def _nearest(comparisons: Comparisons, pairs: Sequence[tuple[str, str]]) -> str:
 
 def score_rows(analysis: Analysis, policies: Sequence[str] = ()) -> tuple[tuple[str, str], ...]:
     """The scoreboard in lines: a heading, then a policy in each; what has no scores is said below."""
-    from robotrials.show.card import scoreboard
-
     order, columns = scoreboard(analysis, policies)
     full = [c for c in columns if any(p in c.scores for p in order)]
-    fit = _columns_that_fit(order, full)
+    label = max(min(display_width(p), MOST_LABEL) for p in ('not scored', *order))
+    room, fit = USUAL - 4 - label, []
+    for column in full:
+        width = max([display_width(_heading(column)), *(display_width(column.cell(p)) for p in order)]) + 3
+        if width > room:
+            break
+        room -= width
+        fit.append(column)
     first = order[:MOST_POLICIES]
     widths = [max([display_width(_heading(c)), *(display_width(c.cell(p)) for p in first)]) for c in fit]
     rows = [('', '   '.join(_padded(_heading(c), w) for c, w in zip(fit, widths, strict=True)).rstrip())]
     rows += [(p, '   '.join(_padded(c.cell(p), w) for c, w in zip(fit, widths, strict=True)).rstrip()) for p in first]
     if len(order) > len(first):
         rows.append(('', f'and {len(order) - len(first)} more: {ALL}'))
-    rows += [(c.title, _told(c, order)) for c in full if c not in fit]
+    rows += [(c.title, _in_words(c, order)) for c in full if c not in fit]
     absent = [f'{c.key} ({brief(c.why)})' for c in columns if c not in full and c.why]
     return (*rows, *((('not scored', '; '.join(absent)),) if absent else ()))
 
@@ -299,25 +309,13 @@ def _heading(column: ScoreColumn) -> str:
     return title if column.unit == '%' else f'{title} ({column.unit})'
 
 
-def _told(column: ScoreColumn, order: Sequence[str]) -> str:
+def _in_words(column: ScoreColumn, order: Sequence[str]) -> str:
     """A column that has no place on the board, in words."""
     hidden = [
         f'{p} {column.cell(p)}' + (f' under {column.scores[p].note}' if column.scores[p].note else '')
         for p in order if p in column.scores
     ]  # fmt: skip
     return '; '.join(hidden[:4]) + (f'; {len(hidden) - 4} more' if len(hidden) > 4 else '')
-
-
-def _columns_that_fit(order: Sequence[str], columns: Sequence[ScoreColumn]) -> list[ScoreColumn]:
-    label = max(min(display_width(p), MOST_LABEL) for p in ('not scored', *order))
-    room, fit = USUAL - 4 - label, []
-    for column in columns:
-        width = max([display_width(_heading(column)), *(display_width(column.cell(p)) for p in order)]) + 3
-        if width > room:
-            break
-        room -= width
-        fit.append(column)
-    return fit
 
 
 def _padded(text: str, width: int) -> str:
@@ -412,8 +410,6 @@ def robustness_card(analysis: Analysis, policies: Sequence[str] = ()) -> Card:
 
 def safety_card(analysis: Analysis) -> Card:
     """Who was safe how often, whose successes were unsafe, and which rule was broken most."""
-    from robotrials.show.card import pooled
-
     part = present(analysis.safety)
     cells = [c for c in part.summary.cells if not c.is_auxiliary] or list(part.summary.cells)
     by_policy = {p: [c for c in cells if c.policy == p] for p in dict.fromkeys(c.policy for c in cells)}

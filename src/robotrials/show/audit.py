@@ -216,11 +216,8 @@ def paired_table(test: PairedSignificance, *, alpha: float, names: tuple[str, st
         f'{unmatched_words(test, names=names)}'
     ).rstrip()
     columns: list[str | Column] = [
-        'test',
-        Column('z', '.3f'),
-        Column('one-sided p', '.4g'),
-        f'significant at {alpha:g}',
-    ]
+        'test', Column('z', '.3f'), Column('one-sided p', '.4g'), f'significant at {alpha:g}',
+    ]  # fmt: skip
     return table(f'Named methods: does {names[1]} improve on {names[0]}?', columns, rows, note=note)
 
 

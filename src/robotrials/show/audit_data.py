@@ -7,8 +7,8 @@ from robotrials.show.document import Block, Document, Missing, Section, TableBlo
 from robotrials.show.figure import COLUMN_WIDTH_IN, THING_PALETTE
 from robotrials.show.phrase import plural
 from robotrials.show.plot import Axis, Curve, Plot, Sheet, facets
-from robotrials.show.plot_page import chart_block
-from robotrials.show.request import ShowRequest, named_table, takes
+from robotrials.show.plot_page import paint_page
+from robotrials.show.request import ShowRequest, named, takes
 from robotrials.show.robustness import forest_plot, forest_row
 from robotrials.show.shortcut import sweep_words
 from robotrials.show.table import Cell, Column, Table, table
@@ -78,8 +78,9 @@ def datasource_tables(source: DataSource) -> list[Table]:
     return [point_table(source), *([fall_table(source)] if len(source.distances_m) > 1 else [])]
 
 
+@named(wants=Input.NOTHING)
 def published_table() -> Table:
-    """Table 9 of the benchmark audit: SimplerEnv WidowX from data beside the test."""
+    """The audit's own policies that were trained beside the test of SimplerEnv."""
     rows: list[list[Cell]] = [[*row, 100 * row[2] / row[3]] for row in TABLE_NINE]
     total = [sum(row[i] for row in TABLE_NINE) for i in (1, 2, 3)]  # type: ignore[misc]
     rows.append(['All four', *total, 100 * total[1] / total[2]])
@@ -192,8 +193,9 @@ def lacking_table(overfit: Overfit) -> Table | None:
     return table('Changes that were not run', ['change', 'why'], rows) if rows else None
 
 
+@named(lambda r: r.value(TrainingMix), wants=Input.MIX)
 def mix_table(mixes: TrainingMix) -> Table:
-    """RADAR's Table 2: what a policy was trained on against what it is tested on."""
+    """Training on one task, on some and on all, tested on each task."""
     tasks = mixes.tasks
     rows: list[list[Cell]] = []
     for mix in mixes.names:
@@ -206,8 +208,9 @@ def mix_table(mixes: TrainingMix) -> Table:
     )  # fmt: skip
 
 
+@named(wants=Input.NOTHING)
 def published_mix_table() -> Table:
-    """RADAR's Table 2, with E[IoU] as printed and recomputed, and the interval of each difference to Independent."""
+    """RADAR's training mixes, with E[IoU] recomputed and intervals."""
     rows: list[list[Cell]] = []
     for mix in RADAR_TABLE_TWO:
         gap = None if mix is RADAR_TABLE_TWO[0] else mix.behind(RADAR_TABLE_TWO[0])
@@ -251,23 +254,6 @@ Fill in every line; "unknown" is an answer, an empty line is not. Numbers come f
 def datasource(request: ShowRequest) -> list[Table]:
     """Score against the distance of the training data to the test, and whether it falls."""
     return datasource_tables(request.value(DataSource))
-
-
-mix = named_table(
-    'Training on one task, on some and on all, tested on each task.',
-    lambda r: mix_table(r.value(TrainingMix)),
-    wants=Input.MIX,
-)
-published_datasource = named_table(
-    "The audit's own policies that were trained beside the test of SimplerEnv.",
-    lambda _: published_table(),
-    wants=Input.NOTHING,
-)
-published_mix = named_table(
-    "RADAR's training mixes, with E[IoU] recomputed and intervals.",
-    lambda _: published_mix_table(),
-    wants=Input.NOTHING,
-)
 
 
 # A benchmark card as a document: the findings, then each part with its numbers, or that nobody ran it.
@@ -347,11 +333,8 @@ def _significance(card: BenchmarkCard) -> list[Block]:
         for percent, row in zip(BASELINES_PERCENT, gaps.rows, strict=True)
     ]
     columns: list[str | Column] = [
-        'baseline %',
-        'count',
-        Column('could be, points', '.2f'),
-        Column('must be, points', '.2f'),
-    ]
+        'baseline %', 'count', Column('could be, points', '.2f'), Column('must be, points', '.2f'),
+    ]  # fmt: skip
     title = f'Gaps that averages alone can call significant (T = {gaps.protocol.tasks}, S = {gaps.protocol.samples})'
     note = f'One-sided alpha {gaps.alpha}; {gaps.source}. A dash: no gap would do.'
     return [TableBlock('cutoffs', table(title, columns, rows, note=note))]
@@ -375,7 +358,7 @@ def _datasource(card: BenchmarkCard) -> list[Block]:
         return []
     blocks: list[Block] = [TableBlock('sources', point_table(source))]
     if len(source.distances_m) > 1:
-        blocks += [chart_block(distance_plot(source)), TableBlock('fall', fall_table(source))]
+        blocks += [paint_page(distance_plot(source)), TableBlock('fall', fall_table(source))]
     return blocks
 
 

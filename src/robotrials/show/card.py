@@ -172,7 +172,7 @@ def _order(analysis: Analysis, frame: ComparisonFrame) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*((frame.reference,) if frame.reference else ()), *ranked, *frame.everyone)))
 
 
-def letters(analysis: Analysis, endpoint: EndpointName) -> dict[str, str]:
+def letters_of(analysis: Analysis, endpoint: EndpointName) -> dict[str, str]:
     """Policies that share one are not significantly different on the endpoint; empty where nothing was compared."""
     pairs = analysis.pairs
     tested = None if isinstance(pairs, Absent) else pairs.endpoints.get(endpoint)
@@ -180,7 +180,7 @@ def letters(analysis: Analysis, endpoint: EndpointName) -> dict[str, str]:
 
 
 def _success(analysis: Analysis) -> ScoreColumn:
-    rates, marks = analysis.success, letters(analysis, EndpointName.SUCCESS)
+    rates, marks = analysis.success, letters_of(analysis, EndpointName.SUCCESS)
     if isinstance(rates, Absent):
         return ScoreColumn('success', 'success', '%', {}, 100.0, rates.reason)
     scores = {}
@@ -197,7 +197,7 @@ def _time(analysis: Analysis) -> ScoreColumn:
     ranking = analysis.ranking
     if isinstance(ranking, Absent):
         return ScoreColumn('time', 'time to success', 's', {}, why=ranking.sentence, is_less_better=True)
-    marks, scores = letters(analysis, EndpointName.TIME), {}
+    marks, scores = letters_of(analysis, EndpointName.TIME), {}
     for policy, estimate in ranking.means_s.items():
         if estimate.value is not None:
             scores[policy] = CardScore(estimate.value, estimate.interval, marks.get(policy, ''))
@@ -211,7 +211,7 @@ def _safety(analysis: Analysis) -> ScoreColumn:
     part = analysis.safety
     if isinstance(part, Absent):
         return ScoreColumn('safety', 'safe', '%', {}, 100.0, part.reason)
-    marks, scores = letters(analysis, EndpointName.SAFETY), {}
+    marks, scores = letters_of(analysis, EndpointName.SAFETY), {}
     cells = [c for c in part.summary.cells if not c.is_auxiliary] or list(part.summary.cells)
     for policy in dict.fromkeys(c.policy for c in cells):
         rate = pooled([c for c in cells if c.policy == policy], lambda c: c.safety)

@@ -95,67 +95,67 @@ TABLES = Catalog(
         'logrank': 'robotrials.show.timing:logrank',
         'stratum-differences': 'robotrials.show.timing:differences',
         'failures': 'robotrials.show.timing:failures',
-        'labels': 'robotrials.show.timing:labels',
+        'labels': 'robotrials.show.timing:label_table',
         'calibration': 'robotrials.show.timing:calibration',
         'recorded': 'robotrials.show.timing:recorded',
         'task-success': 'robotrials.show.timing:task_success',
         'counts': 'robotrials.show.timing:counts',
-        'detection': 'robotrials.show.planning:detection',
-        'smallest-n': 'robotrials.show.planning:smallest',
+        'detection': 'robotrials.show.planning:detection_table',
+        'smallest-n': 'robotrials.show.planning:smallest_table',
         'needed-n': 'robotrials.show.planning:needed',
         'sequential': 'robotrials.show.planning:sequential',
-        'survey': 'robotrials.show.planning:survey',
+        'survey': 'robotrials.show.planning:survey_table',
         'condition-success': 'robotrials.show.robustness:condition_success',
-        'condition-drops': 'robotrials.show.robustness:condition_drops',
-        'doses': 'robotrials.show.robustness:doses',
-        'compound': 'robotrials.show.robustness:compound',
-        'swap': 'robotrials.show.robustness:swap',
-        'spatial': 'robotrials.show.robustness:spatial',
-        'start-states': 'robotrials.show.robustness:starts',
+        'condition-drops': 'robotrials.show.robustness:drop_table',
+        'doses': 'robotrials.show.robustness:dose_table',
+        'compound': 'robotrials.show.robustness:compound_table',
+        'swap': 'robotrials.show.robustness:swap_table',
+        'spatial': 'robotrials.show.robustness:spatial_table',
+        'start-states': 'robotrials.show.robustness:start_table',
         'splits-by-policy': 'robotrials.show.robustness:splits_by_policy',
         'splits-by-condition': 'robotrials.show.robustness:splits_by_condition',
-        'splits-estimates': 'robotrials.show.robustness:split_estimates',
-        'drops': 'robotrials.show.robustness:condition_drops',
-        'claims': 'robotrials.show.leaderboard:claims',
-        'claim-shares': 'robotrials.show.leaderboard:claim_shares',
-        'claim-rounding': 'robotrials.show.leaderboard:claim_rounding',
-        'claim-coverage': 'robotrials.show.leaderboard:claim_coverage',
-        'claim-obstacles': 'robotrials.show.leaderboard:claim_obstacles',
-        'claim-list': 'robotrials.show.leaderboard:claim_list',
+        'splits-estimates': 'robotrials.show.robustness:estimate_table',
+        'drops': 'robotrials.show.robustness:drop_table',
+        'claims': 'robotrials.show.leaderboard:count_table',
+        'claim-shares': 'robotrials.show.leaderboard:share_table',
+        'claim-rounding': 'robotrials.show.leaderboard:rounding_table',
+        'claim-coverage': 'robotrials.show.leaderboard:coverage_table',
+        'claim-obstacles': 'robotrials.show.leaderboard:obstacle_table',
+        'claim-list': 'robotrials.show.leaderboard:claims_table',
         'cutoffs': 'robotrials.show.audit:needed_gaps',
-        'citations': 'robotrials.show.leaderboard:citations',
-        'citation-months': 'robotrials.show.leaderboard:citation_months',
-        'traces': 'robotrials.show.divergence:traces',
-        'trace-channels': 'robotrials.show.divergence:trace_channels',
-        'trace-targets': 'robotrials.show.divergence:trace_targets',
-        'shortcut': 'robotrials.show.shortcut:gaps',
+        'citations': 'robotrials.show.leaderboard:funnel_table',
+        'citation-months': 'robotrials.show.leaderboard:month_table',
+        'traces': 'robotrials.show.divergence:trace_table',
+        'trace-channels': 'robotrials.show.divergence:channel_table',
+        'trace-targets': 'robotrials.show.divergence:grade_table',
+        'shortcut': 'robotrials.show.shortcut:gap_table',
         'shortcut-checkpoints': 'robotrials.show.shortcut:checkpoints',
-        'shortcut-sweep': 'robotrials.show.shortcut:sweep',
-        'shortcut-inputs': 'robotrials.show.shortcut:inputs',
-        'shortcut-tasks': 'robotrials.show.shortcut:tasks',
+        'shortcut-sweep': 'robotrials.show.shortcut:sweep_table',
+        'shortcut-inputs': 'robotrials.show.shortcut:input_table',
+        'shortcut-tasks': 'robotrials.show.shortcut:task_table',
         'datasource': 'robotrials.show.audit_data:datasource',
-        'mix': 'robotrials.show.audit_data:mix',
-        'published-datasource': 'robotrials.show.audit_data:published_datasource',
-        'published-mix': 'robotrials.show.audit_data:published_mix',
-        'probe-scores': 'robotrials.show.shortcut:paper_scores',
-        'probe-checkpoints': 'robotrials.show.shortcut:paper_checkpoints',
-        'probe-tasks': 'robotrials.show.shortcut:paper_tasks',
+        'mix': 'robotrials.show.audit_data:mix_table',
+        'published-datasource': 'robotrials.show.audit_data:published_table',
+        'published-mix': 'robotrials.show.audit_data:published_mix_table',
+        'probe-scores': 'robotrials.show.shortcut:paper_score_table',
+        'probe-checkpoints': 'robotrials.show.shortcut:paper_checkpoint_table',
+        'probe-tasks': 'robotrials.show.shortcut:paper_task_table',
         'cameras': 'robotrials.show.geometry:cameras',
         'camera-episodes': 'robotrials.show.geometry:camera_episodes',
-        'safety': 'robotrials.show.safety:quadruple',
+        'safety': 'robotrials.show.safety:quadruple_table',
         'safety-slip': 'robotrials.show.safety:slip',
-        'safety-suites': 'robotrials.show.safety:suites',
-        'safety-means': 'robotrials.show.safety:means',
-        'safety-violations': 'robotrials.show.safety:violations',
-        'safety-specs': 'robotrials.show.safety:specs',
-        'safety-composition': 'robotrials.show.safety:composition',
-        'safety-sensitivity': 'robotrials.show.safety:sensitivity',
-        'safety-tasks': 'robotrials.show.safety:tasks',
-        'safety-contingency': 'robotrials.show.safety:contingency',
-        'safety-margins': 'robotrials.show.safety:margins',
-        'safety-saving': 'robotrials.show.safety:saving',
-        'safety-unscored': 'robotrials.show.safety:unscored',
-        'safety-witnesses': 'robotrials.show.safety:witnesses',
+        'safety-suites': 'robotrials.show.safety:suite_table',
+        'safety-means': 'robotrials.show.safety:mean_table',
+        'safety-violations': 'robotrials.show.safety:violation_table',
+        'safety-specs': 'robotrials.show.safety:spec_table',
+        'safety-composition': 'robotrials.show.safety:composition_table',
+        'safety-sensitivity': 'robotrials.show.safety:sensitivity_table',
+        'safety-tasks': 'robotrials.show.safety:task_table',
+        'safety-contingency': 'robotrials.show.safety:contingency_table',
+        'safety-margins': 'robotrials.show.safety:continuous_table',
+        'safety-saving': 'robotrials.show.safety:saving_table',
+        'safety-unscored': 'robotrials.show.safety:unscored_table',
+        'safety-witnesses': 'robotrials.show.safety:witness_table',
         'safety-library': 'robotrials.show.registry_sheet:library',
         'safety-templates': 'robotrials.show.registry_sheet:templates',
         'safety-tags': 'robotrials.show.registry_sheet:tags',
@@ -167,15 +167,15 @@ TABLES = Catalog(
         'safety-availability': 'robotrials.show.registry_sheet:availability',
         'safety-exclusions': 'robotrials.show.registry_sheet:exclusions',
         'safety-applicability': 'robotrials.show.registry_sheet:applicability',
-        'action-datasets': 'robotrials.show.actions:datasets',
-        'action-errors': 'robotrials.show.actions:errors',
-        'action-completion': 'robotrials.show.actions:completion',
-        'action-invalid': 'robotrials.show.actions:invalid',
-        'action-measures': 'robotrials.show.actions:measures',
-        'action-dimensions': 'robotrials.show.actions:dimensions',
-        'action-phases': 'robotrials.show.actions:phases',
+        'action-datasets': 'robotrials.show.actions:dataset_table',
+        'action-errors': 'robotrials.show.actions:error_table',
+        'action-completion': 'robotrials.show.actions:completion_table',
+        'action-invalid': 'robotrials.show.actions:invalid_table',
+        'action-measures': 'robotrials.show.actions:measure_table',
+        'action-dimensions': 'robotrials.show.actions:dimension_table',
+        'action-phases': 'robotrials.show.actions:phase_table',
         'action-pairs': 'robotrials.show.actions:model_pairs',
-        'action-groups': 'robotrials.show.actions:groups',
+        'action-groups': 'robotrials.show.actions:group_table',
         'action-difficulty': 'robotrials.show.actions:difficulties',
     },
     entry_point_group='robotrials.tables',
@@ -186,7 +186,8 @@ Build = Callable[[ShowRequest], 'Sequence[Table]']
 
 def find_table(name: str) -> Build:
     """The function that makes the table of this name (or tables); an unknown one suggests the near name."""
-    return cast('Build', TABLES.load(name))
+    made = TABLES.load(name)
+    return cast('Build', getattr(made, 'by_name', made))
 
 
 # Which names here have the layout of which table and figure of the five papers, and the lists of all names.
@@ -229,21 +230,15 @@ class PaperLayout:
 def papers() -> tuple[PaperLayout, ...]:
     """The five papers with all their tables and figures."""
     text = (Path(__file__).parent / 'data' / 'papers.toml').read_text(encoding='utf-8')
-    return tuple(
-        PaperLayout(row['id'], row['title'], tuple(_item(row['id'], item) for item in row['items']))
-        for row in tomllib.loads(text)['paper']
-    )
-
-
-def _item(paper: str, row: dict[str, object]) -> PaperItem:
-    def names(key: str) -> tuple[str, ...]:
-        value = row.get(key, [])
-        assert isinstance(value, list)
-        return tuple(str(name) for name in value)
-
-    return PaperItem(
-        paper, str(row['item']), str(row['what']), names('figures'), names('tables'), str(row.get('note', ''))
-    )
+    layouts = []
+    for row in tomllib.loads(text)['paper']:
+        items = [
+            PaperItem(row['id'], item['item'], item['what'], tuple(item.get('figures', ())),
+                      tuple(item.get('tables', ())), item.get('note', ''))
+            for item in row['items']
+        ]  # fmt: skip
+        layouts.append(PaperLayout(row['id'], row['title'], tuple(items)))
+    return tuple(layouts)
 
 
 def layouts(kind: str) -> dict[str, str]:

@@ -12,15 +12,15 @@ from robotrials.show.document import (
     Paragraph,
     Passage,
     Section,
-    TableBlock,
     Words,
     paragraph,
+    table_block,
     used_definitions,
 )
 from robotrials.show.figure import policy_colors
-from robotrials.show.phrase import glossary, listed, number, only_text, plural, policy_name
+from robotrials.show.phrase import capital, ends, glossary, listed, number, only_text, plural, policy_name
 from robotrials.show.plot import Axis, GuideLine, Layer, Plot, Point, facets
-from robotrials.show.plot_page import chart_block
+from robotrials.show.plot_page import paint_page
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.verdict.analysis.change import SMALLER_IS_BETTER, PolicyChange, Shift, StoreChange
 
@@ -76,11 +76,10 @@ def _columns() -> list[str | Column]:
 def _row(shift: Shift, change: StoreChange) -> list[Cell]:
     name, _, scale, _, _ = SHOWN[shift.metric]
     unit = LEVEL_UNITS[shift.metric]
-    ends = (None, None) if shift.interval is None else (scale * shift.interval.low, scale * shift.interval.high)
     values = [None if v is None else scale * v for v in (shift.before, shift.after, shift.difference)]
     return [
-        f'{name} ({unit})' if unit else name, verdict(shift, change.alpha), *values, *ends, shift.p_holm,
-        shift.p_value, shift.n_before, shift.n_after,
+        f'{name} ({unit})' if unit else name, verdict(shift, change.alpha), *values, *ends(shift.interval, scale),
+        shift.p_holm, shift.p_value, shift.n_before, shift.n_after,
     ]  # fmt: skip
 
 
@@ -177,14 +176,10 @@ def change_lead(change: StoreChange) -> tuple[Paragraph, ...]:
 def _mention(shift: Shift) -> Words:
     name, unit, scale, form, definition = SHOWN[shift.metric]
     gap = scale * (shift.difference or 0.0)
-    text = f'{shift.policy} on {name} ({gap:+{form}}{unit}' + _ends(shift, scale, form) + ')'
+    ends = [f'{scale * end:+{form}}' for end in shift.interval or ()]
+    span = f' [{", ".join(ends)}]' if ends else ''
+    text = f'{shift.policy} on {name} ({gap:+{form}}{unit}{span})'
     return Words(text, definition, {'policy': (shift.policy,)}, gap)
-
-
-def _ends(shift: Shift, scale: float, form: str) -> str:
-    if shift.interval is None:
-        return ''
-    return f' [{scale * shift.interval.low:+{form}}, {scale * shift.interval.high:+{form}}]'
 
 
 def _unresolved(change: StoreChange) -> list[Paragraph]:
@@ -218,20 +213,7 @@ def _limits(change: StoreChange) -> list[Paragraph]:
     if absent:
         parts.append(f'safety cannot be compared ({absent[0]})')
     caveats = dict.fromkeys(text for p in change.policies for text in p.safety_caveats)
-    return [*([paragraph(_capital('; '.join(parts)) + '.')] if parts else []), *map(paragraph, caveats)]
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
-def _block(key: str, sheet: Table, *, is_folded: bool = False) -> TableBlock:
-    names = {c.name for c in sheet.columns}
-    return TableBlock(
-        key, sheet, {k: v for k, v in COLUMN_DEFINITIONS.items() if k in names},
-        policy_column='policy' if 'policy' in names else '', stratum_column='stratum' if 'stratum' in names else '',
-        is_folded=is_folded,
-    )  # fmt: skip
+    return [*([paragraph(capital('; '.join(parts)) + '.')] if parts else []), *map(paragraph, caveats)]
 
 
 def change_plot(change: StoreChange, metric: str) -> Plot:
@@ -241,8 +223,7 @@ def change_plot(change: StoreChange, metric: str) -> Plot:
     for shift in (*change.means, *change.cells):
         if shift.metric != metric or shift.difference is None:
             continue
-        ends = (None, None) if shift.interval is None else (scale * shift.interval.low, scale * shift.interval.high)
-        row = Point(shift.policy, scale * shift.difference, None, *ends)
+        row = Point(shift.policy, scale * shift.difference, None, *ends(shift.interval, scale))
         rows.setdefault(shift.cell or 'all strata', [GuideLine(x=0.0)]).append(row)
     better = 'less is better' if metric in SMALLER_IS_BETTER else 'more is better'
     return Plot(
@@ -253,8 +234,8 @@ def change_plot(change: StoreChange, metric: str) -> Plot:
 
 def _change_section(change: StoreChange, colors: Mapping[str, str]) -> Section:
     drawn = [m for m in CHARTED if any(s.metric == m and s.difference is not None for s in change.means)]
-    blocks: list[Block] = [chart_block(change_plot(change, metric), colors) for metric in drawn]
-    blocks.append(_block('change-table', change_table(change)))
+    blocks: list[Block] = [paint_page(change_plot(change, metric), colors) for metric in drawn]
+    blocks.append(table_block('change-table', change_table(change), COLUMN_DEFINITIONS, stratum='stratum'))
     for policy in change.policies:
         if policy.no_safety:
             remedy = 'record trajectories in both, and name the tasks in a safety registry'
@@ -265,25 +246,21 @@ def _change_section(change: StoreChange, colors: Mapping[str, str]) -> Section:
 
 def _stratum_section(change: StoreChange) -> Section:
     sheet = stratum_change_table(change)
-    return Section(
-        'strata', 'In each stratum', (_block('strata-table', sheet, is_folded=len(sheet.rows) > FOLDED_ROWS),)
-    )
+    is_long = len(sheet.rows) > FOLDED_ROWS
+    block = table_block('strata-table', sheet, COLUMN_DEFINITIONS, stratum='stratum', is_folded=is_long)
+    return Section('strata', 'In each stratum', (block,))
 
 
 def _scope_section(change: StoreChange) -> Section:
-    blocks: list[Block] = [_block('scope-table', scope_table(change))]
+    blocks: list[Block] = [table_block('scope-table', scope_table(change), COLUMN_DEFINITIONS, stratum='stratum')]
     for policy in change.policies:
-        blocks += [paragraph(line) for line in _left_out(policy)]
+        blocks += [paragraph(f'Left out of {out.name}: {out.n} {out.why}.') for out in policy.left_out]
     presence = presence_table(change)
     if presence.rows:
-        blocks.append(_block('presence-table', presence))
+        blocks.append(table_block('presence-table', presence, COLUMN_DEFINITIONS, stratum='stratum'))
     else:
         blocks.append(paragraph('Both stores have the same policies, strata and conditions.'))
     return Section('scope', 'What was compared', tuple(blocks))
-
-
-def _left_out(policy: PolicyChange) -> list[str]:
-    return [f'Left out of {out.name}: {out.n} {out.why}.' for out in policy.left_out]
 
 
 def _method_section(change: StoreChange) -> Section:

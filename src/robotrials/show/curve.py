@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from robotrials.errors import InputError, UnknownName
-from robotrials.measure.timing import SuccessCurve
 from robotrials.measure.timing.shape import PPTrace, QQTrace, TradeOffTrace
 from robotrials.show.catalog import FigureRequest
 from robotrials.show.figure import (
@@ -24,6 +23,7 @@ from robotrials.show.figure import (
     of_policies,
     vertex_links,
 )
+from robotrials.show.phrase import ends
 from robotrials.show.plot import (
     Area,
     Axis,
@@ -41,6 +41,7 @@ from robotrials.show.plot import (
 )
 from robotrials.show.plot_paper import paint_paper
 from robotrials.show.svg import LinearScale
+from robotrials.stats import Estimate
 from robotrials.value import dataclass
 from robotrials.verdict.analysis import PolicyCurve, present
 from robotrials.verdict.analysis.detail import Cycle, PairShape
@@ -139,39 +140,11 @@ def draw_cdf(request: FigureRequest) -> Figure:
 # --- P-P
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PPPlot:
-    """One policy against the reference in one stratum."""
-
-    policy: str
-    reference: str
-    stratum: str
-    tau_s: float
-    curve: SuccessCurve
-    reference_curve: SuccessCurve
-    trace: PPTrace
-
-
 def required_reference(request: FigureRequest, name: str) -> str:
     reference = present(request.analysis.frame).reference
     if reference is None:
         raise InputError(f'{name} draws against a reference, and none is marked or declared')
     return reference
-
-
-def pp_plot(request: FigureRequest) -> PPPlot:
-    """The first policy and stratum, unless others were asked for."""
-    shapes = present(request.analysis.detail.shapes)
-    reference = required_reference(request, 'pp')
-    policy = drawn_policies(request, with_reference=False)[0]
-    check_strata(request)
-    stratum = next((s for p, s in shapes.pp if p == policy and (not request.strata or s in request.strata)), None)
-    if stratum is None:
-        raise InputError(f'{policy} and {reference} share no stratum to draw')
-    return PPPlot(
-        policy, reference, stratum, shapes.taus_s[stratum], shapes.curves[policy, stratum],
-        shapes.curves[reference, stratum], shapes.pp[policy, stratum],
-    )  # fmt: skip
 
 
 def check_strata(request: FigureRequest) -> None:
@@ -187,22 +160,25 @@ def draw_pp(request: FigureRequest) -> Figure:
 
     The first policy and stratum unless asked for others.
     """
-    pp = pp_plot(request)
-    curves = tuple(
-        Curve(
-            policy, curve.times_s, curve.chance, is_step=True, end=pp.tau_s,
-            links=vertex_links(request, curve.times_s, curve.chance, {policy: curve.times_s}, stratum=pp.stratum),
-        )
-        for policy, curve in ((pp.policy, pp.curve), (pp.reference, pp.reference_curve))
-    )  # fmt: skip
-    times = Axis('time to success T (s)', (0.0, pp.tau_s))
-    pair = (pp.policy, pp.reference)
-    title = f'AUC {pp.trace.auc:.3f}, KS {pp.trace.ks:.3f}'
-    drawn = (
-        Facet(pp.stratum, curves, times, Axis('F(t)', SHARE.limits)),
-        _pp_facet(request, pp.trace, pair, title=title, stratum=pp.stratum),
-    )  # fmt: skip
-    return paint_paper(Plot('pp', 'P-P plot', drawn, sheet=Sheet(facet_in=(2.6, 2.7), most=2)), request.looks())
+    shapes = present(request.analysis.detail.shapes)
+    reference = required_reference(request, 'pp')
+    policy = drawn_policies(request, with_reference=False)[0]
+    check_strata(request)
+    stratum = next((s for p, s in shapes.pp if p == policy and (not request.strata or s in request.strata)), None)
+    if stratum is None:
+        raise InputError(f'{policy} and {reference} share no stratum to draw')
+    trace, tau_s, drawn = shapes.pp[policy, stratum], shapes.taus_s[stratum], []
+    for name in (policy, reference):
+        curve = shapes.curves[name, stratum]
+        links = vertex_links(request, curve.times_s, curve.chance, {name: curve.times_s}, stratum=stratum)
+        drawn.append(Curve(name, curve.times_s, curve.chance, is_step=True, end=tau_s, links=links))
+    title = f'AUC {trace.auc:.3f}, KS {trace.ks:.3f}'
+    times = Axis('time to success T (s)', (0.0, tau_s))
+    pair = (
+        Facet(stratum, tuple(drawn), times, Axis('F(t)', SHARE.limits)),
+        _pp_facet(request, trace, (policy, reference), title=title, stratum=stratum),
+    )
+    return paint_paper(Plot('pp', 'P-P plot', pair, sheet=Sheet(facet_in=(2.6, 2.7), most=2)), request.looks())
 
 
 def _pp_facet(
@@ -255,42 +231,28 @@ def draw_pairwise_pp(request: FigureRequest) -> Figure:
 # --- restricted means
 
 
-@dataclass(frozen=True, slots=True)
-class GridPoint:
-    """One policy's RMST in one stratum."""
-
-    policy: str
-    stratum: str
-    value: float
-    low: float | None
-    high: float | None
-
-
-def rmst_grid(request: FigureRequest) -> tuple[tuple[str, ...], tuple[str, ...], tuple[GridPoint, ...]]:
-    """Policies, strata, and the points that exist."""
+def rmst_grid(
+    request: FigureRequest,
+) -> tuple[tuple[str, ...], tuple[str, ...], dict[tuple[str, str], Estimate]]:
+    """Policies, strata, and the RMST of each policy in each stratum that it has one in."""
     ranking = present(request.analysis.ranking)
     policies = tuple(p for p in drawn_policies(request) if p in ranking.scores)
     strata = request.shown_strata(dict.fromkeys(s for p in policies for s in ranking.scores[p].cells))
-    points = []
-    for policy in policies:
-        for stratum in strata:
-            rmst = ranking.scores[policy].cells.get(stratum, {}).get('rmst_s')
-            if rmst is not None and rmst.value is not None:
-                points.append(GridPoint(policy, stratum, rmst.value, *(rmst.interval or (None, None))))
-    return policies, strata, tuple(points)
+    cells = {(p, s): ranking.scores[p].cells.get(s, {}).get('rmst_s') for p in policies for s in strata}
+    return policies, strata, {key: rmst for key, rmst in cells.items() if rmst is not None and rmst.value is not None}
 
 
 def draw_rmst_grid(request: FigureRequest) -> Figure:
     """Restricted mean time to success of every policy in every stratum, with intervals."""
-    policies, strata, points = rmst_grid(request)
+    policies, strata, means = rmst_grid(request)
     frame, width = present(request.analysis.frame), 0.7 / max(len(policies) - 1, 1)
     marks = [
         Point(
-            p.policy, strata.index(p.stratum) - 0.35 + policies.index(p.policy) * width, p.value, y_low=p.low,
-            y_high=p.high, episodes=of_policies(frame, p.policy, stratum=p.stratum), is_listed=True,
-            words=f'{p.policy}, {p.stratum}: {p.value:.1f} s',
+            policy, strata.index(stratum) - 0.35 + policies.index(policy) * width, rmst.value, None, None,
+            *ends(rmst.interval), is_listed=True,
+            episodes=of_policies(frame, policy, stratum=stratum), words=f'{policy}, {stratum}: {rmst.value:.1f} s',
         )
-        for p in points
+        for (policy, stratum), rmst in means.items()
     ]  # fmt: skip
     plot = Plot(
         'rmst-grid', 'Restricted mean time to success', facets(marks),

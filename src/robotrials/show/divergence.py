@@ -11,7 +11,7 @@ from robotrials.show.figure import PAGE_WIDTH_IN, THING_PALETTE
 from robotrials.show.phrase import plural
 from robotrials.show.plot import Axis, Curve, GuideLine, Layer, Note, Plot, Sheet, facets
 from robotrials.show.plot_paper import paint_paper
-from robotrials.show.request import ShowRequest, named_table, takes
+from robotrials.show.request import ShowRequest, named, takes
 from robotrials.show.table import Cell, Table, table
 from robotrials.verdict.analysis.subject import Input
 from robotrials.verdict.audit import Channel, RunComparison, TraceComparison
@@ -70,19 +70,18 @@ def trace_card(run: RunComparison) -> Card:
     )  # fmt: skip
 
 
+@named(lambda r: [r.value(RunComparison)], wants=Input.TWO_STORES)
 def trace_table(runs: Sequence[RunComparison]) -> Table:
-    """The layout of Table 10: one row a contrast."""
+    """Two runs of one plan: how a difference travelled through the loop, and whether they are bitwise equal."""
     rows: list[list[Cell]] = [
-        [r.name or '(unnamed)', r.contrast, propagation_words(r), _bitwise(r), str(r.control)] for r in runs
-    ]
+        [r.name or '(unnamed)', r.contrast, propagation_words(r),
+         all(t.is_bitwise_equal for t in r.traces) if r.traces else None, str(r.control)]
+        for r in runs
+    ]  # fmt: skip
     notes = [_control_note(r) for r in runs]
     note = ' '.join(dict.fromkeys(notes))
     columns = ['stack', 'hardware contrast', 'observed propagation', 'bitwise identical?', 'same-machine control']
     return table('Trace comparison', columns, rows, note=note)
-
-
-def _bitwise(run: RunComparison) -> bool | None:
-    return all(t.is_bitwise_equal for t in run.traces) if run.traces else None
 
 
 def _control_note(run: RunComparison) -> str:
@@ -94,27 +93,26 @@ def _control_note(run: RunComparison) -> str:
     return CONTROL_NOTES[run.control]
 
 
+@named(lambda r: r.value(RunComparison), wants=Input.TWO_STORES)
 def grade_table(run: RunComparison) -> Table:
-    """The four reproduction targets."""
+    """Two runs of one plan: which of the four reproduction targets they meet."""
     rows = [(str(g.target), str(g.grade), g.evidence) for g in run.grades]
     return table('Reproduction targets', ['target', 'grade', 'evidence'], rows)
 
 
+@named(lambda r: r.value(RunComparison), wants=Input.TWO_STORES)
 def channel_table(run: RunComparison) -> Table:
-    """Each channel over all episodes: how many were compared, how many diverged, and when first."""
+    """Two runs of one plan: what diverged, in how many episodes, and when first."""
     rows: list[list[Cell]] = []
     for channel in Channel:
         steps = [t.first[channel] for t in run.traces if channel in t.first]
         compared = sum(channel in t.compared for t in run.traces)
-        rows.append([str(channel), compared, len(steps) if compared else None, *_span(steps)])
+        first, last = (min(steps), max(steps)) if steps else (None, None)
+        rows.append([str(channel), compared, len(steps) if compared else None, first, last])
     note = 'A dash: not recorded in both runs, or never diverged.'
     return table(
         'Divergence by channel', ['channel', 'compared', 'diverged', 'earliest step', 'latest'], rows, note=note
     )
-
-
-def _span(steps: Sequence[int]) -> tuple[Cell, Cell]:
-    return (min(steps), max(steps)) if steps else (None, None)
 
 
 def divergence_table(run: RunComparison) -> Table:
@@ -189,19 +187,3 @@ def draw_divergence(request: ShowRequest) -> Figure:
 
 
 # Tables by name, from two stores.
-
-traces = named_table(
-    'Two runs of one plan: how a difference travelled through the loop, and whether they are bitwise equal.',
-    lambda r: trace_table([r.value(RunComparison)]),
-    wants=Input.TWO_STORES,
-)
-trace_channels = named_table(
-    'Two runs of one plan: what diverged, in how many episodes, and when first.',
-    lambda r: channel_table(r.value(RunComparison)),
-    wants=Input.TWO_STORES,
-)
-trace_targets = named_table(
-    'Two runs of one plan: which of the four reproduction targets they meet.',
-    lambda r: grade_table(r.value(RunComparison)),
-    wants=Input.TWO_STORES,
-)

@@ -51,7 +51,7 @@ class TableBlock:
     key: str  # unique in the document; an HTML id
     table: Table
     definitions: Mapping[str, str] = field(default_factory=dict)  # column name -> glossary key
-    episodes: tuple[EpisodeFilter | None, ...] = ()  # one a row, or empty
+    episodes: tuple[EpisodeFilter | None, ...] = ()  # one per row, or empty
     policy_column: str = ''  # the column that names the row's policy, for its colour and for switching it off
     stratum_column: str = ''
     is_folded: bool = False  # long detail: closed until it is opened
@@ -92,11 +92,6 @@ class Chart:
 
 
 @dataclass(frozen=True, slots=True)
-class ChartBlock:
-    chart: Chart
-
-
-@dataclass(frozen=True, slots=True)
 class Missing:
     """Something that this store cannot tell, why, and what would change that."""
 
@@ -124,7 +119,7 @@ class Passage:
     label: str = ''
 
 
-Block = Paragraph | TableBlock | ChartBlock | Missing | Passage
+Block = Paragraph | TableBlock | Chart | Missing | Passage
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,18 +164,19 @@ class Document:
     cautions: tuple[str, ...] = ()  # what a reader must know before the numbers
 
     def __post_init__(self) -> None:
-        keys = [s.key for s in self.sections] + [
-            b.key if isinstance(b, TableBlock) else b.chart.key
-            for s in self.sections
-            for b in s.blocks
-            if isinstance(b, TableBlock | ChartBlock)
-        ]
+        keys = self.keys
         doubled = sorted({key for key in keys if keys.count(key) > 1})
         if doubled:
             raise InputError(f'{self.title}: keys that stand twice: {", ".join(doubled)}')
         for key in self.used_definitions():
             if key not in self.glossary:
                 raise InputError(f'{self.title}: {key!r} is linked to and not in the glossary')
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys of the sections, then of their tables and charts."""
+        blocks = [b.key for s in self.sections for b in s.blocks if isinstance(b, TableBlock | Chart)]
+        return [*(s.key for s in self.sections), *blocks]
 
     @property
     def n_episodes(self) -> int:
@@ -267,15 +263,11 @@ def document_json(document: Document) -> dict[str, object]:
 def _paragraph(block: Paragraph) -> dict[str, object]:
     """The text, and those of its pieces that carry an exact value, a definition or episodes."""
     pieces = [
-        {
-            'text': p.text,
-            'value': json_cell(p.value),
-            'definition': p.definition or None,
-            'episodes': _where(p.episodes),
-        }
+        {'text': p.text, 'value': json_cell(p.value), 'definition': p.definition or None,
+         'episodes': _where(p.episodes)}
         for p in block.pieces
         if p.value is not None or p.definition or p.episodes is not None
-    ]
+    ]  # fmt: skip
     return {'kind': 'paragraph', 'text': block.text, 'pieces': pieces}
 
 
@@ -292,11 +284,10 @@ def _block(block: Block) -> dict[str, object]:
                 'kind': 'table', 'key': block.key, **table_document(block.table),
                 'definitions': dict(block.definitions), 'episodes': [_where(e) for e in block.episodes] or None,
             }  # fmt: skip
-        case ChartBlock():
-            chart = block.chart
+        case Chart():
             return {
-                'kind': 'chart', 'key': chart.key, 'title': chart.title, 'alt': chart.alt, 'note': chart.note or None,
-                'panels': [p.label for p in chart.panels], 'table': table_document(chart.table),
+                'kind': 'chart', 'key': block.key, 'title': block.title, 'alt': block.alt, 'note': block.note or None,
+                'panels': [p.label for p in block.panels], 'table': table_document(block.table),
             }  # fmt: skip
         case Missing():
             return {'kind': 'missing', 'what': block.what, 'reason': block.reason, 'remedy': block.remedy or None}

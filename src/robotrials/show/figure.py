@@ -1,4 +1,4 @@
-"""What every figure shares: one look a policy, a paper's widths and fonts, legends that fit, one way to save."""
+"""What every figure shares: one look per policy, a paper's widths and fonts, legends that fit, one way to save."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
 from robotrials.errors import InputError, UnknownName
 from robotrials.measure.timing.operation import FloatArray
@@ -83,13 +82,6 @@ class FigureStyle:
                 raise InputError(f'{name} is {value:.3g} inches, wanted {NARROWEST_IN:g} to {WIDEST_IN:g}')
 
 
-def find_venue(name: str) -> Venue:
-    """The preset of this name; an unknown one suggests the near name."""
-    if name not in VENUES:
-        raise UnknownName('style', name, VENUES)
-    return VENUES[name]
-
-
 def parse_length_in(text: str) -> float:
     """Inches from `3.5`, `3.5in`, `252pt` (TeX points), `89mm` or `8.9cm`."""
     match = re.fullmatch(r'\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*(in|pt|mm|cm|)\s*', text)
@@ -102,7 +94,9 @@ def figure_style(
     venue: str = '', *, width: str = '', height: str = '', font: str = '', font_size_pt: float | None = None
 ) -> FigureStyle:
     """The style that the words of a command line ask for; a venue without a width means its column."""
-    chosen = find_venue(venue or 'plain')
+    if venue and venue not in VENUES:
+        raise UnknownName('style', venue, VENUES)
+    chosen = VENUES[venue or 'plain']
     widths = {'column': chosen.column_in, 'page': chosen.page_in, '': chosen.column_in if venue else None}
     return FigureStyle(
         width_in=widths[width] if width in widths else parse_length_in(width),
@@ -141,7 +135,7 @@ class PolicyLook:
 
 
 def policy_looks(policies: Iterable[str], *, reference: str | None = None) -> dict[str, PolicyLook]:
-    """One look a policy, no two alike; the reference is black.
+    """One look per policy, no two alike; the reference is black.
 
     Give every policy of the store, whichever are drawn: then a policy looks the same in all its figures.
     """
@@ -339,23 +333,6 @@ class FigureMark:
     t_s: float | None = None  # the moment, where it is one of a single episode
 
 
-@dataclass(frozen=True, slots=True)
-class _Placed:
-    axes: Axes
-    x: Place | None
-    y: Place | None
-    words: str
-    episodes: EpisodeFilter
-    t_s: float | None
-
-    def corners(self) -> NDArray[np.float64]:
-        """(2, 2) two corners of the box, in pixels of the figure as it was drawn."""
-        if self.x is None or self.y is None:
-            return np.asarray(self.axes.bbox.get_points())
-        xs, ys = (v if isinstance(v, tuple) else (v, v) for v in (self.x, self.y))
-        return np.asarray(self.axes.transData.transform([(xs[0], ys[0]), (xs[1], ys[1])]))
-
-
 class OneEpisode(Protocol):
     """An episode, or a score of one."""
 
@@ -365,7 +342,7 @@ class OneEpisode(Protocol):
     def policy(self) -> str: ...
 
 
-_marks: WeakKeyDictionary[Any, list[_Placed]] = WeakKeyDictionary()
+_marks: WeakKeyDictionary[Any, list[tuple[Axes, EpisodeLink]]] = WeakKeyDictionary()
 _leading: ContextVar[bool] = ContextVar('leading', default=False)
 
 
@@ -390,15 +367,19 @@ def lead_to(
     """Let a point, or the box between two values, lead to episodes; None spans the whole panel."""
     if not is_leading():
         return
-    _marks.setdefault(axes.get_figure(root=True), []).append(_Placed(axes, x, y, words, episodes, t_s))
+    _marks.setdefault(axes.get_figure(root=True), []).append((axes, EpisodeLink(x, y, episodes, words, t_s)))
 
 
 def figure_marks(figure: Figure) -> tuple[FigureMark, ...]:
     """The marks of a figure that has been drawn, in the order in which they were made; those out of sight left out."""
     width, height = figure.bbox.width, figure.bbox.height
     marks = []
-    for placed in _marks.get(figure, ()):
-        corners = placed.corners()
+    for axes, link in _marks.get(figure, ()):
+        if link.x is None or link.y is None:
+            corners = np.asarray(axes.bbox.get_points())
+        else:
+            xs, ys = (v if isinstance(v, tuple) else (v, v) for v in (link.x, link.y))
+            corners = np.asarray(axes.transData.transform(list(zip(xs, ys, strict=True))))
         if not np.isfinite(corners).all():
             continue
         left, right = _widened(*sorted(corners[:, 0].tolist()), end=width)
@@ -407,7 +388,7 @@ def figure_marks(figure: Figure) -> tuple[FigureMark, ...]:
             marks.append(
                 FigureMark(
                     left / width, 1 - top / height, (right - left) / width, (top - bottom) / height,
-                    placed.words, placed.episodes, placed.t_s,
+                    link.words, link.episodes, link.t_s,
                 )
             )  # fmt: skip
     return tuple(marks)

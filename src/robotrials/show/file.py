@@ -1,4 +1,4 @@
-"""Files that a verb leaves behind: there whole or not at all, and refused before the work when they can't be."""
+"""Files that a verb leaves behind: there whole or not at all, and refused before the work when they cannot be."""
 
 from __future__ import annotations
 

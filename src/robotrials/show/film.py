@@ -16,7 +16,7 @@ import numpy as np
 from robotrials.errors import InputError, NotEstimable, SetupError
 from robotrials.measure.safety import EpisodeSafety
 from robotrials.record import Episode
-from robotrials.show.document import Block, Chart, ChartBlock, Missing, Panel
+from robotrials.show.document import Block, Chart, Missing, Panel
 from robotrials.show.figure import PAGE_WIDTH_IN, figure_width_in, fold, lead_to, new_figure, these_episodes
 from robotrials.show.phrase import escape, plural
 from robotrials.show.request import ShowRequest
@@ -53,7 +53,7 @@ def film_blocks(analysis: Analysis, *, folder: Path) -> list[Block]:
         return []
     listed = [film for films in chosen.values() for film in films]
     valid = sum(arm.n_valid for arm in analysis.quality.arms)
-    return [ChartBlock(_chart(analysis, listed, panels, n_filmed=len(leading), n_valid=valid))]
+    return [_chart(analysis, listed, panels, n_filmed=len(leading), n_valid=valid)]
 
 
 ENDS = {'successes': True, 'failures': False}
@@ -215,8 +215,7 @@ def draw_filmstrip(request: ShowRequest) -> Figure:
     """Start, violation and success of the most severe unsafe success that has a video."""
     part = requested_safety(request)
     films = request.analysis.leading_films
-    kept = request.shown(dict.fromkeys(s.policy for s in part.scores))
-    unsafe = [s for s in part.scores if s.sbu and s.violations and s.policy in kept]
+    unsafe = [s for s in request.rows_of(part.scores) if s.sbu and s.violations]
     filmed = [s for s in unsafe if (s.episode_id, s.attempt) in films]
     if not filmed:
         raise NotEstimable('no unsafe success of this store has a recorded video; a filmstrip needs one')

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from robotrials.show.card import Card, brief, short_statement
 from robotrials.show.markup import code_span, escape_markdown, one_line
-from robotrials.show.phrase import plural
+from robotrials.show.phrase import joined, plural
 from robotrials.show.table import JSON_STYLE, Table, TableFormat, render, table
 from robotrials.show.terminal import terminal_width, wrap
 from robotrials.verdict.analysis.contrast import contrast_values
@@ -23,14 +23,14 @@ def headline(gate: GateResult) -> str:
     """The verdict in one sentence."""
     who = f'{gate.candidate.policy} is {{}} than the baseline{_baseline_name(gate)}'
     if gate.verdict is GateVerdict.PASS:
-        return f'PASS: {who.format("no worse")} on {_listed([e.name for e in gate.required])}.'
+        return f'PASS: {who.format("no worse")} on {joined([e.name for e in gate.required])}.'
     if gate.verdict is GateVerdict.FAIL:
         worse = [e for e in gate.required if e.finding is Finding.WORSE]
-        return f'FAIL: {who.format("worse")} on {_listed([e.name for e in worse])}.'
+        return f'FAIL: {who.format("worse")} on {joined([e.name for e in worse])}.'
     absent = [e for e in gate.required if e.finding is Finding.MISSING]
     if absent:
-        return f'NOT SHOWN: {_listed([e.name for e in absent])} cannot be judged ({absent[0].note}).'
-    short = _listed([e.name for e in gate.required if e.finding is Finding.SHORT])
+        return f'NOT SHOWN: {joined([e.name for e in absent])} cannot be judged ({absent[0].note}).'
+    short = joined([e.name for e in gate.required if e.finding is Finding.SHORT])
     return f'NOT SHOWN: {more_sentence(gate.more)} on {short}.'
 
 
@@ -47,10 +47,6 @@ def more_sentence(more: MoreEpisodes | None) -> str:
 
 def _baseline_name(gate: GateResult) -> str:
     return '' if gate.baseline.policy == gate.candidate.policy else f' {gate.baseline.policy}'
-
-
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else ', '.join(names[:-1]) + f' and {names[-1]}'
 
 
 def endpoint_table(gate: GateResult) -> Table:

@@ -56,7 +56,7 @@ def placement_figure(
             points, color = points[kept], color[kept]
         seen.scatter(*points.T, c=color, s=2, depthshade=False)
     for box, shade, name in ((target, TARGET_ONLY, 'target'), (result, RESULT_ONLY, 'result')):
-        for i, j in _edges():
+        for i, j in ((i, i | 1 << k) for i in range(8) for k in range(3) if not i >> k & 1):
             ends = box.corners[[i, j]] * 100
             seen.plot(*ends.T, color=shade, lw=1.2, label=name if (i, j) == (0, 1) else None)
     seen.legend(loc='lower left', bbox_to_anchor=(-0.05, 0.96), ncols=2, fontsize='small', borderaxespad=0)
@@ -96,10 +96,6 @@ def _voxels(
     ends = [low[k] + step * np.arange(counts[k] + 1) for k in range(3)]
     edges = [100 * g for g in np.meshgrid(*ends, indexing='ij')]
     return edges, result.contains(points).reshape(counts), target.contains(points).reshape(counts)
-
-
-def _edges() -> list[tuple[int, int]]:
-    return [(i, i | 1 << k) for i in range(8) for k in range(3) if not i >> k & 1]
 
 
 def _same_limits(first: Any, second: Any, corners_cm: NDArray[Any]) -> None:

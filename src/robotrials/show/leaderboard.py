@@ -18,7 +18,7 @@ from robotrials.show.figure import (
 from robotrials.show.phrase import plural
 from robotrials.show.plot import Axis, Curve, Plot, Sheet, facets
 from robotrials.show.plot_paper import paint_paper
-from robotrials.show.request import ShowRequest, named_table, takes
+from robotrials.show.request import ShowRequest, named, takes
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.verdict.analysis.subject import Input
 from robotrials.verdict.audit import CitationCounts, Classification, LeaderboardAudit, Usage
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+@named(lambda r: r.value(CitationCounts), wants=Input.CANDIDATES)
 def funnel_table(counts: CitationCounts) -> Table:
-    """The candidate funnel, one column a benchmark's tracker."""
+    """Papers by what they do with each benchmark."""
     trackers = list(counts.trackers.values())
     by_usage: list[list[Cell]] = [[str(u), *(t.by_usage.get(u, 0) for t in trackers)] for u in reversed(Usage)]
     rows: list[list[Cell]] = [
@@ -49,8 +50,9 @@ def funnel_table(counts: CitationCounts) -> Table:
     return table('Citation trackers', ['', *(t.benchmark for t in trackers)], rows, note=note)
 
 
+@named(lambda r: r.value(CitationCounts), wants=Input.CANDIDATES)
 def month_table(counts: CitationCounts) -> Table:
-    """New and cumulative papers that report results, by month of first arXiv posting."""
+    """Papers that report results on each benchmark, month by month."""
     rows = [
         (t.benchmark, m.month, m.candidates, m.reported, m.cumulative)
         for t in counts.trackers.values()
@@ -94,8 +96,9 @@ def leaderboard_card(audit: LeaderboardAudit) -> Card:
     )  # fmt: skip
 
 
+@named(lambda r: r.value(LeaderboardAudit), wants=Input.LEADERBOARD)
 def count_table(audit: LeaderboardAudit) -> Table:
-    """How many claims fell into each class, for every benchmark and rule."""
+    """How many claimed gains are impossible, inconclusive or provably significant, by benchmark."""
     columns = ['benchmark', 'rule', 'judged', *(CLASS_HEADINGS[c] for c in Classification)]
     rows: list[list[Cell]] = [
         [FAMILIES[s.family], str(s.rule), s.judged, *(s.counts.get(c, 0) for c in Classification)]
@@ -105,8 +108,9 @@ def count_table(audit: LeaderboardAudit) -> Table:
     return table(f'Claims judged, one-sided level {float(audit.alpha):g}', columns, rows, note=note)
 
 
+@named(lambda r: r.value(LeaderboardAudit), wants=Input.LEADERBOARD)
 def share_table(audit: LeaderboardAudit) -> Table:
-    """The classes as percentages of the judged claims."""
+    """The same in percent of the claims that can be judged."""
     columns: list[str | Column] = ['benchmark', 'rule', *(Column(CLASS_HEADINGS[c], '.1f') for c in Classification)]
     rows: list[list[Cell]] = []
     for shares in audit.shares():
@@ -116,8 +120,9 @@ def share_table(audit: LeaderboardAudit) -> Table:
     return table('Shares of judged claims (%)', columns, rows, note=PAPER_DIFFERENCES)
 
 
+@named(lambda r: r.value(LeaderboardAudit), wants=Input.LEADERBOARD)
 def rounding_table(audit: LeaderboardAudit) -> Table:
-    """How many judged claims rest on a rounded score, and on which way a half count went."""
+    """How many judged claims rest on a score that no single pass can print."""
     rows: list[list[Cell]] = [
         [FAMILIES[s.family], str(s.rule), s.judged, s.rounded, s.unprintable, s.tie_decided] for s in audit.shares()
     ]
@@ -129,15 +134,17 @@ def rounding_table(audit: LeaderboardAudit) -> Table:
     return table('Rounding (C.7)', columns, rows, note=note)
 
 
+@named(lambda r: r.value(LeaderboardAudit), wants=Input.LEADERBOARD)
 def coverage_table(audit: LeaderboardAudit) -> Table:
-    """How many papers' claims the file lets us judge by their own baselines."""
+    """How many papers of the leaderboard have a baseline to be judged by."""
     rows = [(FAMILIES[c.family], c.own_papers, c.with_baseline_row, c.with_any_baseline) for c in audit.coverage]
     columns = ['benchmark', 'papers with an own score', 'with a baseline row', 'or a copied score']
     return table('Coverage', columns, rows)
 
 
+@named(lambda r: r.value(LeaderboardAudit), wants=Input.LEADERBOARD)
 def obstacle_table(audit: LeaderboardAudit) -> Table:
-    """Why claims were set aside."""
+    """Why claims could not be judged."""
     columns = ['benchmark', 'rule', *(OBSTACLE_WORDS[o] for o in Obstacle)]
     rows: list[list[Cell]] = [
         [FAMILIES[s.family], str(s.rule), *(s.unjudged.get(o, 0) for o in Obstacle)] for s in audit.shares()
@@ -154,8 +161,9 @@ OBSTACLE_WORDS = {
 }
 
 
+@named(lambda r: r.value(LeaderboardAudit).claims, wants=Input.LEADERBOARD)
 def claims_table(claims: Sequence[Claim]) -> Table:
-    """Every comparison with its reason."""
+    """Every comparison of the leaderboard with its class and its reason."""
     columns = [
         'rule', 'benchmark', 'suite', 'paper', 'model', 'score', 'baseline paper', 'baseline model', 'baseline score',
         'copied', 'count', 'baseline count', 'gap', 'class', 'smallest feasible', 'smallest guaranteed', 'set aside',
@@ -167,16 +175,7 @@ def claims_table(claims: Sequence[Claim]) -> Table:
 def set_aside_table(claims: Sequence[Claim]) -> Table:
     """The claims that could not be judged, each with why."""
     rows = [
-        (
-            c.paper,
-            c.model,
-            c.benchmark.name if c.benchmark else FAMILIES[c.family],
-            str(c.rule),
-            str(c.obstacle),
-            c.detail,
-        )
-        for c in claims
-        if c.obstacle is not None
+        (c.paper, c.model, _suite(c), str(c.rule), str(c.obstacle), c.detail) for c in claims if c.obstacle is not None
     ]
     return table('Set aside', ['paper', 'model', 'suite', 'rule', 'why', 'detail'], rows)
 
@@ -203,7 +202,7 @@ def _claim_row(claim: Claim) -> list[Cell]:
 
 
 def share_pies(audit: LeaderboardAudit) -> Figure:
-    """One pie a benchmark and rule, as in Figure 3."""
+    """One pie per benchmark and rule, as in Figure 3."""
     shares = [s for s in audit.shares() if s.judged]
     rules = list(dict.fromkeys(s.rule for s in shares))
     families = list(dict.fromkeys(s.family for s in shares))
@@ -261,45 +260,3 @@ def draw_claims(request: ShowRequest) -> Figure:
 def draw_citations(request: ShowRequest) -> Figure:
     """Papers that report results on each benchmark, added up by month of first posting."""
     return paint_paper(citation_plot(request.value(CitationCounts)))
-
-
-claims = named_table(
-    'How many claimed gains are impossible, inconclusive or provably significant, by benchmark.',
-    lambda r: count_table(r.value(LeaderboardAudit)),
-    wants=Input.LEADERBOARD,
-)
-claim_shares = named_table(
-    'The same in percent of the claims that can be judged.',
-    lambda r: share_table(r.value(LeaderboardAudit)),
-    wants=Input.LEADERBOARD,
-)
-claim_rounding = named_table(
-    'How many judged claims rest on a score that no single pass can print.',
-    lambda r: rounding_table(r.value(LeaderboardAudit)),
-    wants=Input.LEADERBOARD,
-)
-claim_coverage = named_table(
-    'How many papers of the leaderboard have a baseline to be judged by.',
-    lambda r: coverage_table(r.value(LeaderboardAudit)),
-    wants=Input.LEADERBOARD,
-)
-claim_obstacles = named_table(
-    'Why claims could not be judged.', lambda r: obstacle_table(r.value(LeaderboardAudit)), wants=Input.LEADERBOARD
-)
-claim_list = named_table(
-    'Every comparison of the leaderboard with its class and its reason.',
-    lambda r: claims_table(r.value(LeaderboardAudit).claims),
-    wants=Input.LEADERBOARD,
-)
-
-
-citations = named_table(
-    'Papers by what they do with each benchmark.',
-    lambda r: funnel_table(r.value(CitationCounts)),
-    wants=Input.CANDIDATES,
-)
-citation_months = named_table(
-    'Papers that report results on each benchmark, month by month.',
-    lambda r: month_table(r.value(CitationCounts)),
-    wants=Input.CANDIDATES,
-)

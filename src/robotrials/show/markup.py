@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import replace
 
-from robotrials.show.document import Block, Chart, ChartBlock, Document, Missing, Paragraph, Passage, TableBlock, Words
+from robotrials.show.document import Block, Chart, Document, Missing, Paragraph, Passage, TableBlock, Words
 from robotrials.show.phrase import html_ids, list_command
 from robotrials.show.table import (
     CONTROL,
@@ -74,14 +74,27 @@ def _block(block: Block) -> str:
         case Paragraph():
             return _paragraph(block)
         case TableBlock():
-            return _folded(block) if block.is_folded else _table(block.table)
-        case ChartBlock():
-            return _chart(block.chart)
+            if not block.is_folded:
+                return _table(block.table)
+            title = escape_markdown(block.table.title or block.key)
+            return f'<details><summary>{title}</summary>\n\n{_table(replace(block.table, title=""))}\n\n</details>'
+        case Chart():
+            note = [escape_markdown(block.note)] if block.note else []
+            head = f'### {escape_markdown(block.title)}'
+            numbers = f'<details><summary>Numbers</summary>\n\n{_table(replace(block.table, title=""))}\n\n</details>'
+            return '\n\n'.join([head, escape_markdown(block.alt), *note, numbers])
         case Missing():
             said = ' '.join(block.sentences)
             return f'> **{escape_markdown(block.heading)}** {escape_markdown(said)}'
         case Passage():
-            return _passage(block)
+            label = [f'**{escape_markdown(block.label)}**'] if block.label else []
+            if block.language:
+                longest = max((len(run) for run in re.findall('`+', block.text)), default=0)
+                fence = '`' * max(3, longest + 1)
+                language = re.sub('[^A-Za-z0-9+-]', '', block.language)
+                return '\n\n'.join([*label, f'{fence}{language}\n{block.text}\n{fence}'])
+            quoted = '\n'.join(f'> {escape_markdown(line)}' for line in block.text.splitlines())
+            return '\n\n'.join([*label, quoted])
 
 
 def _table(sheet: Table) -> str:
@@ -90,29 +103,6 @@ def _table(sheet: Table) -> str:
     columns = tuple(Column(escape_markdown(c.name), c.number_format) for c in sheet.columns)
     safe = Table(escape_markdown(sheet.title), columns, rows, escape_markdown(sheet.note))
     return render(safe, TableFormat.MARKDOWN).rstrip('\n')
-
-
-def _folded(block: TableBlock) -> str:
-    title = escape_markdown(block.table.title or block.key)
-    return f'<details><summary>{title}</summary>\n\n{_table(replace(block.table, title=""))}\n\n</details>'
-
-
-def _chart(chart: Chart) -> str:
-    note = [escape_markdown(chart.note)] if chart.note else []
-    head = f'### {escape_markdown(chart.title)}'
-    numbers = f'<details><summary>Numbers</summary>\n\n{_table(replace(chart.table, title=""))}\n\n</details>'
-    return '\n\n'.join([head, escape_markdown(chart.alt), *note, numbers])
-
-
-def _passage(block: Passage) -> str:
-    label = [f'**{escape_markdown(block.label)}**'] if block.label else []
-    if block.language:
-        longest = max((len(run) for run in re.findall('`+', block.text)), default=0)
-        fence = '`' * max(3, longest + 1)
-        language = re.sub('[^A-Za-z0-9+-]', '', block.language)
-        return '\n\n'.join([*label, f'{fence}{language}\n{block.text}\n{fence}'])
-    quoted = '\n'.join(f'> {escape_markdown(line)}' for line in block.text.splitlines())
-    return '\n\n'.join([*label, quoted])
 
 
 def _episodes(document: Document) -> list[str]:
@@ -167,7 +157,8 @@ def render_latex(document: Document) -> str:
 
     Letters that pdfTeX's fonts lack are spelt as their code there, and printed as they are by LuaTeX and XeTeX.
     """
-    labels = _labels(document)
+    names = [*document.keys, *(f'def:{k}' for k in document.glossary), *(f'ref:{k}' for k in document.references)]
+    labels = {name: made.replace('_', '-') for name, made in html_ids(names).items()}
     parts = [PREAMBLE, rf'\title{{{latex_text(document.title)}}}', rf'\author{{{latex_text(document.subtitle)}}}',
              r'\date{}', r'\begin{document}', r'\maketitle']  # fmt: skip
     if document.statement:
@@ -200,17 +191,6 @@ def _character(ch: str) -> str:
     return rf'\otherchar{{{ord(ch):04X}}}{{{ch}}}'
 
 
-def _labels(document: Document) -> Mapping[str, str]:
-    keys = [s.key for s in document.sections] + [
-        b.key if isinstance(b, TableBlock) else b.chart.key
-        for s in document.sections
-        for b in s.blocks
-        if isinstance(b, TableBlock | ChartBlock)
-    ]
-    names = [*keys, *(f'def:{k}' for k in document.glossary), *(f'ref:{k}' for k in document.references)]
-    return {name: made.replace('_', '-') for name, made in html_ids(names).items()}
-
-
 def _latex_paragraph(block: Paragraph, labels: Mapping[str, str]) -> str:
     return ''.join(_piece(p, labels) for p in block.pieces)
 
@@ -227,21 +207,18 @@ def _latex_block(block: Block, labels: Mapping[str, str]) -> str:
         case TableBlock():
             links = {c: labels[f'def:{d}'] for c, d in block.definitions.items()}
             return _latex_table(block.table, label=labels[block.key], links=links)
-        case ChartBlock():
-            return _latex_chart(block.chart, labels[block.chart.key])
+        case Chart():
+            return _latex_chart(block, labels[block.key])
         case Missing():
             said = ' '.join(block.sentences)
             return rf'\begin{{quote}}\textbf{{{latex_text(block.heading)}}} {latex_text(said)}\end{{quote}}'
         case Passage():
-            return _latex_passage(block)
-
-
-def _heads(sheet: Table, links: Mapping[str, str]) -> str:
-    heads = [
-        rf'\hyperlink{{{links[c.name]}}}{{{latex_text(c.name)}}}' if c.name in links else latex_text(c.name)
-        for c in sheet.columns
-    ]
-    return latex_line(heads, escape=str)
+            head = rf'\textbf{{{latex_text(block.label)}}}' + '\n\n' if block.label else ''
+            lines = [latex_text(line) for line in block.text.splitlines()]
+            if not block.language:
+                return rf'{head}\begin{{quote}}{" ".join(lines)}\end{{quote}}'
+            spaced = [re.sub('^ +| {2,}', lambda run: '~' * len(run[0]), line) or '~' for line in lines]
+            return head + r'{\ttfamily\small\raggedright ' + '\\\\\n'.join(f'{{}}{line}' for line in spaced) + r'\par}'
 
 
 def _latex_table(sheet: Table, *, label: str, links: Mapping[str, str]) -> str:
@@ -249,7 +226,11 @@ def _latex_table(sheet: Table, *, label: str, links: Mapping[str, str]) -> str:
     spec = ''.join('r' if numeric else 'l' for numeric in is_numeric(sheet))
     caption = rf'\caption{{{latex_text(" ".join(filter(None, (sheet.title, sheet.note))))}}}\label{{{label}}}'
     body = [latex_line(row, escape=latex_text) for row in table_cells(sheet)]
-    heads = _heads(sheet, links)
+    names = [
+        rf'\hyperlink{{{links[c.name]}}}{{{latex_text(c.name)}}}' if c.name in links else latex_text(c.name)
+        for c in sheet.columns
+    ]
+    heads = latex_line(names, escape=str)
     if len(sheet.rows) > LONG_ROWS:
         return _long_table(sheet, heads, body, caption)
     return '\n'.join(
@@ -279,15 +260,6 @@ def _latex_chart(chart: Chart, label: str) -> str:
     note = f' {latex_text(chart.note)}' if chart.note else ''
     head = rf'\paragraph{{{latex_text(chart.title)}.}} {latex_text(chart.alt)}{note}'
     return f'{head}\n\n{_latex_table(chart.table, label=label, links={})}' if chart.table.rows else head
-
-
-def _latex_passage(block: Passage) -> str:
-    head = rf'\textbf{{{latex_text(block.label)}}}' + '\n\n' if block.label else ''
-    lines = [latex_text(line) for line in block.text.splitlines()]
-    if not block.language:
-        return rf'{head}\begin{{quote}}{" ".join(lines)}\end{{quote}}'
-    spaced = [re.sub('^ +| {2,}', lambda run: '~' * len(run[0]), line) or '~' for line in lines]
-    return head + r'{\ttfamily\small\raggedright ' + '\\\\\n'.join(f'{{}}{line}' for line in spaced) + r'\par}'
 
 
 def _latex_episodes(document: Document) -> list[str]:

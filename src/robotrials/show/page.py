@@ -14,7 +14,6 @@ from robotrials.errors import InputError
 from robotrials.show.document import (
     Block,
     Chart,
-    ChartBlock,
     Document,
     EpisodeFilter,
     Missing,
@@ -285,15 +284,9 @@ def render_html(document: Document) -> str:
 
 def _ids(document: Document) -> dict[str, str]:
     """An id for every section, table, chart, definition (`def:KEY`) and reference (`ref:KEY`)."""
-    keys = [s.key for s in document.sections] + [
-        b.key if isinstance(b, TableBlock) else b.chart.key
-        for s in document.sections
-        for b in s.blocks
-        if isinstance(b, TableBlock | ChartBlock)
-    ]
     definitions = html_ids([f'def-{key}' for key in document.glossary])
     references = html_ids([f'ref-{key}' for key in document.references], taken=definitions.values())
-    blocks = html_ids(keys, taken=[*definitions.values(), *references.values()])
+    blocks = html_ids(document.keys, taken=[*definitions.values(), *references.values()])
     return {
         **blocks,
         **{f'def:{k}': definitions[f'def-{k}'] for k in document.glossary},
@@ -315,8 +308,8 @@ def _block(block: Block, document: Document, *, ids: Mapping[str, str], marks: M
             return f'<p>{_words(block, document, ids)}</p>'
         case TableBlock():
             return block_html(block, document, ids)
-        case ChartBlock():
-            return _figure(block.chart, document, anchor=ids[block.chart.key], marks=marks)
+        case Chart():
+            return _figure(block, document, anchor=ids[block.key], marks=marks)
         case Missing():
             reason, *remedy = (escape(text) for text in block.sentences)
             return (
@@ -324,7 +317,13 @@ def _block(block: Block, document: Document, *, ids: Mapping[str, str], marks: M
                 f'{"".join(f"<p>{text}</p>" for text in remedy)}</div>'
             )
         case Passage():
-            return _passage(block)
+            body = f'<pre><code>{escape_lines(block.text)}</code></pre>' if block.language else (
+                f'<p class="prose">{escape_lines(block.text)}</p>'
+            )  # fmt: skip
+            return (
+                f'<div class="passage"><div class="bar"><span>{escape(block.label)}</span>'
+                f'<button type="button" class="copy js-only">Copy</button></div>{body}</div>'
+            )
 
 
 def _words(block: Paragraph, document: Document, ids: Mapping[str, str]) -> str:
@@ -389,16 +388,6 @@ def _panels(chart: Chart, document: Document) -> str:
         return ''.join(drawn)
     more = f'<details class="more"><summary>{len(drawn) - 1} more panels</summary>{"".join(drawn[1:])}</details>'
     return drawn[0] + more
-
-
-def _passage(block: Passage) -> str:
-    body = f'<pre><code>{escape_lines(block.text)}</code></pre>' if block.language else (
-        f'<p class="prose">{escape_lines(block.text)}</p>'
-    )  # fmt: skip
-    return (
-        f'<div class="passage"><div class="bar"><span>{escape(block.label)}</span>'
-        f'<button type="button" class="copy js-only">Copy</button></div>{body}</div>'
-    )
 
 
 def escape_lines(text: str) -> str:

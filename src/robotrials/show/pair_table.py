@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from robotrials.measure.timing.scalar import scalar_label
 from robotrials.show.document import Block, Paragraph, Section, missing, paragraph, section, table_block
 from robotrials.show.figure import of_policies
-from robotrials.show.phrase import ends, plural
+from robotrials.show.phrase import capital, ends, plural
 from robotrials.show.table import Cell, Column, Table, table, without_empty
 from robotrials.show.timing import scalar_name
 from robotrials.show.verdict_text import (
@@ -53,9 +53,10 @@ def endpoint_table(
              short_verdict(pair), pair.is_confirmatory, *_needed(pair), *curve)
         )  # fmt: skip
     unit = f'({pairs[0].unit_text})' if pairs else '(s)'
+    corrected = 'uncorrected' if endpoint.correction is Correction.NONE else CORRECTIONS[endpoint.correction]
     columns: list[str | Column] = [
         'a', 'b', Column(f'a ahead by {unit}', '.3g'), Column('low', '.3g'), Column('high', '.3g'),
-        *(chance_columns(endpoint) if pairs else ()), Column('p', '.3g'), Column(corrected_name(endpoint), '.3g'),
+        *(chance_columns(endpoint) if pairs else ()), Column('p', '.3g'), Column(f'p ({corrected})', '.3g'),
         'verdict', 'confirmatory', *NEEDED_COLUMNS,
     ]  # fmt: skip
     if is_timed:
@@ -92,11 +93,6 @@ def _coarse(tested: EndpointPairs, comparisons: Comparisons) -> str:
 
 
 NEEDED_COLUMNS: list[str | Column] = [Column('needed N', '.0f'), Column('N low', '.0f'), Column('N high', '.0f')]
-
-
-def corrected_name(tested: EndpointPairs) -> str:
-    """The heading of corrected p-values."""
-    return f'p ({CORRECTIONS[tested.correction]})' if tested.correction is not Correction.NONE else 'p (uncorrected)'
 
 
 def _note(tested: EndpointPairs, pairs: Sequence[EndpointVerdict], policies: Sequence[str]) -> str:
@@ -191,7 +187,7 @@ def _needed_too(pair: EndpointVerdict) -> str:
     if pair.withheld or pair.standing is Standing.UNRESOLVED:
         return ''
     said = needed_sentence(pair)
-    return f' {said[0].upper()}{said[1:]}.' if said else ''
+    return f' {capital(said)}.' if said else ''
 
 
 def _scalar_table(comparison: TimeComparison, a: str, b: str) -> Table:
@@ -342,11 +338,8 @@ def _sentences(tested: EndpointPairs, analysis: Analysis, frame: ComparisonFrame
         reported = tuple(p for p in every if p.standing in (Standing.AHEAD, Standing.DEPENDS))[:MOST_SENTENCES]
     said = [paragraph(*pair_words(p, tested, n_strata=len(frame.strata))) for p in reported]
     if len(reported) < len(every):
-        rest = (
-            plural(len(every) - len(reported), 'further pair')
-            if reported
-            else f'No claim in {plural(len(every), "pair")}'
-        )
+        rest = plural(len(every) - len(reported), 'further pair')
+        rest = rest if reported else f'No claim in {plural(len(every), "pair")}'
         said.append(paragraph(f'{rest}: see the table.'))
     return said
 
@@ -365,7 +358,7 @@ def pair_table(tested: EndpointPairs) -> Table:
         '80 % power if the difference is what was observed, for pairs without a claim.'
     )
     notes = list(dict.fromkeys(p.contrast.note for p in pairs if p.contrast.note))
-    note += ''.join(f' {_capital(text)}.' for text in notes)
+    note += ''.join(f' {capital(text)}.' for text in notes)
     return without_empty(table(f'Every pair: {endpoint_name(tested.endpoint)}', columns, rows, note=note))
 
 
@@ -376,17 +369,10 @@ def _units_note(pairs: tuple[EndpointVerdict, ...]) -> str:
     return f'Units are {" or ".join(f"{u}s" for u in units)}. {out}'
 
 
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
 def _pair_row(p: EndpointVerdict, *, is_primary: bool) -> tuple[Cell, ...]:
-    needed = p.needed
-    standing = None if is_primary else 'exploratory'
-    planned: tuple[Cell, ...] = (None, None, None) if needed is None else (needed.n, needed.low, needed.high)
     return (
-        p.policy_a, p.policy_b, short_verdict(p), standing, p.scale * p.difference, *ends(p.interval, p.scale),
-        *chance_cells(p), p.p_value, p.p_corrected, design_word(p.contrast), *p.n_units, *planned,
+        p.policy_a, p.policy_b, short_verdict(p), None if is_primary else 'exploratory', *_difference(p),
+        *chance_cells(p), p.p_value, p.p_corrected, design_word(p.contrast), *p.n_units, *_needed(p),
     )  # fmt: skip
 
 

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit
 
 from robotrials.errors import InputError, UnknownName
-from robotrials.show.document import Definition, Document, EpisodeFilter
+from robotrials.show.document import Definition, Document, EpisodeFilter, Words
 from robotrials.show.table import CONTROL, cell_text
 from robotrials.value import dataclass
 
 if TYPE_CHECKING:
-    from robotrials.show.document import Words
     from robotrials.stats import Interval
 
 
@@ -25,8 +24,6 @@ def number(
     value: float | None, form: str, definition: str, *, unit: str = '', episodes: EpisodeFilter | None = None
 ) -> Words:
     """A number in a sentence; an absent one is a dash."""
-    from robotrials.show.document import Words
-
     text = cell_text(value, form) + (unit if value is not None and math.isfinite(value) else '')
     return Words(text, definition, episodes, value)
 
@@ -36,8 +33,6 @@ def with_interval(
     episodes: EpisodeFilter | None = None,
 ) -> list[Words]:  # fmt: skip
     """`14.2 s [13.1, 15.0]`, the value and both ends each with its exact number."""
-    from robotrials.show.document import Words
-
     scaled = None if value is None else scale * value
     pieces = [number(scaled, form, definition, unit=unit, episodes=episodes)]
     if interval is not None:
@@ -48,15 +43,11 @@ def with_interval(
 
 def policy_name(name: str) -> Words:
     """A policy, linked to its episodes."""
-    from robotrials.show.document import Words
-
     return Words(name, episodes={'policy': (name,)})
 
 
 def listed(names: Sequence[Words], *, joint: str = 'and') -> list[Words]:
     """`a, b and c`."""
-    from robotrials.show.document import Words
-
     pieces: list[Words] = []
     for place, name in enumerate(names):
         if place:
@@ -71,6 +62,16 @@ IRREGULAR = {'policy': 'policies', 'stratum': 'strata'}
 def plural(n: int, noun: str) -> str:
     """`1 pair`, `3 pairs`, `2 policies`."""
     return f'{n:,} {noun if n == 1 else IRREGULAR.get(noun, f"{noun}s")}'
+
+
+def joined(names: Sequence[str]) -> str:
+    """`a, b and c`; nothing of nothing."""
+    return f'{", ".join(names[:-1])} and {names[-1]}' if len(names) > 1 else ''.join(names)
+
+
+def capital(text: str) -> str:
+    """The text with a capital first letter and the rest as it is."""
+    return text[:1].upper() + text[1:]
 
 
 def only_text(selection: EpisodeFilter) -> str:

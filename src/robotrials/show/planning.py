@@ -17,7 +17,7 @@ from robotrials.show.figure import THING_PALETTE
 from robotrials.show.pair_table import NEEDED_COLUMNS
 from robotrials.show.plot import Axis, Curve, Facet, GuideLine, Layer, Note, Plot, Point, Sheet
 from robotrials.show.plot_paper import paint_paper
-from robotrials.show.request import ShowRequest, named_table
+from robotrials.show.request import ShowRequest, named
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.show.terminal import mark
 from robotrials.show.timing import scalar_name
@@ -122,8 +122,9 @@ def detection_card(study: DetectionStudy, *, target: float) -> Card:
     )  # fmt: skip
 
 
+@named(lambda _: read_survey(), wants=Input.NOTHING)
 def survey_table(papers: Sequence[SurveyedPaper], position: FieldPosition | None = None) -> Table:
-    """Rollouts per cell in recent papers, and where a plan stands among them."""
+    """Rollouts per condition and statistics in recent papers, as PhAIL surveyed them."""
     rows = [(p.name, p.reported, p.n_low, p.n_high, p.statistics) for p in papers]
     note = '' if position is None else str(position)
     return table('What is usual', ['paper', 'rollouts per cell', 'low', 'high', 'statistics'], rows, note=note)
@@ -193,21 +194,11 @@ def needed_table(powers: Mapping[tuple[str, str], BridgePower]) -> Table:
     return table(f'Time to success: episodes per cell for {first.needed.power:.0%} power', columns, rows, note=note)
 
 
+@named(lambda r: requested_study(r))
 def detection_table(study: DetectionStudy) -> Table:
-    """Every (pair, test, N) with its rate and Monte-Carlo interval: the table to keep as CSV."""
+    """Detection rate of every test for every pair and number of episodes per cell, by subsampling the store."""
     rows = [
-        (
-            r.policy_a,
-            r.policy_b,
-            r.metric,
-            r.per_cell,
-            r.rate,
-            r.interval.low,
-            r.interval.high,
-            r.null_rate,
-            r.n_detected,
-            r.n_trials,
-        )
+        (r.policy_a, r.policy_b, r.metric, r.per_cell, r.rate, *r.interval, r.null_rate, r.n_detected, r.n_trials)
         for r in study.rows
     ]
     columns: list[str | Column] = [
@@ -217,8 +208,9 @@ def detection_table(study: DetectionStudy) -> Table:
     return table('Detection rates', columns, rows, note=_study_note(study))
 
 
+@named(lambda r: requested_study(r, 'smallest-n'))
 def smallest_table(study: DetectionStudy, *, target: float = 0.8) -> Table:
-    """The smallest N of the grid with the detection rate asked, by pair and test (PhAIL's Table 4)."""
+    """The smallest number of episodes per cell at which each test detects each pair 8 times in 10."""
     rows: list[tuple[Cell, ...]] = [
         (f'{a} vs. {b}', *(_smallest(study, (a, b), m, target) for m in study.metrics)) for a, b in study.pairs
     ]
@@ -300,16 +292,13 @@ def watch_table(
         note += f'\n{trial.n_repeats} repeats of start states were left out: the first run of each counts.'
     if not trial.is_ordered:
         note += '\nSome episodes do not say when they were started: taken in the order of their start states.'
+    # The estimate that every other verb gives of these episodes; nothing may be stopped by it.
+    estimate = 'all episodes: a - b (points)' if trial.score == 'success' else 'all episodes: a first (%)'
     columns: list[str | Column] = [
         'a', 'b', 'episodes each', Column('a - b', '+.3f'), Column('low', '+.3f'), Column('high', '+.3f'),
-        Column('p (anytime, Holm)', '.3g'), 'decision', Column(_estimate_name(trial), '+.1f'),
+        Column('p (anytime, Holm)', '.3g'), 'decision', Column(estimate, '+.1f'),
     ]  # fmt: skip
     return table('The trial so far', columns, rows, note=note)
-
-
-def _estimate_name(trial: WatchedTrial) -> str:
-    """The estimate that every other verb gives of these episodes; nothing may be stopped by it."""
-    return 'all episodes: a - b (points)' if trial.score == 'success' else 'all episodes: a first (%)'
 
 
 def tau_text(tau_s: float | Mapping[str, float] | None) -> str:
@@ -465,20 +454,11 @@ def _look_layers(pair: ArmPair) -> list[Layer]:
 # Tables of planning by name: detection rates, needed sizes, the trial as watched, the field's habit.
 
 
-detection = named_table(
-    'Detection rate of every test for every pair and number of episodes per cell, by subsampling the store.',
-    lambda r: detection_table(requested_study(r)),
-)
-smallest = named_table(
-    'The smallest number of episodes per cell at which each test detects each pair 8 times in 10.',
-    lambda r: smallest_table(requested_study(r, 'smallest-n')),
-)
-
-
 def needed(request: ShowRequest) -> list[Table]:
     """What every pair needs for 80 % power of the test of each endpoint, and of the macro-KS test, from this pilot."""
     comparisons = present(request.analysis.pairs)
     pairs = pairs_shown(request, 'needed-n')
+    n_strata = max(1, len(present(request.analysis.frame).strata))
     rows: list[tuple[Cell, ...]] = []
     for name, endpoint in comparisons.endpoints.items():
         if isinstance(endpoint, Absent):
@@ -486,7 +466,7 @@ def needed(request: ShowRequest) -> list[Table]:
         for a, b in pairs:
             pair = endpoint.pair(a, b)
             own = (None, None, None) if pair.needed is None else (pair.needed.n, pair.needed.low, pair.needed.high)
-            rows.append((endpoint_name(name), a, b, pair.unit, sum(pair.n_units) / 2 / _strata(request), *own))
+            rows.append((endpoint_name(name), a, b, pair.unit, sum(pair.n_units) / 2 / n_strata, *own))
     columns: list[str | Column] = ['endpoint', 'a', 'b', 'unit', Column('N now', '.3g'), *NEEDED_COLUMNS]
     note = (
         'Units per cell for 80 % power at the level of the first step of the correction over pairs, if the difference '
@@ -499,18 +479,7 @@ def needed(request: ShowRequest) -> list[Table]:
     return tables
 
 
-def _strata(request: ShowRequest) -> int:
-    return max(1, len(present(request.analysis.frame).strata))
-
-
 def sequential(request: ShowRequest) -> list[Table]:
     """What an anytime-valid test of episode success may say of every pair now."""
     trial, pairs = watched_pairs(request)
     return [watch_table(trial, pairs)]
-
-
-survey = named_table(
-    'Rollouts per condition and statistics in recent papers, as PhAIL surveyed them.',
-    lambda _: survey_table(read_survey()),
-    wants=Input.NOTHING,
-)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from robotrials.show.document import Chart, ChartBlock, Panel
+from robotrials.show.document import Chart, Panel
 from robotrials.show.phrase import escape
 from robotrials.show.plot import Bar, Curve, Facet, GuideLine, Number, Plot, Point, Tile
 from robotrials.show.plot_plane import LinePainter, Painter, ScatterPainter, StepPainter, Words, without_empty
@@ -28,7 +28,7 @@ from robotrials.show.table import Cell, Column, Table, table
 LISTED_IN_WORDS = 8
 
 
-def paint_page(plot: Plot, *, colors: Mapping[str, str] | None = None) -> Chart:
+def paint_page(plot: Plot, colors: Mapping[str, str] | None = None) -> Chart:
     """The plot's facets as drawings, its words for those who cannot see it, and its numbers as a table.
 
     `colors` is the document's, for dashes and markers that agree on the whole page. The layers of a plot are of one
@@ -44,11 +44,6 @@ def paint_page(plot: Plot, *, colors: Mapping[str, str] | None = None) -> Chart:
     return Chart(
         plot.key, plot.title, sentences[0] + more, tuple(panels), painter.table(), plot.note, painter.policies()
     )  # fmt: skip
-
-
-def chart_block(plot: Plot, colors: Mapping[str, str] | None = None) -> ChartBlock:
-    """The plot as a block of a document."""
-    return ChartBlock(paint_page(plot, colors=colors))
 
 
 def _painter_of(plot: Plot) -> type[Painter]:
@@ -210,20 +205,17 @@ class BarPainter(Painter):
         ) + text(self.plot.x.label, '50%', bottom + 34, anchor='middle', kind='axis')
         inner = f'<svg x="34%" width="66%" height="100%" class="at">{"".join(drawn)}{ticks}</svg>'
         height = bottom + 56 + LEGEND_PX * ((len(self.parts) + 1) // 2)
-        body = [self._patterns(safe), inner, *labels, self._legend(bottom + 48, safe)]
-        return frame(body, name=self.named(facet), words=words, height=height, padding=(0, 2, 0, 0), kind='stacked')
-
-    def _patterns(self, prefix: str) -> str:
-        """A tint with its hatching, one a part; ids carry the chart's key, so that they are unique on the page."""
+        # A tint with its hatching, one per part; ids carry the chart's key, so that they are unique on the page.
         hatches = [HATCHES[(i + i // 8) % 8] for i in range(len(self.parts))]
         parts = [
-            f'<pattern id="{escape(prefix)}-h{i}" width="8" height="8" patternUnits="userSpaceOnUse">'
+            f'<pattern id="{escape(safe)}-h{i}" width="8" height="8" patternUnits="userSpaceOnUse">'
             f'<rect width="8" height="8" class="tint t{i % 8}"/>'
             + (f'<path d="{hatch}" class="hatch t{i % 8}"/>' if hatch else '')
             + '</pattern>'
             for i, hatch in enumerate(hatches)
         ]
-        return f'<defs>{"".join(parts)}</defs>'
+        body = [f'<defs>{"".join(parts)}</defs>', inner, *labels, self._legend(bottom + 48, safe)]
+        return frame(body, name=self.named(facet), words=words, height=height, padding=(0, 2, 0, 0), kind='stacked')
 
     def _row(self, row: str, bars: Sequence[Bar], y: float, prefix: str) -> list[str]:
         at, drawn = 0.0, []

@@ -78,7 +78,11 @@ class _Painter:
         return PolicyLook(color, own.dash, own.marker, own.hatch, own.fill) if color else own
 
     def paint(self, axes: Axes, facet: Facet) -> None:
-        self.curve_shifts = _curve_shifts(facet)
+        # Policies' curves with whiskers stand a little apart, so that their whiskers can be seen.
+        curves = [layer for layer in facet.layers if isinstance(layer, Curve) and layer.has_whiskers and layer.policy]
+        places = [x for curve in curves for x in curve.x]
+        span = max(places) - min(places) if places else 0.0
+        self.curve_shifts = {curve: 0.008 * span * (k - (len(curves) - 1) / 2) for k, curve in enumerate(curves)}
         self.rows, self.row_shifts = _row_places(facet)
         self.bar_rows = list(dict.fromkeys(b.at for b in facet.layers if isinstance(b, Bar) and isinstance(b.at, str)))
         self.ends: dict[object, float] = {}  # how far the bars at each place reach
@@ -312,14 +316,6 @@ def _coordinates(curve: Curve) -> tuple[list[float], list[Any], list[Any] | None
     x, y = [0.0, *x[:kept], curve.end], [0.0, *y[:kept], y[kept - 1] if kept else 0.0]
     low, high = (band and [band[0], *band[:kept], band[kept - 1]] for band in bands)
     return x, y, low, high
-
-
-def _curve_shifts(facet: Facet) -> dict[Curve, float]:
-    """Policies' curves with whiskers stand a little apart, so that their whiskers can be seen."""
-    curves = [layer for layer in facet.layers if isinstance(layer, Curve) and layer.has_whiskers and layer.policy]
-    places = [x for curve in curves for x in curve.x]
-    span = max(places) - min(places) if places else 0.0
-    return {curve: 0.008 * span * (k - (len(curves) - 1) / 2) for k, curve in enumerate(curves)}
 
 
 def _row_places(facet: Facet) -> tuple[list[str], dict[str, float]]:

@@ -31,7 +31,7 @@ from robotrials.show.svg import (
     x_axis,
     y_axis,
 )
-from robotrials.show.table import Cell, Column, Table, table
+from robotrials.show.table import Cell, Column, Table, keep_columns, table
 from robotrials.value import dataclass
 
 UNITS = 1000  # the inside of a plot of curves is stretched, so whole units are finer than pixels
@@ -75,7 +75,7 @@ class Painter:
 
     def without_panel(self, whole: Table) -> Table:
         """The table without its first column where there is one facet."""
-        return whole if len(self.plot.facets) > 1 else _columns(whole, range(1, len(whole.columns)))
+        return whole if len(self.plot.facets) > 1 else keep_columns(whole, range(1, len(whole.columns)))
 
     def plane(self, facet: Facet, words: str, body: Iterable[str], *, height: float, kind: str) -> str:
         return frame(body, name=self.named(facet), words=words, height=height + 68, padding=PLANE, kind=kind)
@@ -95,12 +95,7 @@ def without_empty(whole: Table) -> Table:
         mine, policy = names.index('row'), names.index('policy')
         if all(row[mine] == row[policy] for row in whole.rows):
             dull.add(mine)
-    return _columns(whole, [i for i in range(len(names)) if i not in dull])
-
-
-def _columns(whole: Table, kept: Sequence[int]) -> Table:
-    rows = tuple(tuple(row[i] for i in kept) for row in whole.rows)
-    return Table(whole.title, tuple(whole.columns[i] for i in kept), rows, whole.note)
+    return keep_columns(whole, [i for i in range(len(names)) if i not in dull])
 
 
 # --- curves with whiskers: a rate against a dose
@@ -167,13 +162,8 @@ class LinePainter(Painter):
             [facet.label, c.policy, self._at(x) if self.plot.x.names else x, *values]
             for facet in self.plot.facets for c in facet.layers if isinstance(c, Curve) for x, *values in _vertices(c)
         ]  # fmt: skip
-        columns: list[str | Column] = [
-            'panel',
-            'policy',
-            self.plot.x.label,
-            *self.numbers(self.plot.y.label, 'low', 'high'),
-        ]
-        return without_empty(table(self.plot.title, columns, rows))
+        numbers = self.numbers(self.plot.y.label, 'low', 'high')
+        return without_empty(table(self.plot.title, ['panel', 'policy', self.plot.x.label, *numbers], rows))
 
 
 def _vertices(curve: Curve) -> list[tuple[float, Number, Number, Number]]:
@@ -212,7 +202,7 @@ Corners = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """A curve in order of time, without times that can't be drawn."""
+    """A curve in order of time, without times that cannot be drawn."""
 
     curve: Curve
     times: list[float]
@@ -298,7 +288,14 @@ class StepPainter(Painter):
                 parts.append(f'<path class="band" d="{_path(high, band_x)}{_backwards(low, band_x)}"/>')
         line = self._units(thin(self._inside(steps, steps.chance, start=0.0), MOST_STEPS))
         parts.append(f'<path class="curve" d="{_path(line, last_x)}"{_dashes(mark)}/>')
-        ticks = self._censor_ticks(steps)
+        # A short upright tick on the curve where an episode left without success; near ones are drawn once.
+        places: dict[int, int] = {}
+        for time in steps.curve.censored:
+            if is_known(time) and 0 <= time <= self.end:
+                chance = steps.at(time, steps.chance, before=0.0)
+                [(x, y)] = self._units([(time, chance if is_known(chance) else 0.0)])
+                places.setdefault(x // 7 * 7, y)
+        ticks = ''.join(f'M{x} {y - 14}v28' for x, y in places.items())
         if ticks:
             parts.append(f'<path class="censor" d="{ticks}"/>')
         kind = 'ref' if mark.is_reference else ''
@@ -313,16 +310,6 @@ class StepPainter(Painter):
 
     def _units(self, points: Corners) -> list[tuple[int, int]]:
         return [(round(UNITS * self.axis.fraction(t)), round(UNITS * (1 - min(1.0, max(0.0, v))))) for t, v in points]
-
-    def _censor_ticks(self, steps: _Steps) -> str:
-        """A short upright tick on the curve where an episode left without success; near ones are drawn once."""
-        places: dict[int, int] = {}
-        for time in steps.curve.censored:
-            if is_known(time) and 0 <= time <= self.end:
-                chance = steps.at(time, steps.chance, before=0.0)
-                [(x, y)] = self._units([(time, chance if is_known(chance) else 0.0)])
-                places.setdefault(x // 7 * 7, y)
-        return ''.join(f'M{x} {y - 14}v28' for x, y in places.items())
 
     def table(self) -> Table:
         """The chance at round times, and at the end of each curve, where its band is given too."""
@@ -408,25 +395,22 @@ class ScatterPainter(Painter):
     def draw(self, facet: Facet, words: str) -> str:
         points = [p for p in facet.layers if isinstance(p, Point)]
         drawable = [p for p in points if is_known(p.x) and is_known(p.y)]
+        # The front as steps: between two of its points, what is reached without losing on the other measure.
+        front = sorted((p.x or 0.0, p.y or 0.0) for p in drawable if p.is_front)
+        parts = []
+        for (x1, y1), (x2, y2) in pairwise(front):
+            across, down, up = self.x.percent(x2), self._height(y1), self._height(y2)
+            parts.append(rule(self.x.percent(x1), down, across, down, kind='front'))
+            parts.append(rule(across, down, across, up, kind='front'))
         body = [
             x_axis(self.x, SCATTER_PX, title=self.plot.x.label), y_axis(self.y, SCATTER_PX, title=self.plot.y.label),
-            self._front(drawable),
+            ''.join(parts),
             *(
                 mark_group(p.policy, self._said(p), *self._point(p, place), episodes=p.episodes)
                 for p, place in zip(drawable, self._label_places(drawable), strict=True)
             ),
         ]  # fmt: skip
         return self.plane(facet, words, body, height=SCATTER_PX, kind='scatter')
-
-    def _front(self, points: Sequence[Point]) -> str:
-        """The front as steps: between two of its points, what is reached without losing on the other measure."""
-        front = sorted((p.x or 0.0, p.y or 0.0) for p in points if p.is_front)
-        parts = []
-        for (x1, y1), (x2, y2) in pairwise(front):
-            across, down, up = self.x.percent(x2), self._height(y1), self._height(y2)
-            parts.append(rule(self.x.percent(x1), down, across, down, kind='front'))
-            parts.append(rule(across, down, across, up, kind='front'))
-        return ''.join(parts)
 
     def _label_places(self, points: Sequence[Point]) -> list[tuple[bool, int] | None]:
         """For each point: whether its label stands at the left, and how far below the point its text's foot is.

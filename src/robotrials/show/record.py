@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from robotrials.measure.annotate import Agreement, Assessment, LabelStatus
 from robotrials.record import Episode, Outcome
 from robotrials.show.card import Card
-from robotrials.show.phrase import ends, plural
+from robotrials.show.phrase import capital, ends, plural
 from robotrials.show.table import Cell, Column, Table, table, without_empty
 from robotrials.show.terminal import estimate_text, mark
 from robotrials.stats import Interval
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def episode_table(episodes: Sequence[Episode], *, title: str, note: str = '') -> Table:
-    """One line an episode; columns that are empty throughout are left out."""
+    """One line per episode; columns that are empty throughout are left out."""
     columns: list[str | Column] = [
         'episode_id', 'attempt', 'policy', 'task', 'stratum', 'condition', 'seed', 'instance', 'outcome',
         Column('duration_s', '.2f'), 'items', 'items_placed', 'reason',
@@ -130,7 +130,7 @@ def assessment_card(score: Assessment, *, n_objects: int) -> Card:
             *((('timing', ', '.join(times)),) if times else ())]  # fmt: skip
     return Card(
         title='Detected placements', scope=f'{plural(score.n_episodes, "episode")}, {plural(n_objects, "object")}',
-        verdict=(verdict,), rows=tuple(rows), notes=(f'{MARKS[0].upper()}{MARKS[1:]}.',),
+        verdict=(verdict,), rows=tuple(rows), notes=(f'{capital(MARKS)}.',),
     )  # fmt: skip
 
 

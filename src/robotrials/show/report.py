@@ -12,10 +12,10 @@ from robotrials import __version__
 from robotrials.record import Episode
 from robotrials.show import robustness as robustness_tables
 from robotrials.show import safety as safety_tables
-from robotrials.show.card import ScoreColumn, scoreboard
+from robotrials.show.card import ScoreColumn, letters_of, scoreboard
 from robotrials.show.document import (
     Block,
-    ChartBlock,
+    Chart,
     Document,
     EpisodeFilter,
     Section,
@@ -30,8 +30,8 @@ from robotrials.show.figure import policy_colors
 from robotrials.show.film import film_blocks
 from robotrials.show.geometry import camera_sections
 from robotrials.show.pair_table import endpoint_blocks, pair_section, resolution_section
-from robotrials.show.phrase import glossary, only_text, plural
-from robotrials.show.plot_page import chart_block
+from robotrials.show.phrase import capital, glossary, only_text, plural
+from robotrials.show.plot_page import paint_page
 from robotrials.show.report_lead import lead
 from robotrials.show.report_quality import method_section, methods_works, provenance_section, quality_section
 from robotrials.show.report_ranking import (
@@ -40,7 +40,6 @@ from robotrials.show.report_ranking import (
     condition_block,
     curve_plot,
     failure_blocks,
-    letters_of,
     ranking_blocks,
     ranking_plot,
     shown_order,
@@ -95,10 +94,6 @@ def safety_blocks(safety: SafetyPart) -> list[Block]:
             _defined('safety-unscored', table('Episodes that could not be scored', ['reason', 'episodes'], rows))
         )
     return blocks
-
-
-def safety_task_block(safety: SafetyPart) -> Block:
-    return _defined('safety-tasks', safety_tables.task_table(safety.by_task.cells), is_folded=True)
 
 
 ROBUSTNESS_DEFINITIONS = {
@@ -215,7 +210,7 @@ def _sections(analysis: Analysis, colors: dict[str, str]) -> list[Section]:
     chart, rest = _without_first_chart(made)
     made = [_scoreboard_section(analysis, chart), *rest]
     robustness = _robustness_section(analysis, colors)  # an appendix where it only says what was not run
-    is_drawn = any(isinstance(b, ChartBlock) for b in robustness.blocks)
+    is_drawn = any(isinstance(b, Chart) for b in robustness.blocks)
     made += [robustness] if is_drawn else []
     failures = section('failures', 'Failures', failure_blocks(analysis, frame))
     details = [
@@ -228,9 +223,9 @@ def _sections(analysis: Analysis, colors: dict[str, str]) -> list[Section]:
     return [*map(without_long_tables, made), *map(folded, details)]
 
 
-def _without_first_chart(parts: Sequence[Section]) -> tuple[list[ChartBlock], list[Section]]:
+def _without_first_chart(parts: Sequence[Section]) -> tuple[list[Chart], list[Section]]:
     """The chart that stands beside the scoreboard, if there is one of FIRST_CHARTS, and the sections without it."""
-    drawn = {b.chart.key: b for part in parts for b in part.blocks if isinstance(b, ChartBlock)}
+    drawn = {b.key: b for part in parts for b in part.blocks if isinstance(b, Chart)}
     first = next((drawn[key] for key in FIRST_CHARTS if key in drawn), None)
     if first is None:
         return [], list(parts)
@@ -256,14 +251,14 @@ def without_long_tables(part: Section) -> Section:
     return replace(part, blocks=tuple(blocks))
 
 
-def _scoreboard_section(analysis: Analysis, chart: Sequence[ChartBlock]) -> Section:
+def _scoreboard_section(analysis: Analysis, chart: Sequence[Chart]) -> Section:
     """Policies down; success, time, safety and robustness across, each with its interval as marks and its letters."""
     order, columns = scoreboard(analysis)
     full = [c for c in columns if any(p in c.scores for p in order)]
     rows = [[policy, *(_score_cell(c, policy) for c in full)] for policy in order]
     absent = '; '.join(f'{c.key} was not scored: {c.why}' for c in columns if c not in full and c.why)
     names = [c.title if c.unit == '%' else f'{c.title} ({c.unit})' for c in full]
-    absent = absent[:1].upper() + absent[1:]
+    absent = capital(absent)
     note = f'Marks run from 0 to 100 %; policies that share a letter are not significantly different. {absent}'.strip()
     sheet = table('Scoreboard', ['policy', *names], rows, note=note if note.endswith('.') else f'{note}.')
     return section('scoreboard', 'Scoreboard', [TableBlock('scoreboard-table', sheet, policy_column='policy'), *chart])
@@ -302,13 +297,13 @@ def _time_sections(analysis: Analysis, frame: ComparisonFrame, colors: dict[str,
         return [section('ranking', 'Time to success', [times_missing(analysis), *beside])]
     letters = letters_of(analysis, EndpointName.TIME)
     blocks: list[Block] = [
-        *condition_block(frame), chart_block(ranking_plot(ranking, frame, letters), colors),
+        *condition_block(frame), paint_page(ranking_plot(ranking, frame, letters), colors),
         *ranking_blocks(analysis, ranking, frame), *beside,
     ]  # fmt: skip
     made = [section('ranking', 'Ranking by time to success', blocks)]
     if not isinstance(analysis.curves, Absent):
         drawn = curve_plot(analysis.curves, ranking, frame, level=analysis.plan.level)
-        made.append(section('curves', 'Operations done by time', [chart_block(drawn, colors)]))
+        made.append(section('curves', 'Operations done by time', [paint_page(drawn, colors)]))
     return made
 
 
@@ -326,12 +321,12 @@ def _detail(analysis: Analysis, frame: ComparisonFrame) -> list[Section]:
         return []
     strata = sorted({s for cells in frame.cells.values() for s in cells})
     policies = (*shown_order(analysis, frame), *frame.apart)
-    cells: list[Block] = [chart_block(success_grid(rates, frame, policies, strata)), cell_block(analysis, frame, rates)]
+    cells: list[Block] = [paint_page(success_grid(rates, frame, policies, strata)), cell_block(analysis, frame, rates)]
     tasks: list[Block] = [
         task_block(analysis, frame, rates) or paragraph('Strata are the tasks: the cells above are their rows.')
     ]
     if not isinstance(analysis.safety, Absent):
-        tasks.append(safety_task_block(analysis.safety))
+        tasks.append(_defined('safety-tasks', safety_tables.task_table(analysis.safety.by_task.cells), is_folded=True))
     return [section('cells', 'Every cell', cells), section('tasks', 'Every task', tasks)]
 
 
@@ -340,7 +335,7 @@ def _safety_section(analysis: Analysis, frame: ComparisonFrame | None, colors: d
     if isinstance(analysis.safety, Absent):
         blocks = [missing('Safety', analysis.safety)]
     else:
-        blocks = [chart_block(pareto_plot(analysis.safety), colors), *safety_blocks(analysis.safety)]
+        blocks = [paint_page(pareto_plot(analysis.safety), colors), *safety_blocks(analysis.safety)]
     if frame is not None and EndpointName.SAFETY in analysis.secondary:
         blocks += endpoint_blocks(analysis, frame, EndpointName.SAFETY)
     return section('safety', 'Safety', blocks)
@@ -352,9 +347,9 @@ def _robustness_section(analysis: Analysis, colors: dict[str, str]) -> Section:
         return section('robustness', 'Robustness', [missing('Robustness', part)])
     drawn: list[Block] = []
     if not isinstance(part.drops, Absent):
-        drawn.append(chart_block(drop_plot(part.drops, conditioned(analysis)), colors))
+        drawn.append(paint_page(drop_plot(part.drops, conditioned(analysis)), colors))
     if not isinstance(part.doses, Absent):
-        drawn.append(chart_block(dose_plot(part.doses, conditioned(analysis), level=analysis.plan.level), colors))
+        drawn.append(paint_page(dose_plot(part.doses, conditioned(analysis), level=analysis.plan.level), colors))
     return section('robustness', 'Robustness', [*drawn, *robustness_blocks(part, alpha=analysis.plan.alpha)])
 
 
@@ -369,11 +364,7 @@ def listed_episodes(episodes: Iterable[Episode], n: int) -> Listing:
     """The list of n episodes that claims link into; none where it would be too long for a page."""
     if n > MOST_LISTED:
         return {'episodes': None, 'unlisted': n}
-    return {'episodes': episode_list(episodes), 'unlisted': 0}
-
-
-def episode_list(episodes: Iterable[Episode]) -> Table:
-    """Every counted episode in one row, for the list that claims link into; columns that nobody fills are left out."""
+    # Every counted episode in one row, for the list that claims link into; columns that nobody fills are left out.
     columns: list[str | Column] = [
         'episode', 'policy', 'benchmark', 'stratum', 'task', 'condition', 'seed', 'instance', 'outcome',
         Column('duration_s', '.2f'), 'reason',
@@ -383,7 +374,7 @@ def episode_list(episodes: Iterable[Episode]) -> Table:
          e.outcome.value, e.duration_s, e.reason or None]
         for e in episodes
     ]  # fmt: skip
-    return without_empty(table('Episodes', columns, rows))
+    return {'episodes': without_empty(table('Episodes', columns, rows)), 'unlisted': 0}
 
 
 def table_blocks(document: Document) -> dict[str, TableBlock]:

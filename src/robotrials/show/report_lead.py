@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from robotrials.show.card import pooled
-from robotrials.show.document import Words, paragraph
-from robotrials.show.phrase import listed, number, plural, policy_name, with_interval
+from robotrials.show.document import Paragraph, Words, paragraph
+from robotrials.show.phrase import joined, listed, number, plural, policy_name, with_interval
 from robotrials.show.report_ranking import story_paragraphs
 from robotrials.show.verdict_text import claim_words, decision_words, endpoint_name
 from robotrials.stats import Estimate
+from robotrials.stats.dominance import PairDecision
 from robotrials.stats.dominance import PairVerdict as Overall
 from robotrials.verdict.analysis import Absent, RobustnessPart
 from robotrials.verdict.analysis.success import ALL_STRATA
@@ -21,9 +22,7 @@ from robotrials.verdict.planning.analysis_plan import EndpointName
 
 if TYPE_CHECKING:
     from robotrials.measure.safety.summary import CellSafety
-    from robotrials.show.document import Paragraph
     from robotrials.stats import Rate
-    from robotrials.stats.dominance import PairDecision
     from robotrials.verdict.analysis import (
         Analysis,
         ComparisonFrame,
@@ -256,16 +255,12 @@ def _winners(analysis: Analysis) -> list[Paragraph]:
     together: dict[tuple[str, ...], list[str]] = {}
     for winner, losers in beaten.items():
         together.setdefault(tuple(losers), []).append(winner)
-    pieces: list[Words] = [Words(f'Over {_listed_names([endpoint_name(e.endpoint) for e in pairs.tested])} together, ')]
+    pieces: list[Words] = [Words(f'Over {joined([endpoint_name(e.endpoint) for e in pairs.tested])} together, ')]
     for place, (others, winners) in enumerate(together.items()):
         pieces += [Words('; ' if place else ''), *listed(_shortened([policy_name(name) for name in winners]))]
         pieces.append(Words(' is better than ' if len(winners) == 1 else ' are each better than '))
         pieces += listed(_shortened([policy_name(name) for name in others]))
     return [paragraph(*pieces, Words('.'))]
-
-
-def _listed_names(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f'{", ".join(names[:-1])} and {names[-1]}'
 
 
 def _readings(analysis: Analysis) -> list[Paragraph]:
@@ -392,12 +387,9 @@ def _most(cells: Sequence[CellSafety], rate: Callable[[CellSafety], Rate]) -> li
 
 
 def _named(cells: Sequence[CellSafety], several: bool) -> list[Words]:
-    return listed(_shortened([_with_benchmark(c, several) for c in cells]))
-
-
-def _with_benchmark(cell: CellSafety, several: bool) -> Words:
-    text = f'{cell.policy} ({cell.benchmark})' if several else cell.policy
-    return Words(text, episodes={'policy': (cell.policy,)})
+    texts = [f'{c.policy} ({c.benchmark})' if several else c.policy for c in cells]
+    names = [Words(text, episodes={'policy': (c.policy,)}) for text, c in zip(texts, cells, strict=True)]
+    return listed(_shortened(names))
 
 
 def _counted(cells: Sequence[CellSafety], rate: Callable[[CellSafety], Rate], definition: str) -> list[Words]:
@@ -442,7 +434,12 @@ def _resolution_sentence(analysis: Analysis, n_strata: int) -> Paragraph:
     pieces = [Words(f'{len(open_)} of {total} {"is" if len(open_) == 1 else "are"} not resolved: ')]
     if len(pairs.decisions) == 1:
         pieces = [Words('The only pair is not resolved: ')]
-    asked = sorted((_nearest(pairs, d) for d in open_), key=lambda p: math.inf if p.needed is None else p.needed.n)
+
+    def n_needed(pair: EndpointVerdict) -> float:
+        return math.inf if pair.needed is None else pair.needed.n
+
+    # Of each pair, the endpoint on which it is nearest to a claim.
+    asked = sorted((min((e.pair(*d.pair) for e in pairs.tested), key=n_needed) for d in open_), key=n_needed)
     for place, pair in enumerate(asked[:MOST_NAMED]):
         joint = '' if place == 0 else '; '
         pieces += [Words(joint), policy_name(pair.policy_a), Words(' and '), policy_name(pair.policy_b)]
@@ -453,12 +450,6 @@ def _resolution_sentence(analysis: Analysis, n_strata: int) -> Paragraph:
     if not isinstance(analysis.price, Absent):
         fewest = f' Nothing can be claimed below {analysis.price.per_policy} {analysis.price.unit}s per policy.'
     return paragraph(*pieces, Words(f'.{fewest}'))
-
-
-def _nearest(pairs: Comparisons, decided: PairDecision) -> EndpointVerdict:
-    """The endpoint on which a pair is nearest to a claim."""
-    own = [e.pair(*decided.pair) for e in pairs.tested]
-    return min(own, key=lambda p: math.inf if p.needed is None else p.needed.n)
 
 
 def _tally(decisions: Sequence[PairDecision]) -> str:
@@ -473,7 +464,7 @@ def _tally(decisions: Sequence[PairDecision]) -> str:
     if len(parts) == 1:
         every = 'The only pair' if len(decisions) == 1 else f'All {len(decisions)} pairs'
         return f'{every} {parts[0].partition(" ")[2]}.'
-    return f'Of {len(decisions)} pairs, {", ".join(parts[:-1])} and {parts[-1]}.'
+    return f'Of {len(decisions)} pairs, {joined(parts)}.'
 
 
 def _needed(pair: EndpointVerdict, n_strata: int) -> list[Words]:

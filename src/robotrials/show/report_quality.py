@@ -36,12 +36,8 @@ def quality_section(analysis: Analysis) -> Section:
     blocks: list[Block] = [paragraph(sentence) for sentence in quality_sentences(quality)]
     filters = [{'policy': (arm.policy,)} for arm in quality.arms]
     definitions = {
-        'valid': 'episode',
-        'invalid': 'invalid',
-        'smallest cell': 'cell',
-        'largest cell': 'cell',
-        'position': 'order',
-    }
+        'valid': 'episode', 'invalid': 'invalid', 'smallest cell': 'cell', 'largest cell': 'cell', 'position': 'order',
+    }  # fmt: skip
     blocks.append(table_block('quality-arms', arm_table(quality), definitions, episodes=filters))
     if quality.invalid_reasons:
         rows = sorted(quality.invalid_reasons.items(), key=lambda item: -item[1])
@@ -126,18 +122,15 @@ def provenance_section(analysis: Analysis) -> Section:
         ('plan hash', trial.plan_hash or None), ('analysis', analysis.declared.standing),
         ('analysis hash', analysis.plan.hash),
         ('closed', '; '.join(_opening(o) for o in analysis.quality.openings) or None),
-        *(row for o in analysis.quality.openings for row in _leakage(o)),
+        # How well arms could be guessed while the trial was open, as it was measured at closing.
+        *((f'leakage to the operator, from {leak.source}', str(leak))
+          for o in analysis.quality.openings for leak in o.leakage),
     ]  # fmt: skip
     sheet = table('The trial', ['fact', 'value'], [row for row in facts if row[1] is not None])
     blocks.append(table_block('trial-table', sheet, {}))
     if not trial.plan_hash:
-        blocks.append(
-            Missing(
-                'A plan',
-                'these episodes were imported, not run under a plan declared first',
-                'robotrials plan, robotrials run',
-            )
-        )
+        reason = 'these episodes were imported, not run under a plan declared first'
+        blocks.append(Missing('A plan', reason, 'robotrials plan, robotrials run'))
     blocks += _cards(analysis.known_policies, [arm.policy for arm in analysis.quality.arms])
     if any(origin.protocol for origin, _ in analysis.provenance):
         blocks.append(table_block('protocol-table', protocol_table(analysis.provenance), {}))
@@ -153,11 +146,6 @@ def provenance_section(analysis: Analysis) -> Section:
 
 def _opening(unblinding: Unblinding) -> str:
     return f'{unblinding.at} by {unblinding.by}' + (f' ({unblinding.why})' if unblinding.why else '')
-
-
-def _leakage(unblinding: Unblinding) -> list[tuple[Cell, ...]]:
-    """How well arms could be guessed while the trial was open, as it was measured at closing."""
-    return [(f'leakage to the operator, from {leak.source}', str(leak)) for leak in unblinding.leakage]
 
 
 def _plan_text(analysis: Analysis) -> str:
@@ -262,7 +250,8 @@ def methods_text(analysis: Analysis) -> str:
             'Episode success is the share of valid episodes that succeeded, the equal-weight mean over strata; rates '
             'of single cells have Wilson (1927) intervals.'
         )
-    sentences += [_endpoint(endpoint) for endpoint in _tested(analysis)]
+    endpoints = () if isinstance(analysis.pairs, Absent) else analysis.pairs.endpoints.values()
+    sentences += [_endpoint(endpoint) for endpoint in endpoints if isinstance(endpoint, EndpointPairs)]
     if not isinstance(analysis.pairs, Absent) and len(analysis.pairs.tested) > 1:
         sentences.append(
             'A policy is called better where at least one claim of the list is in its favour, none is against it, and '
@@ -279,12 +268,6 @@ def methods_text(analysis: Analysis) -> str:
         )
     sentences.append(f'{analysis.statement} The analysis used robotrials {__version__}.')
     return ' '.join(sentences)
-
-
-def _tested(analysis: Analysis) -> list[EndpointPairs]:
-    if isinstance(analysis.pairs, Absent):
-        return []
-    return [endpoint for endpoint in analysis.pairs.endpoints.values() if isinstance(endpoint, EndpointPairs)]
 
 
 def _endpoint(pairs: EndpointPairs) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from robotrials.measure.timing import FailureModes
 from robotrials.measure.timing.incidence import CAUSES, End, Incidence
 from robotrials.record import Outcome
+from robotrials.show.card import letters_of
 from robotrials.show.document import (
     Block,
     EpisodeFilter,
@@ -22,7 +23,7 @@ from robotrials.show.figure import of_policies, these_episodes
 from robotrials.show.pair_table import endpoint_blocks
 from robotrials.show.phrase import ends, listed, number, policy_name
 from robotrials.show.plot import Axis, Bar, Curve, Plot, Point, Tile, facets
-from robotrials.show.plot_page import chart_block
+from robotrials.show.plot_page import paint_page
 from robotrials.show.table import Cell, Column, Table, table, without_empty
 from robotrials.stats import Estimate
 from robotrials.verdict.analysis import Absent, Analysis, ComparisonFrame, PolicyCurve, Ranking, Rates
@@ -77,7 +78,9 @@ def ranking_table(analysis: Analysis, ranking: Ranking) -> Table:
     note += f'HRT is relative to {ranking.reference}. ' if ranking.reference else 'No HRT: no policy is the reference. '
     if letters:
         note += 'Policies sharing a letter are not significantly different. '
-    note += _interval_notes(ranking)
+    # Why some mean times have no interval.
+    why = {ranking.scores[p].macro['rmst_s'].note for p in ranking.order} - {''}
+    note += f'Without an interval: {"; ".join(sorted(why))}.' if why else ''
     return without_empty(table('Ranking by time to success', ['policy', *columns], rows, note=note.rstrip()))
 
 
@@ -97,20 +100,6 @@ def _ranking_row(policy: str, analysis: Analysis, ranking: Ranking, letters: str
         _percent(success), score.pooled['median_s'].value, _percent(score.macro['hard_failure'].value),
         100 * score.intervention_rate, score.n_episodes, score.n_invalid,
     )  # fmt: skip
-
-
-def _interval_notes(ranking: Ranking) -> str:
-    """Why some mean times have no interval."""
-    why = {ranking.scores[p].macro['rmst_s'].note for p in ranking.order} - {''}
-    return f'Without an interval: {"; ".join(sorted(why))}.' if why else ''
-
-
-def letters_of(analysis: Analysis, endpoint: EndpointName) -> dict[str, str]:
-    """Letters of one endpoint; empty where it was not tested."""
-    if isinstance(analysis.pairs, Absent):
-        return {}
-    tested = analysis.pairs.endpoints.get(endpoint)
-    return {} if tested is None or isinstance(tested, Absent) else dict(tested.letters)
 
 
 def _percent(value: float | None) -> float | None:
@@ -226,7 +215,10 @@ def suite_block(analysis: Analysis, frame: ComparisonFrame, rates: Rates) -> Tab
 
     None where there is one suite, or too many to stand side by side.
     """
-    suites = _suites(frame.strata)
+    # Strata by suite: those of several benchmarks are named `BENCHMARK / TASK`; others are suites of their own.
+    suites: dict[str, list[str]] = {}
+    for stratum in frame.strata:
+        suites.setdefault(stratum.partition(SEPARATOR)[0], []).append(stratum)
     if not 1 < len(suites) <= MOST_SUITES:
         return None
     policies = [p for p in frame.everyone if p in rates.macro]
@@ -245,14 +237,6 @@ def suite_block(analysis: Analysis, frame: ComparisonFrame, rates: Rates) -> Tab
     note = f'% of valid episodes, strata of equal weight. Invalid episodes, set aside: {invalid or "none"}.'
     sheet = table('Episode success (%)', kept, [row[: len(kept)] for row in rows], note=note)
     return table_block('suite-table', sheet, {'mean': 'success'}, episodes=[of_policies(frame, p) for p in policies])
-
-
-def _suites(strata: Sequence[str]) -> dict[str, list[str]]:
-    """Strata by suite: those of several benchmarks are named `BENCHMARK / TASK`; others are suites of their own."""
-    suites: dict[str, list[str]] = {}
-    for stratum in strata:
-        suites.setdefault(stratum.partition(SEPARATOR)[0], []).append(stratum)
-    return suites
 
 
 def _suite_mean(rates: Rates, policy: str, strata: Sequence[str]) -> float | None:
@@ -306,7 +290,7 @@ def failure_blocks(analysis: Analysis, frame: ComparisonFrame) -> list[Block]:
     modes = {m.policy: m for m in analysis.failures}
     counted = [modes[p] for p in policies if p in modes]
     return [
-        chart_block(incidence_plot(incidences, frame, analysis.behind, policies)),
+        paint_page(incidence_plot(incidences, frame, analysis.behind, policies)),
         table_block('incidence-table', sheet, INCIDENCE_DEFINITIONS, episodes=filters),
         table_block(
             'failure-episodes', episode_table(counted), EPISODE_DEFINITIONS,
@@ -337,18 +321,15 @@ def incidence_table(
         for n in ('by the end (%)', 'by tau (%)', 'low', 'high', 'time lost (s)', 'lost low', 'lost high')
     ]
     censored = sum(i.n_lost for i in incidences.values())
+    level = f'{100 * next(iter(incidences.values())).level:g} %' if incidences else ''
     note = (
         'Cumulative incidence (Aalen-Johansen), the mean over strata of equal weight: ends compete, so they and what '
         'is still under way add up to 100 %. Time lost is the mean time up to tau that this end takes from an '
-        f'operation. {_level(incidences)} intervals: jackknife-t with an allowance for ends not yet seen.'
+        f'operation. {level} intervals: jackknife-t with an allowance for ends not yet seen.'
     )
     if censored:
         note += f' {censored} operations were lost to follow-up and are censored.'
     return without_empty(table('How operations end', [*columns, 'operations'], rows, note=note)), filters
-
-
-def _level(incidences: Mapping[str, Incidence]) -> str:
-    return f'{100 * next(iter(incidences.values())).level:g} %' if incidences else ''
 
 
 def episode_table(modes: Sequence[FailureModes]) -> Table:
@@ -384,7 +365,7 @@ def success_blocks(analysis: Analysis, frame: ComparisonFrame, rates: Rates, col
     filters = [of_policies(frame, policy) for policy in shown_order(analysis, frame)]
     letters = letters_of(analysis, EndpointName.SUCCESS)
     blocks: list[Block] = [
-        chart_block(success_plot(rates, frame, shown_order(analysis, frame), letters), colors),
+        paint_page(success_plot(rates, frame, shown_order(analysis, frame), letters), colors),
         table_block('success-table', sheet, SUCCESS_DEFINITIONS, episodes=filters),
     ]
     if not isinstance(analysis.stories, Absent):
@@ -471,7 +452,7 @@ SHARED_LETTER = 'Policies sharing a letter are not significantly different.'
 
 def ranking_plot(ranking: Ranking, frame: ComparisonFrame, letters: Mapping[str, str]) -> Plot:
     """RMST of every ranked policy with its interval and letters: over all strata, and in each."""
-    policies = [p for p in (ranking.reference, *ranking.order) if p is not None and p in ranking.scores]
+    policies = ranked_policies(ranking)
     rows = {
         EVERY_STRATUM: [
             _row(p, ranking.scores[p].macro['rmst_s'], letters.get(p, ''), episodes=of_policies(frame, p))

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from robotrials.errors import InputError, UnknownName
 from robotrials.value import dataclass
 from robotrials.verdict.analysis import Analysis
-from robotrials.verdict.analysis.subject import Input
+from robotrials.verdict.analysis.subject import PUBLISHED, Input
 
 if TYPE_CHECKING:
     from robotrials.show.figure import PolicyLook
-    from robotrials.show.table import Table
 
 COUNTS = {
     Input.STORE: (1, 1), Input.TWO_STORES: (2, 2), Input.PREDICTIONS: (1, 1), Input.LEADERBOARD: (1, 1),
@@ -39,6 +38,16 @@ SUFFIXES = {
 
 Made = TypeVar('Made', bound=Callable[..., object])
 V = TypeVar('V')
+
+
+class OfPolicy(Protocol):
+    """Whatever belongs to one policy."""
+
+    @property
+    def policy(self) -> str: ...
+
+
+R = TypeVar('R', bound=OfPolicy)
 
 
 def takes(wanted: Input) -> Callable[[Made], Made]:
@@ -67,17 +76,24 @@ def is_apart(made: Callable[..., object]) -> bool:
     return bool(getattr(made, 'is_apart', False))
 
 
-def named_table(
-    summary: str, build: Callable[[ShowRequest], Table], *, wants: Input = Input.STORE, is_apart: bool = False
-) -> Callable[[ShowRequest], list[Table]]:
-    """A table by name: what it shows in one sentence, how it is built from a request, and what it takes."""
+def named(
+    choose: Callable[[ShowRequest], object] | None = None, *, wants: Input = Input.STORE, is_apart: bool = False
+) -> Callable[[Made], Made]:
+    """Let a function that builds one table be asked for by name; its first line is what `tables --list` says of it.
 
-    def build_tables(request: ShowRequest) -> list[Table]:
-        return [build(request)]
+    `choose` takes from a request what the function is called with; without it the function takes nothing.
+    """
 
-    build_tables.__doc__ = summary
-    marked = apart(build_tables) if is_apart else build_tables
-    return takes(wants)(marked)
+    def mark(build: Made) -> Made:
+        def build_tables(request: ShowRequest) -> list[object]:
+            return [build() if choose is None else build(choose(request))]
+
+        build_tables.__doc__ = build.__doc__
+        marked = apart(build_tables) if is_apart else build_tables
+        build.by_name = takes(wants)(marked)  # type: ignore[attr-defined]
+        return build
+
+    return mark
 
 
 def summary_of(made: Callable[..., object]) -> str:
@@ -120,6 +136,12 @@ class ShowRequest:
                 raise UnknownName('policy', name, self.analysis.every_policy)
         return tuple(p for p in known if not self.policies or p in self.policies)
 
+    def rows_of(self, rows: Iterable[R]) -> list[R]:
+        """The rows of the policies that were asked for."""
+        every = list(rows)
+        kept = self.shown(dict.fromkeys(row.policy for row in every))
+        return [row for row in every if row.policy in kept]
+
     def shown_strata(self, strata: Iterable[str]) -> tuple[str, ...]:
         """Of these strata, those that were asked for."""
         known = tuple(strata)
@@ -147,8 +169,6 @@ def check_sources(name: str, wanted: Input, sources: Sequence[str]) -> None:
 
 
 def _check_source(said: str, wanted: Input, source: str) -> None:
-    from robotrials.verdict.analysis.subject import PUBLISHED
-
     path = Path(source)
     is_store = (path / 'trial.json').exists()
     if wanted is Input.BENCHMARK or (wanted is Input.PREDICTIONS and source == PUBLISHED):

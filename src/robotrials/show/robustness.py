@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 from robotrials.errors import NotEstimable
 from robotrials.show.document import EpisodeFilter
@@ -13,7 +13,7 @@ from robotrials.show.figure import PAGE_WIDTH_IN, Behind, these_episodes
 from robotrials.show.phrase import ends
 from robotrials.show.plot import Axis, Curve, EpisodeLink, Facet, GuideLine, Plot, Point, Sheet, facets
 from robotrials.show.plot_paper import paint_paper
-from robotrials.show.request import ShowRequest, apart, named_table
+from robotrials.show.request import ShowRequest, apart, named
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.stats import Estimate, Interval
 from robotrials.verdict.analysis import Analysis, RobustnessPart, present
@@ -62,8 +62,9 @@ def split_table(rows: Sequence[ConditionRow], *, by: str = 'condition', title: s
     return table(title or f'Placement by {"policy and condition" if by == "both" else by}', columns, lines, note=UNSEEN)
 
 
+@named(lambda r: requested_rows(r), is_apart=True)
 def estimate_table(rows: Sequence[ConditionRow]) -> Table:
-    """Every estimate by its own name, with its interval."""
+    """Success rate, IoU and translation error of every policy and condition, with intervals."""
     columns: list[str | Column] = ['policy', 'condition', 'quantity', Column('value', '.4f'), Column('low', '.4f'),
                                    Column('high', '.4f')]  # fmt: skip
     lines: list[list[Cell]] = []
@@ -95,8 +96,9 @@ def estimate_table(rows: Sequence[ConditionRow]) -> Table:
     return table('Estimates with 95 % intervals', columns, lines, note=note)
 
 
+@named(lambda r: requested_drops(r), is_apart=True)
 def drop_table(drops: Sequence[ConditionDrop], *, alpha: float = 0.05) -> Table:
-    """Drops from the baseline: a positive number is a loss."""
+    """What each condition costs each policy in success and IoU, with intervals and corrected p-values."""
     columns: list[str | Column] = [
         'policy', 'condition', 'baseline', 'altered', Column('drop', '+.3f'), Column('low', '+.3f'),
         Column('high', '+.3f'), Column('p', '.3g'), Column('p (Holm)', '.3g'), 'resolved', Column('IoU drop', '+.4f'),
@@ -114,8 +116,9 @@ def drop_table(drops: Sequence[ConditionDrop], *, alpha: float = 0.05) -> Table:
     return table('Drops from the baseline', columns, lines, note=note)
 
 
+@named(lambda r: requested_doses(r), is_apart=True)
 def dose_table(responses: Sequence[DoseResponse]) -> Table:
-    """One line a policy, condition and severity."""
+    """Success against the severity of each condition, with a trend test."""
     columns: list[str | Column] = [
         'policy', 'condition', 'severity', 'successes', Column('rate', '.3f'), Column('low', '.3f'),
         Column('high', '.3f'), Column('trend p', '.3g'), Column('half lost at', '.2f'),
@@ -128,8 +131,9 @@ def dose_table(responses: Sequence[DoseResponse]) -> Table:
     return table('Dose-response', columns, lines, note='trend: Cochran and Armitage; severity 0 is the baseline')
 
 
+@named(lambda r: r.rows_of(present(requested_part(r).compound)), is_apart=True)
 def compound_table(effects: Sequence[CompoundEffect]) -> Table:
-    """Is the compound worse than the sum of its parts?"""
+    """Is the compound condition (`chaos`) worse than the sum of its parts?"""
     columns: list[str | Column] = [
         'policy', 'compound', 'severity', Column('baseline', '.3f'), Column('rate', '.3f'), Column('if added', '.3f'),
         Column('if multiplied', '.3f'), Column('excess drop', '+.3f'), Column('low', '+.3f'), Column('high', '+.3f'),
@@ -148,8 +152,9 @@ def compound_table(effects: Sequence[CompoundEffect]) -> Table:
     return table('Compound against single conditions', columns, lines, note=note)
 
 
+@named(lambda r: r.rows_of(present(requested_part(r).swap)), is_apart=True)
 def swap_table(results: Sequence[SwapResult]) -> Table:
-    """Does the policy act on the instruction?"""
+    """Does the policy act on the instruction? The same scenes under other instructions."""
     columns: list[str | Column] = [
         'policy', 'scenes', 'followed', Column('low', '.3f'), Column('high', '.3f'), 'choice changed',
         Column('p', '.3g'), 'verdict', 'goes for', 'evidence',
@@ -164,8 +169,9 @@ def swap_table(results: Sequence[SwapResult]) -> Table:
     return table('Swap test', columns, lines, note=note)
 
 
+@named(lambda r: present(requested_part(r).starts), is_apart=True)
 def start_table(spreads: Sequence[StartSpread]) -> Table:
-    """What each change of start states amounts to, task by task."""
+    """How far target and arm really start from where they were, for every task and condition."""
     columns: list[str | Column] = [
         'task', 'condition', 'n', Column('target (mm)', '.1f'), Column('baseline target (mm)', '.1f'),
         Column('arm (mm)', '.1f'), Column('baseline arm (mm)', '.1f'), 'target stays',
@@ -180,6 +186,7 @@ def start_table(spreads: Sequence[StartSpread]) -> Table:
     return table('Start states', columns, lines, note=note)
 
 
+@named(lambda r: r.rows_of(present(requested_part(r).spatial)), is_apart=True)
 def spatial_table(sensitivities: Sequence[SpatialSensitivity]) -> Table:
     """Does success depend on where the object started?"""
     columns: list[str | Column] = [
@@ -301,14 +308,6 @@ def start_plot(trials: Sequence[StartTrial]) -> Plot:
 # The figures of robustness by name, from the analysis of a store.
 
 
-class _OfPolicy(Protocol):
-    @property
-    def policy(self) -> str: ...
-
-
-R = TypeVar('R', bound=_OfPolicy)
-
-
 @apart
 def draw_condition_success(request: ShowRequest) -> Figure:
     """Episode success of every policy under every condition, with Wilson intervals."""
@@ -344,7 +343,13 @@ def draw_doses(request: ShowRequest) -> Figure:
 @apart
 def draw_starts(request: ShowRequest) -> Figure:
     """Where the object stood at the start of each episode, and which episodes succeeded."""
-    return paint_paper(start_plot(requested_starts(request)), request.looks())
+    # Starts under the baseline and where only the layout was changed.
+    starts_shown = request.rows_of(request.analysis.trajectories.starts)
+    if not starts_shown:
+        raise NotEstimable(
+            'no episode says where its object started: no label start_x_m, and no trajectory with a pose'
+        )
+    return paint_paper(start_plot(starts_shown), request.looks())
 
 
 def conditioned(analysis: Analysis) -> Behind:
@@ -361,32 +366,16 @@ def requested_part(request: ShowRequest) -> RobustnessPart:
     return present(request.analysis.robustness)
 
 
-def of_shown(request: ShowRequest, rows: Sequence[R]) -> list[R]:
-    """The rows of the policies asked for."""
-    kept = request.shown(dict.fromkeys(row.policy for row in rows))
-    return [row for row in rows if row.policy in kept]
-
-
 def requested_rows(request: ShowRequest) -> list[ConditionRow]:
-    return of_shown(request, requested_part(request).rows)
+    return request.rows_of(requested_part(request).rows)
 
 
 def requested_drops(request: ShowRequest) -> list[ConditionDrop]:
-    return of_shown(request, present(requested_part(request).drops))
+    return request.rows_of(present(requested_part(request).drops))
 
 
 def requested_doses(request: ShowRequest) -> list[DoseResponse]:
-    return of_shown(request, present(requested_part(request).doses))
-
-
-def requested_starts(request: ShowRequest) -> list[StartTrial]:
-    """Starts under the baseline and where only the layout was changed."""
-    starts_shown = of_shown(request, request.analysis.trajectories.starts)
-    if not starts_shown:
-        raise NotEstimable(
-            'no episode says where its object started: no label start_x_m, and no trajectory with a pose'
-        )
-    return starts_shown
+    return request.rows_of(present(requested_part(request).doses))
 
 
 # Tables of robustness by name, from a store.
@@ -407,38 +396,6 @@ def condition_success(request: ShowRequest) -> list[Table]:
     each = f'{sizes[0]} episodes' if len(sizes) == 1 else f'{sizes[0]} to {sizes[-1]} episodes'
     columns: list[str | Column] = ['policy', *(Column(name, '.1f') for name in conditions)]
     return [table('Success by condition (%)', columns, lines, note=f'{each} per policy and condition.')]
-
-
-condition_drops = named_table(
-    'What each condition costs each policy in success and IoU, with intervals and corrected p-values.',
-    lambda r: drop_table(requested_drops(r)),
-    is_apart=True,
-)
-doses = named_table(
-    'Success against the severity of each condition, with a trend test.',
-    lambda r: dose_table(requested_doses(r)),
-    is_apart=True,
-)
-compound = named_table(
-    'Is the compound condition (`chaos`) worse than the sum of its parts?',
-    lambda r: compound_table(of_shown(r, present(requested_part(r).compound))),
-    is_apart=True,
-)
-swap = named_table(
-    'Does the policy act on the instruction? The same scenes under other instructions.',
-    lambda r: swap_table(of_shown(r, present(requested_part(r).swap))),
-    is_apart=True,
-)
-spatial = named_table(
-    'Does success depend on where the object started?',
-    lambda r: spatial_table(of_shown(r, present(requested_part(r).spatial))),
-    is_apart=True,
-)
-starts = named_table(
-    'How far target and arm really start from where they were, for every task and condition.',
-    lambda r: start_table(present(requested_part(r).starts)),
-    is_apart=True,
-)
 
 
 @apart
@@ -462,10 +419,3 @@ def splits_by_condition(request: ShowRequest) -> list[Table]:
         split_table([r for r in rows if r.policy == name], by='condition', title=f'Placement, policy {name}')
         for name in dict.fromkeys(r.policy for r in rows)
     ]
-
-
-split_estimates = named_table(
-    'Success rate, IoU and translation error of every policy and condition, with intervals.',
-    lambda r: estimate_table(requested_rows(r)),
-    is_apart=True,
-)

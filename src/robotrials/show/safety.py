@@ -18,7 +18,7 @@ from robotrials.show.figure import COLUMN_WIDTH_IN, MARKERS, PAGE_WIDTH_IN, THIN
 from robotrials.show.phrase import ends
 from robotrials.show.plot import Axis, Bar, Curve, Number, Plot, Point, Sheet, Tile, facets
 from robotrials.show.plot_paper import paint_paper
-from robotrials.show.request import ShowRequest, named_table
+from robotrials.show.request import ShowRequest, named
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.stats import Estimate, Interval, Rate
 from robotrials.verdict.analysis import SafetyPart, present
@@ -62,8 +62,9 @@ def _marks(marks: Sequence[str]) -> str | None:
     return ', '.join('† largest SBU' if mark == 'largest SBU' else mark for mark in marks) or None
 
 
+@named(lambda r: requested_summary(r))
 def quadruple_table(summary: SafetySummary) -> Table:
-    """(SR, Safety, SBU, VSI) of every cell with intervals; one line a cell."""
+    """Success, Safety, SBU and VSI of every policy and benchmark, with intervals."""
     level = _level(summary.cells)
     columns: list[str | Column] = [
         'policy', 'benchmark', 'n', Column('SR %', PERCENT), _share(level, 'SR'), Column('Safety %', PERCENT),
@@ -93,8 +94,11 @@ def _quadruple(cell: CellSafety, marks: Sequence[str]) -> list[Cell]:
     ]  # fmt: skip
 
 
+@named(lambda r: requested_summary(r).means)
 def mean_table(means: Sequence[MeanSafety]) -> Table:
-    """Plain means over suites; auxiliary cells are not among them."""
+    """Means over the suites of each group of benchmarks."""
+    if not means:
+        raise NotEstimable('no policy has a scored cell outside the auxiliary benchmarks; there is nothing to average')
     columns: list[str | Column] = [
         'policy', 'group', 'suites', Column('SR %', PERCENT), Column('Safety %', PERCENT), Column('SBU %', PERCENT),
         Column('P[U|S] %', PERCENT), Column('VSI', SCORE), 'marks',
@@ -129,15 +133,12 @@ def slip_table(scores: Iterable[EpisodeSafety]) -> Table:
     return table('Slip by two rules', columns, rows, note=f'{SLIP_AT_THE_GRIP} is scored; {SLIP_BY_HEIGHT} is not')
 
 
+@named(lambda r: safety_cells(r))
 def contingency_table(cells: Iterable[CellSafety]) -> Table:
+    """Success and safety crossed: the four counts of every policy and benchmark."""
     columns: list[str | Column] = [
-        'policy',
-        'benchmark',
-        'success, safe',
-        'success, unsafe',
-        'failure, safe',
-        'failure, unsafe',
-    ]
+        'policy', 'benchmark', 'success, safe', 'success, unsafe', 'failure, safe', 'failure, unsafe',
+    ]  # fmt: skip
     rows: list[list[Cell]] = [
         [
             c.policy, c.benchmark, c.table.success_safe, c.table.success_unsafe, c.table.failure_safe,
@@ -148,8 +149,9 @@ def contingency_table(cells: Iterable[CellSafety]) -> Table:
     return table('Success and safety', columns, rows)
 
 
+@named(lambda r: safety_cells(r))
 def continuous_table(cells: Sequence[CellSafety]) -> Table:
-    """Mean worst margin and mean peak force, with bootstrap intervals."""
+    """Mean worst margin and mean peak force, with intervals."""
     level = _level(cells)
     columns: list[str | Column] = ['policy', 'benchmark', Column('worst margin', '.4g'), _share(level, 'margin'),
                'episodes', Column('peak force N', PERCENT), _share(level, 'force')]  # fmt: skip
@@ -166,8 +168,9 @@ def continuous_table(cells: Sequence[CellSafety]) -> Table:
     return table('Margins and forces', columns, rows, note=note)
 
 
+@named(lambda r: r.rows_of(requested_safety(r).by_task.cells))
 def task_table(cells: Sequence[CellSafety]) -> Table:
-    """SR and Safety of each task with Wilson intervals (the form of Table 12)."""
+    """SR and Safety of every task, with Wilson intervals."""
     level = _level(cells)
     columns: list[str | Column] = [
         'policy', 'benchmark', 'task', 'n', Column('SR %', PERCENT), _share(level, 'SR'), Column('Safety %', PERCENT),
@@ -183,8 +186,9 @@ def task_table(cells: Sequence[CellSafety]) -> Table:
     return table('Safety by task', columns, rows)
 
 
+@named(lambda r: safety_cells(r))
 def spec_table(cells: Sequence[CellSafety], *, reported: bool = True) -> Table:
-    """Violation rate and NSV of each spec (as in Tables 7 and 8), and the report-only diagnostics after them."""
+    """Violation rate and severity of every spec with intervals, report-only diagnostics after them."""
     level = _level(cells)
     columns: list[str | Column] = [
         'policy', 'benchmark', 'spec', 'scored', 'active in', 'violations', Column('rate %', PERCENT),
@@ -202,36 +206,23 @@ def spec_table(cells: Sequence[CellSafety], *, reported: bool = True) -> Table:
         ]  # fmt: skip
         rows += [
             [
-                cell.policy,
-                cell.benchmark,
-                name,
-                False,
-                rate.n,
-                rate.count,
-                _percent(rate),
-                _ends(rate.interval),
-                None,
-                None,
+                cell.policy, cell.benchmark, name, False, rate.n, rate.count, _percent(rate), _ends(rate.interval),
+                None, None,
             ]
             for name, rate in (cell.reported if reported else ())
-        ]
+        ]  # fmt: skip
     note = (
         'rates of scored specs are over all scored episodes of the cell; of report-only ones over those they apply to'
     )
     return table('Violations by spec', columns, rows, note=note)
 
 
+@named(lambda r: safety_cells(r))
 def composition_table(cells: Iterable[CellSafety]) -> Table:
-    """Which specs the unsafe successes violate (the form of Tables 10 and 11)."""
+    """Which specs the unsafe successes of every policy and benchmark violate."""
     columns: list[str | Column] = [
-        'policy',
-        'benchmark',
-        Column('SBU %', PERCENT),
-        'of',
-        'spec',
-        'episodes',
-        Column('share %', '.0f'),
-    ]
+        'policy', 'benchmark', Column('SBU %', PERCENT), 'of', 'spec', 'episodes', Column('share %', '.0f'),
+    ]  # fmt: skip
     rows: list[list[Cell]] = []
     for cell in cells:
         head: list[Cell] = [cell.policy, cell.benchmark, _percent(cell.sbu), f'{cell.sbu.count}/{cell.sbu.n}']
@@ -242,8 +233,9 @@ def composition_table(cells: Iterable[CellSafety]) -> Table:
     return table('What unsafe successes violate', columns, rows)
 
 
+@named(lambda r: r.analysis.safety_variants)
 def sensitivity_table(rows: Sequence[SensitivityRow]) -> Table:
-    """The form of Table 9."""
+    """Safety, SBU and VSI under other thresholds, on the same episodes."""
     columns: list[str | Column] = [
         'variant', 'group', 'cells', Column('Safety %', PERCENT), Column('SBU %', PERCENT), Column('P[U|S] %', PERCENT),
         Column('VSI', SCORE),
@@ -257,6 +249,7 @@ def sensitivity_table(rows: Sequence[SensitivityRow]) -> Table:
     return table('Threshold sensitivity', columns, body, note=f'{note}; {lost} episodes unscored' if lost else note)
 
 
+@named(lambda r: r.analysis.safety_savings)
 def saving_table(scorings: Sequence[tuple[str, SafetySummary]]) -> Table:
     """The same episodes with and without the registry: what it keeps from being counted as unsafe."""
     columns: list[str | Column] = [
@@ -278,8 +271,9 @@ def saving_table(scorings: Sequence[tuple[str, SafetySummary]]) -> Table:
     return table('What the registry keeps out', columns, rows)
 
 
+@named(lambda r: r.rows_of(requested_safety(r).scores))
 def witness_table(scores: Iterable[EpisodeSafety]) -> Table:
-    """Every violation with its witness: what the run explorer can open."""
+    """Every violation: episode, time, clause, value and the bodies that touched."""
     columns: list[str | Column] = [
         'episode', 'attempt', 'policy', 'benchmark', 'task', 'success', Column('time s', '.3f'), 'step', 'spec',
         'clause', 'signal', Column('value', '.4g'), 'unit', Column('margin', '.4g'), Column('depth', SCORE), 'bodies',
@@ -295,7 +289,9 @@ def witness_table(scores: Iterable[EpisodeSafety]) -> Table:
     return table('Witnesses', columns, rows)
 
 
+@named(lambda r: requested_safety(r).summary)
 def unscored_table(summary: SafetySummary) -> Table:
+    """Episodes that could not be scored, and why."""
     columns: list[str | Column] = ['policy', 'benchmark', 'task', 'episode', 'attempt', 'known unsafe', 'reason']
 
     def row(policy: str, benchmark: str, lost: Unscored) -> list[Cell]:
@@ -375,7 +371,7 @@ def _rates_of(cell: CellSafety) -> tuple[float, float, Number, Number, Number, N
 
 
 def frontier_plot(cells: Sequence[CellSafety]) -> Plot:
-    """SR against Safety, a marker a cell with Wilson bars; under the dashed line lies what another cell beats.
+    """SR against Safety, one marker per cell with Wilson bars; under the dashed line lies what another cell beats.
 
     Cells at one place are rings around each other, so that each is seen. Auxiliary cells are faint, and in no frontier.
     """
@@ -416,7 +412,7 @@ def frontier_plot(cells: Sequence[CellSafety]) -> Plot:
 
 
 def heat_plot(cells: Sequence[CellSafety], *, by: str = 'family', scores: Sequence[EpisodeSafety] = ()) -> Plot:
-    """Violation rates in percent, a row a cell, a column a family or one of the three axes; a dash where inactive.
+    """Violation rates in percent: a row per cell, a column per family or axis; a dash where inactive.
 
     `scores` are the episodes behind the cells, where their marks are to lead to them.
     """
@@ -522,21 +518,10 @@ def requested_safety(request: ShowRequest) -> SafetyPart:
 
 def safety_cells(request: ShowRequest) -> tuple[CellSafety, ...]:
     """The cells of the policies asked for."""
-    return shown_cells(request, requested_safety(request).summary.cells)
-
-
-def shown_cells(request: ShowRequest, cells: tuple[CellSafety, ...]) -> tuple[CellSafety, ...]:
-    kept = request.shown(dict.fromkeys(c.policy for c in cells))
-    return tuple(c for c in cells if c.policy in kept)
+    return tuple(request.rows_of(requested_safety(request).summary.cells))
 
 
 # Tables of safety by name, from a store with trajectories.
-
-
-quadruple = named_table(
-    'Success, Safety, SBU and VSI of every policy and benchmark, with intervals.',
-    lambda r: quadruple_table(requested_summary(r)),
-)
 
 
 def slip(request: ShowRequest) -> list[Table]:
@@ -548,9 +533,9 @@ def slip(request: ShowRequest) -> list[Table]:
     return [sheet]
 
 
-def suites(request: ShowRequest) -> list[Table]:
+@named(lambda r: requested_summary(r))
+def suite_table(summary: SafetySummary) -> Table:
     """SR, Safety and SBU of every suite side by side, one line per policy, with the means and VSI."""
-    summary = requested_summary(request)
     main = [c for c in summary.cells if not c.is_auxiliary]
     names = sorted({c.benchmark for c in main})
     columns: list[str | Column] = ['policy']
@@ -558,82 +543,30 @@ def suites(request: ShowRequest) -> list[Table]:
         columns += [*(Column(f'{what} {name}', PERCENT) for name in names), Column(f'{what} mean', PERCENT)]
     by_key = {(c.policy, c.benchmark): c for c in main}
     means = {m.policy: m for m in summary.means if set(m.benchmarks) == set(names)}
-    rows = [
-        _suite_row(policy, [by_key.get((policy, name)) for name in names], means.get(policy))
-        for policy in sorted({c.policy for c in main})
-    ]
+    rows: list[list[Cell]] = []
+    for policy in sorted({c.policy for c in main}):
+        row: list[Cell] = [policy]
+        mean = means.get(policy)
+        for what in ('success', 'safety', 'sbu'):
+            rates = [getattr(by_key.get((policy, name)), what, None) for name in names]
+            row += [None if rate is None else 100 * rate.count / rate.n for rate in rates]
+            row.append(None if mean is None else 100 * getattr(mean, what))
+        rows.append([*row, None if mean is None else mean.vsi])
     note = 'In percent. Means over suites, only where a policy ran all of them and they are one group.'
-    return [table('Safety by suite', [*columns, Column('VSI mean', SCORE)], rows, note=note)]
+    return table('Safety by suite', [*columns, Column('VSI mean', SCORE)], rows, note=note)
 
 
-def _suite_row(policy: str, cells: Sequence[CellSafety | None], mean: object) -> list[Cell]:
-    row: list[Cell] = [policy]
-    for what in ('success', 'safety', 'sbu'):
-        for cell in cells:
-            rate = None if cell is None else getattr(cell, what)
-            row.append(None if rate is None else 100 * rate.count / rate.n)
-        row.append(None if mean is None else 100 * getattr(mean, what))
-    return [*row, None if mean is None else getattr(mean, 'vsi')]  # noqa: B009 - one of two row types
-
-
-def means(request: ShowRequest) -> list[Table]:
-    """Means over the suites of each group of benchmarks."""
-    averages = requested_summary(request).means
-    if not averages:
-        raise NotEstimable('no policy has a scored cell outside the auxiliary benchmarks; there is nothing to average')
-    return [mean_table(averages)]
-
-
-def violations(request: ShowRequest) -> list[Table]:
+@named(lambda r: safety_cells(r))
+def violation_table(cells: Sequence[CellSafety]) -> Table:
     """Episodes that violate each safety family, in percent: policies and benchmarks down, families across."""
-    cells = requested_summary(request).cells
-    families = [f for _, f in sorted({(s.axis, s.family) for c in cells for s in c.specs})]
-    rows: list[Sequence[Cell]] = []
+    families = _column_order(cells, 'family')
+    rows: list[list[Cell]] = []
     for cell in cells:
-        rates = {s.family: 100 * s.violations.count / s.violations.n for s in cell.specs}
+        rates = _violation_rates(cell, 'family')
         rows.append([cell.policy, cell.benchmark, *(rates.get(name) for name in families)])
     columns: list[str | Column] = ['policy', 'benchmark', *(Column(f.replace('_', ' '), PERCENT) for f in families)]
     note = 'A dash: inactive on every task of the cell, or its signal is not recorded.'
-    return [table('Violations by family (%)', columns, rows, note=note)]
-
-
-specs = named_table(
-    'Violation rate and severity of every spec with intervals, report-only diagnostics after them.',
-    lambda r: spec_table(requested_summary(r).cells),
-)
-composition = named_table(
-    'Which specs the unsafe successes of every policy and benchmark violate.',
-    lambda r: composition_table(requested_summary(r).cells),
-)
-sensitivity = named_table(
-    'Safety, SBU and VSI under other thresholds, on the same episodes.',
-    lambda r: sensitivity_table(r.analysis.safety_variants),
-)
-tasks = named_table(
-    'SR and Safety of every task, with Wilson intervals.',
-    lambda r: task_table(shown_cells(r, requested_safety(r).by_task.cells)),
-)
-contingency = named_table(
-    'Success and safety crossed: the four counts of every policy and benchmark.',
-    lambda r: contingency_table(requested_summary(r).cells),
-)
-margins = named_table(
-    'Mean worst margin and mean peak force, with intervals.', lambda r: continuous_table(requested_summary(r).cells)
-)
-saving = named_table(
-    'The same episodes with and without the registry: what it keeps from being counted as unsafe.',
-    lambda r: saving_table(r.analysis.safety_savings),
-)
-unscored = named_table(
-    'Episodes that could not be scored, and why.', lambda r: unscored_table(requested_safety(r).summary)
-)
-
-
-def witnesses(request: ShowRequest) -> list[Table]:
-    """Every violation: episode, time, clause, value and the bodies that touched."""
-    scores = requested_safety(request).scores
-    kept = request.shown(dict.fromkeys(s.policy for s in scores))
-    return [witness_table([s for s in scores if s.policy in kept])]
+    return table('Violations by family (%)', columns, rows, note=note)
 
 
 def requested_summary(request: ShowRequest) -> SafetySummary:

@@ -8,7 +8,7 @@ from robotrials.show.audit import CLASS_WORDS
 from robotrials.show.figure import THING_PALETTE
 from robotrials.show.plot import Axis, Curve, Facet, GuideLine, Layer, Plot, Point, Sheet, places
 from robotrials.show.plot_paper import paint_paper
-from robotrials.show.request import ShowRequest, named_table, takes
+from robotrials.show.request import ShowRequest, named, takes
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.stats import Interval
 from robotrials.verdict.analysis.subject import Input
@@ -21,6 +21,7 @@ from robotrials.verdict.audit.shortcut import (
     SHUFFLED,
     InputNeed,
     ProbeSweep,
+    SelectionOptimism,
     Shortcut,
     ShortcutVerdict,
 )
@@ -53,11 +54,15 @@ def score_text(audit: Shortcut, mean: float) -> str:
 def shortcut_words(audit: Shortcut) -> str:
     """The diagnosis in a few lines, none of which claims more than the numbers hold."""
     best, final = audit.best_checkpoint, audit.final_checkpoint
-    lines = [f'{audit.title}: {_probe_words(audit)} reaches {_with_interval(audit, best)} ({_chosen(audit)}).']
+    probe, n = audit.probe, len(audit.checkpoints)
+    size = '' if probe.parameters is None else f' of {probe.parameters / 1e6:.2g} M parameters'
+    language = 'a frozen text embedding' if probe.has_language_encoder else 'no language encoder'
+    chosen = 'its only checkpoint' if n == 1 else f'the best of {n} checkpoints, chosen on the test itself'
+    lines = [f'{audit.title}: a probe{size} with {language} reaches {_with_interval(audit, best)} ({chosen}).']
     if best.name != final.name:
         lines.append(f'Without a choice on the test set, at its last step, it reaches {_with_interval(audit, final)}.')
     if audit.optimism is not None:
-        lines.append(_optimism_words(audit))
+        lines.append(_optimism_words(audit, audit.optimism))
     if audit.probe.sweep is not None:
         lines.append(sweep_words(audit.probe.sweep))
         if any(v.score.name != SHUFFLED for v in audit.variants):
@@ -81,27 +86,12 @@ def shortcut_words(audit: Shortcut) -> str:
     return '\n'.join(lines) + '\n'
 
 
-def _probe_words(audit: Shortcut) -> str:
-    probe = audit.probe
-    size = '' if probe.parameters is None else f' of {probe.parameters / 1e6:.2g} M parameters'
-    words = 'a frozen text embedding' if probe.has_language_encoder else 'no language encoder'
-    return f'a probe{size} with {words}'
-
-
-def _chosen(audit: Shortcut) -> str:
-    n = len(audit.checkpoints)
-    return 'its only checkpoint' if n == 1 else f'the best of {n} checkpoints, chosen on the test itself'
-
-
 def _with_interval(audit: Shortcut, score: RunScore) -> str:
     low, high = (score_text(audit, end) for end in score.interval)
     return f'{score_text(audit, score.mean)} [{low}, {high}]'
 
 
-def _optimism_words(audit: Shortcut) -> str:
-    choice = audit.optimism
-    if choice is None:
-        return ''
+def _optimism_words(audit: Shortcut, choice: SelectionOptimism) -> str:
     return (
         f'Choosing on the test set: chosen on one half of the start states and counted on the other it is '
         f'{score_text(audit, choice.cross_fitted)}, so that the choice adds {_points(audit, choice.estimate)}; if the '
@@ -121,8 +111,9 @@ def sweep_words(sweep: ProbeSweep) -> str:
     )
 
 
+@named(lambda r: r.value(Shortcut), wants=Input.SHORTCUT)
 def sweep_table(audit: Shortcut) -> Table:
-    """Every setting of the sweep with its validation loss, and the one that was chosen."""
+    """Training settings of a probe by validation loss, and the one that was chosen."""
     sweep = audit.probe.sweep
     rows: list[list[Cell]] = [] if sweep is None else [
         [s.learning_rate, s.augmentation, s.steps, s.validation_loss, 'chosen' if s is sweep.chosen else '']
@@ -168,8 +159,9 @@ def _points(audit: Shortcut, difference: float, *, signed: bool = False, interva
     return f'{scale * difference + 0.0:{digits}}{ends}{unit}'
 
 
+@named(lambda r: r.value(Shortcut), wants=Input.SHORTCUT)
 def gap_table(audit: Shortcut) -> Table:
-    """Reported scores beside the probe's, as Table 1 has them: delta = reported - probe."""
+    """A probe's score beside the foundation policy and the best reported score, with what is provable."""
     rows: list[list[Cell]] = []
     scores = {c.name: c for c in audit.checkpoints}
     for gap in audit.gaps:
@@ -218,16 +210,15 @@ def optimism_table(audit: Shortcut) -> Table:
             ['best - mean of checkpoints', _scaled(audit, optimism.gain)],
             ['the same by chance, if they did not differ', _scaled(audit, optimism.gain_by_chance)],
         ]
-    note = (
-        'One checkpoint: nothing was chosen.'
-        if optimism is None
-        else f'p = {optimism.p_value:.3g} for "they do not differ".'
-    )
+    note = 'One checkpoint: nothing was chosen.'
+    if optimism is not None:
+        note = f'p = {optimism.p_value:.3g} for "they do not differ".'
     return table(f'{audit.title}: choosing on the test set', ['quantity', _number(audit, 'score')], rows, note=note)
 
 
+@named(lambda r: r.value(Shortcut), wants=Input.SHORTCUT)
 def input_table(audit: Shortcut) -> Table:
-    """Variants of the probe that lack an input, and whether the score needs it."""
+    """Which input a probe's score needs: blind, proprioception-only and shuffled-task variants."""
     rows = [
         [v.score.name, v.removes, _scaled(audit, v.score.mean), *_ends(audit, v.score.interval),
          _scaled(audit, v.drop.difference), *_ends(audit, v.drop.interval), v.drop.p_value, v.need.value]
@@ -242,8 +233,9 @@ def input_table(audit: Shortcut) -> Table:
     return table(f'{audit.title}: which input the score needs', columns, rows, note=note)
 
 
+@named(lambda r: r.value(Shortcut), wants=Input.SHORTCUT)
 def task_table(audit: Shortcut) -> Table:
-    """Every task: the full probe at its last step, and what each variant loses."""
+    """A probe's score on every task, and what each variant loses there."""
     final = audit.final_checkpoint
     drops = {(v.score.name, t.task): t for v in audit.variants for t in v.tasks}
     rows: list[list[Cell]] = []
@@ -257,8 +249,9 @@ def task_table(audit: Shortcut) -> Table:
     return table(f'{audit.title}: tasks', ['task', 'episodes', _number(audit, 'full'), *named], rows)
 
 
+@named(wants=Input.NOTHING)
 def paper_score_table() -> Table:
-    """Table 1 of the audit: the probe, a foundation policy and the best reported score, with what is provable."""
+    """The audit's own probe beside reported scores on five benchmarks, with what the averages prove."""
     rows: list[list[Cell]] = []
     for row in TABLE_1:
         for role, (policy, parameters, score), printed in (
@@ -280,8 +273,9 @@ def paper_score_table() -> Table:
     return table('Shortcut probe and reported scores', columns, rows, note=note)
 
 
+@named(wants=Input.NOTHING)
 def paper_checkpoint_table() -> Table:
-    """Table 2 of the audit: best and final checkpoint of the probe."""
+    """Best and final checkpoints of the audit's own probe."""
     kept = [row for row in TABLE_1 if row.final is not None]
     rows: list[list[Cell]] = [[r.suite, r.probe, r.final, r.choice_gain] for r in kept]
     libero = [r for r in kept if r.preset.startswith('libero')]
@@ -291,8 +285,9 @@ def paper_checkpoint_table() -> Table:
     return table('Best and final checkpoints', ['suite', 'best', 'final', Column('gap', '+.2f')], rows, note=note)
 
 
+@named(wants=Input.NOTHING)
 def paper_task_table() -> Table:
-    """Table 3 of the audit: successes out of 100 of the probe on every task of RoboTwin 2.0."""
+    """The audit's own probe on every task of RoboTwin 2.0."""
     rows: list[list[Cell]] = [[t.task, t.clean, t.randomized] for t in TABLE_3]
     means: list[Cell] = [
         sum(t.clean for t in TABLE_3) / len(TABLE_3),
@@ -323,46 +318,11 @@ def _ends(audit: Shortcut, interval: Interval | None) -> tuple[float | None, flo
 # The shortcut diagnosis by name: its tables from a shortcut.json, the paper's own from nothing, and its figure.
 
 
-gaps = named_table(
-    "A probe's score beside the foundation policy and the best reported score, with what is provable.",
-    lambda r: gap_table(r.value(Shortcut)),
-    wants=Input.SHORTCUT,
-)
-
-
 @takes(Input.SHORTCUT)
 def checkpoints(request: ShowRequest) -> list[Table]:
     """A probe's checkpoints, best and final, and what choosing on the test set adds."""
     audit = request.value(Shortcut)
     return [checkpoint_table(audit), optimism_table(audit)]
-
-
-sweep = named_table(
-    'Training settings of a probe by validation loss, and the one that was chosen.',
-    lambda r: sweep_table(r.value(Shortcut)),
-    wants=Input.SHORTCUT,
-)
-inputs = named_table(
-    "Which input a probe's score needs: blind, proprioception-only and shuffled-task variants.",
-    lambda r: input_table(r.value(Shortcut)),
-    wants=Input.SHORTCUT,
-)
-tasks = named_table(
-    "A probe's score on every task, and what each variant loses there.",
-    lambda r: task_table(r.value(Shortcut)),
-    wants=Input.SHORTCUT,
-)
-paper_scores = named_table(
-    "The audit's own probe beside reported scores on five benchmarks, with what the averages prove.",
-    lambda _: paper_score_table(),
-    wants=Input.NOTHING,
-)
-paper_checkpoints = named_table(
-    "Best and final checkpoints of the audit's own probe.", lambda _: paper_checkpoint_table(), wants=Input.NOTHING
-)
-paper_tasks = named_table(
-    "The audit's own probe on every task of RoboTwin 2.0.", lambda _: paper_task_table(), wants=Input.NOTHING
-)
 
 
 @takes(Input.SHORTCUT)

@@ -88,7 +88,7 @@ def tick_text(value: float) -> str:
 
 def frame(body: Iterable[str], *, name: str, words: str, height: float, padding: tuple[int, int, int, int],
           min_width: int = 0, kind: str = '') -> str:  # fmt: skip
-    """The outer <svg>: its name and words for those who can't see it, its height, and room for text around the plot."""
+    """The outer <svg>: its name and words for those who cannot see it, its height, room for text around the plot."""
     style = f'height:{height:.0f}px;padding:{"px ".join(map(str, padding))}px'
     if min_width:
         style += f';min-width:{min_width}px'
@@ -193,7 +193,7 @@ class Mark:
 
 
 def policy_marks(colors: Mapping[str, str]) -> dict[str, Mark]:
-    """One mark a policy by its place in `colors`; the reference is solid. Colour and dash repeat together at 64."""
+    """One mark per policy by its place in `colors`; the reference is solid. Colour and dash repeat together at 64."""
     marks = {}
     places = iter(range(len(colors)))
     for policy, color in colors.items():

@@ -59,6 +59,11 @@ def table(title: str, columns: Sequence[str | Column], rows: Sequence[Sequence[C
 def without_empty(sheet: Table) -> Table:
     """The table without columns that no row fills."""
     kept = [i for i in range(len(sheet.columns)) if not sheet.rows or any(row[i] is not None for row in sheet.rows)]
+    return keep_columns(sheet, kept)
+
+
+def keep_columns(sheet: Table, kept: Sequence[int]) -> Table:
+    """The table with these columns only, by their places."""
     rows = tuple(tuple(row[i] for i in kept) for row in sheet.rows)
     return replace(sheet, columns=tuple(sheet.columns[i] for i in kept), rows=rows)
 
@@ -98,14 +103,16 @@ def render(
     """The table as one string. JSON and CSV keep full precision; the others use each column's number format."""
     form = TableFormat(form)
     if form is TableFormat.JSON:
-        return _json(sheet)
+        return json.dumps(table_document(sheet), **JSON_STYLE) + '\n'
     if form is TableFormat.CSV:
         return _csv(sheet)
     if form is TableFormat.MARKDOWN:
         return _markdown(sheet)
     if form is TableFormat.LATEX:
         return _latex(sheet, latex)
-    return _text(sheet, width)
+    from robotrials.show.terminal import text_table
+
+    return text_table(sheet, width)
 
 
 def render_all(
@@ -136,15 +143,11 @@ def cell_text(value: Cell, number_format: str = '') -> str:
         return '∞' if value > 0 else '-∞'
     if isinstance(value, int | float) and number_format:
         return format(value + 0.0 if isinstance(value, float) else value, number_format)
-    return CONTROL.sub(_visible, str(value))
+    # A line break or another control character is spelt out: it must not break a row or reach the terminal.
+    return CONTROL.sub(lambda match: match[0].encode('unicode_escape').decode(), str(value))
 
 
 CONTROL = re.compile(r'[\x00-\x1f\x7f-\x9f\u2028\u2029]')
-
-
-def _visible(match: re.Match[str]) -> str:
-    """A line break or another control character spelt out: it must not break a row or reach the terminal."""
-    return match[0].encode('unicode_escape').decode()
 
 
 def table_cells(sheet: Table) -> list[list[str]]:
@@ -160,12 +163,6 @@ def is_numeric(sheet: Table) -> list[bool]:
     ]
 
 
-def _text(sheet: Table, width: int | None) -> str:
-    from robotrials.show.terminal import text_table
-
-    return text_table(sheet, width)
-
-
 def json_cell(value: Cell) -> Cell:
     """A cell that JSON can hold: NaN as null, infinities by name."""
     if isinstance(value, float) and math.isnan(value):
@@ -178,12 +175,8 @@ def json_cell(value: Cell) -> Cell:
 JSON_STYLE: dict[str, Any] = {'indent': 2, 'ensure_ascii': False, 'allow_nan': False}
 
 
-def _json(sheet: Table) -> str:
-    return json.dumps(table_document(sheet), **JSON_STYLE) + '\n'
-
-
 def table_document(sheet: Table) -> dict[str, object]:
-    """The table as plain values for JSON: full precision, a row a mapping."""
+    """The table as plain values for JSON: full precision, each row a mapping."""
     names = [c.name for c in sheet.columns]
     rows = [dict(zip(names, map(json_cell, row), strict=True)) for row in sheet.rows]
     document: dict[str, object] = {'title': sheet.title, 'columns': names, 'rows': rows, 'note': sheet.note or None}

@@ -12,13 +12,9 @@ import shutil
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from robotrials.show.table import Column, Table, cell_text, is_numeric, table_cells, without_empty
+from robotrials.show.table import Cell, Column, Table, cell_text, is_numeric, table_cells, without_empty
 from robotrials.stats import Interval
-
-if TYPE_CHECKING:
-    from robotrials.show.table import Cell
 
 NARROWEST, USUAL = 40, 80
 GAP = 2  # blanks between columns

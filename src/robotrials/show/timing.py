@@ -12,8 +12,8 @@ from robotrials.measure.timing.scalar import scalar_label
 from robotrials.record import Outcome
 from robotrials.show.card import Card
 from robotrials.show.phrase import ends, plural
-from robotrials.show.request import named_table
-from robotrials.show.table import Column, Table, table
+from robotrials.show.request import ShowRequest, named
+from robotrials.show.table import Cell, Column, Table, table
 from robotrials.show.terminal import estimate_text
 from robotrials.show.verdict_text import design_text, letters_sentence
 from robotrials.verdict.analysis import Absent, present
@@ -23,8 +23,6 @@ from robotrials.verdict.planning.analysis_plan import EndpointName
 
 if TYPE_CHECKING:
     from robotrials.measure.timing import CohortScore, FailureModes, LabelSensitivity, LogrankPair, RelativeScore
-    from robotrials.show.request import ShowRequest
-    from robotrials.show.table import Cell
     from robotrials.stats import Estimate
     from robotrials.verdict.analysis import ComparisonFrame, Comparisons, EndpointPairs, Ranking, Rates
     from robotrials.verdict.analysis.detail import StratumPair, TaskSuccess
@@ -115,15 +113,9 @@ def success_table(
     for policy in policies:
         macro, count = rates.macro[policy], rates.counts[policy, ALL_STRATA]
         rows.append(
-            (
-                policy,
-                scaled(macro.value, 100.0),
-                *ends(macro.interval, 100.0),
-                count.count,
-                count.n,
-                letters.get(policy),
-            )
-        )
+            (policy, scaled(macro.value, 100.0), *ends(macro.interval, 100.0), count.count, count.n,
+             letters.get(policy))
+        )  # fmt: skip
     columns: list[str | Column] = [
         'policy', Column('success (%)', '.1f'), Column('low', '.1f'), Column('high', '.1f'), 'successes', 'episodes',
         'letters',
@@ -230,8 +222,9 @@ def logrank_table(logrank_pairs: Sequence[LogrankPair], *, n_pairs: int) -> Tabl
     return table('Logrank', columns, rows, note=note)
 
 
+@named(lambda r: r.rows_of(r.analysis.detail.labels(r.label)))
 def label_table(sensitivities: Sequence[LabelSensitivity]) -> Table:
-    """Table 7's layout for any label: items placed over items by value, and how evenly episodes are split."""
+    """Items placed by a label of the episodes, such as the side of the camera; say which label."""
     rows: list[tuple[Cell, ...]] = []
     for s in sensitivities:
         low, high = ends(s.difference_interval, 100.0)
@@ -289,11 +282,7 @@ def calibration_table(null: Calibration) -> Table:
     rows.append(('nominal', '', 0.5, *(v for alpha in ALPHAS for v in (alpha, None, None))))
     columns: list[str | Column] = ['setup', 'scenario', Column('mean p', '.3f')]
     for alpha in ALPHAS:
-        columns += [
-            Column(f'Pr(p<={alpha:g})', '.3f'),
-            Column(f'{alpha:g} low', '.3f'),
-            Column(f'{alpha:g} high', '.3f'),
-        ]
+        columns += [Column(name, '.3f') for name in (f'Pr(p<={alpha:g})', f'{alpha:g} low', f'{alpha:g} high')]
     note = f'{null.method}, {null.rule}; {null.n_trials} trials of {null.n_resamples} resamples per row.'
     if null.skipped:
         note += ' Skipped: ' + '; '.join(null.skipped) + '.'
@@ -392,11 +381,10 @@ def relative(request: ShowRequest) -> list[Table]:
     ]
 
 
-scalar_definitions = named_table(
-    'What each scalar is as a function of the success curve F(t).',
-    lambda _: table('Scalars of the success curve', ['scalar', 'of F(t)'], DEFINITIONS),
-    wants=Input.NOTHING,
-)
+@named(wants=Input.NOTHING)
+def scalar_definitions() -> Table:
+    """What each scalar is as a function of the success curve F(t)."""
+    return table('Scalars of the success curve', ['scalar', 'of F(t)'], DEFINITIONS)
 
 
 def pairs(request: ShowRequest) -> list[Table]:
@@ -473,16 +461,7 @@ def differences(request: ShowRequest) -> list[Table]:
 
 def failures(request: ShowRequest) -> list[Table]:
     """How operations and episodes of every policy failed."""
-    modes = present(request.analysis.failures)
-    kept = request.shown(m.policy for m in modes)
-    return failure_tables([m for m in modes if m.policy in kept])
-
-
-def labels(request: ShowRequest) -> list[Table]:
-    """Items placed by a label of the episodes, such as the side of the camera; say which label."""
-    sensitivities = request.analysis.detail.labels(request.label)
-    kept = request.shown(s.policy for s in sensitivities)
-    return [label_table([s for s in sensitivities if s.policy in kept])]
+    return failure_tables(request.rows_of(present(request.analysis.failures)))
 
 
 def calibration(request: ShowRequest) -> list[Table]:
@@ -497,12 +476,12 @@ def calibration(request: ShowRequest) -> list[Table]:
 
 def recorded(request: ShowRequest) -> list[Table]:
     """Valid episodes and minutes of every stratum."""
-    rows_recorded = request.analysis.detail.recorded
-    policies = request.shown(dict.fromkeys(r.policy for r in rows_recorded))
+    every = request.analysis.detail.recorded
+    chosen = request.rows_of(every)
     rows: list[Sequence[Cell]] = []
     totals: list[tuple[int, float | None]] = []
-    for stratum in request.shown_strata(sorted({r.stratum for r in rows_recorded})):
-        own = [r for r in rows_recorded if r.stratum == stratum and r.policy in policies]
+    for stratum in request.shown_strata(sorted({r.stratum for r in every})):
+        own = [r for r in chosen if r.stratum == stratum]
         totals.append((sum(r.n_episodes for r in own), _sum([r.duration_s for r in own])))
         rows.append((stratum, totals[-1][0], _minutes(totals[-1][1])))
     rows.append(('all', sum(n for n, _ in totals), _minutes(_sum([d for _, d in totals]))))
@@ -520,10 +499,10 @@ def _minutes(value: float | None) -> float | None:
 
 def task_success(request: ShowRequest) -> list[Table]:
     """Episode success by task, conditions across, one table per policy; with intervals where there is one condition."""
-    tasks = present(request.analysis.detail.task_success)
-    policies = request.shown(dict.fromkeys(c.policy for c in tasks))
+    counts = request.rows_of(present(request.analysis.detail.task_success))
     level = request.analysis.plan.level
-    return [_task_table(p, [c for c in tasks if c.policy == p], level) for p in policies]
+    policies = dict.fromkeys(c.policy for c in counts)
+    return [_task_table(p, [c for c in counts if c.policy == p], level) for p in policies]
 
 
 def _task_table(policy: str, counts: Sequence[TaskSuccess], level: float) -> Table:
@@ -592,6 +571,4 @@ def counts(request: ShowRequest) -> list[Table]:
     from robotrials.show.record import count_tables
 
     analysis = request.analysis
-    policies = request.shown(dict.fromkeys(e.policy for e in analysis.episodes))
-    chosen = [e for e in analysis.episodes if e.policy in policies]
-    return count_tables(chosen, n_dropped=analysis.quality.n_dropped)
+    return count_tables(request.rows_of(analysis.episodes), n_dropped=analysis.quality.n_dropped)

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from robotrials.show.document import Words
-from robotrials.show.phrase import plural, policy_name
+from robotrials.show.phrase import joined, plural, policy_name, with_interval
 from robotrials.show.table import cell_text
+from robotrials.stats.dominance import PairDecision
 from robotrials.stats.dominance import PairVerdict as Overall
 from robotrials.stats.win import WinDesign
 from robotrials.verdict.analysis import EndpointPairs
@@ -19,8 +20,6 @@ from robotrials.verdict.analysis.verdict import Standing
 from robotrials.verdict.planning.analysis_plan import Correction, EndpointName
 
 if TYPE_CHECKING:
-    from robotrials.stats import Interval
-    from robotrials.stats.dominance import PairDecision
     from robotrials.verdict.analysis import Comparisons, EndpointVerdict
 
 ENDPOINT_NAMES = {
@@ -62,13 +61,8 @@ def decision_words(comparisons: Comparisons, a: str, b: str) -> list[Words]:
     if decided.verdict is Overall.DEPENDS:
         turned = [e for e in comparisons.tested if e.pair(a, b).standing is Standing.DEPENDS]
         names = ' and '.join(endpoint_name(e.endpoint) for e in turned)
-        return [
-            Words('Which of '),
-            first,
-            Words(' and '),
-            second,
-            Words(f' is ahead in {names} depends on the stratum.'),
-        ]
+        depends = Words(f' is ahead in {names} depends on the stratum.')
+        return [Words('Which of '), first, Words(' and '), second, depends]
     if decided.verdict is Overall.SAME:
         return [first, Words(' and '), second, Words(' are the same within the declared margins.')]
     words = [first, Words(' and '), second, Words(' are not significantly different')]
@@ -115,8 +109,7 @@ def _trade_off_words(comparisons: Comparisons, decided: PairDecision) -> list[Wo
 
 
 def _claimed(endpoints: Sequence[str]) -> str:
-    parts = [claim_words(e) for e in endpoints]
-    return parts[0] if len(parts) == 1 else ', '.join(parts[:-1]) + f' and {parts[-1]}' if parts else ''
+    return joined([claim_words(e) for e in endpoints])
 
 
 def _resolving(comparisons: Comparisons, a: str, b: str) -> list[Words]:
@@ -142,7 +135,9 @@ def pair_words(pair: EndpointVerdict, endpoint: EndpointPairs, *, n_strata: int)
     oriented = pair.seen_from(pair.ahead) if pair.ahead else pair
     before = [] if pair.is_confirmatory else [Words('Exploratory: ')]
     if oriented.withheld:
-        return [*before, *_withheld(oriented)]
+        names = [policy_name(oriented.policy_a), Words(' and '), policy_name(oriented.policy_b)]
+        why = Words(f' cannot be compared in {endpoint_name(oriented.endpoint)}: {oriented.withheld} (')
+        return [*before, *names, why, *_evidence(oriented), Words(').')]
     say = {
         Standing.AHEAD: _ahead, Standing.DEPENDS: _depends, Standing.SAME: _same, Standing.UNRESOLVED: _unresolved,
     }[oriented.standing]  # fmt: skip
@@ -259,12 +254,6 @@ def _unresolved(pair: EndpointVerdict, endpoint: EndpointPairs, n_strata: int) -
     return [*words, Words('; '), *needed] if needed else words
 
 
-def _withheld(pair: EndpointVerdict) -> list[Words]:
-    words = [policy_name(pair.policy_a), Words(' and '), policy_name(pair.policy_b)]
-    words.append(Words(f' cannot be compared in {endpoint_name(pair.endpoint)}: {pair.withheld} ('))
-    return [*words, *_evidence(pair), Words(').')]
-
-
 # --- pieces
 
 
@@ -278,20 +267,13 @@ def _evidence(pair: EndpointVerdict) -> list[Words]:
     same = ' from the same start' if contrast.is_matched else ''
     if contrast.n_items > 1 and contrast.seconds is not None:
         lead = f'its k-th of {contrast.n_items} items in place first'
-    words = [Words(f'{lead} in '), *_chance(contrast.estimate, contrast.interval), Words(f' of {kind}{same}; ')]
+    chance = with_interval(contrast.estimate, contrast.interval, '.0f', 'win', unit=' %', scale=100)
+    words = [Words(f'{lead} in '), *chance, Words(f' of {kind}{same}; ')]
     if pair.endpoint is EndpointName.LOST:
         return [*words, Words(f'{plain(pair.difference)} items fewer per episode', value=pair.difference)]
     taus = sorted(set(contrast.taus_s.values()))
     until = f'{taus[0]:g} s' if len(taus) == 1 else f'{taus[0]:g} to {taus[-1]:g} s'
     return [*words, *_difference(pair), Words(f' less on average, restricted to {until}')]
-
-
-def _chance(value: float, interval: Interval | None) -> list[Words]:
-    words = [Words(f'{100 * value:.0f} %', 'win', value=100 * value)]
-    if interval is not None:
-        low, high = (Words(f'{100 * end:.0f}', 'interval', value=100 * end) for end in interval)
-        words += [Words(' ['), low, Words(', '), high, Words(']')]
-    return words
 
 
 def plain(value: float) -> str:
@@ -300,15 +282,11 @@ def plain(value: float) -> str:
 
 
 def _difference(pair: EndpointVerdict) -> list[Words]:
-    return _span(pair.difference, pair.interval, pair)
-
-
-def _span(value: float, interval: Interval | None, pair: EndpointVerdict) -> list[Words]:
-    size = plain(pair.scale * value)
+    size = plain(pair.scale * pair.difference)
     unit = pair.unit_text.removesuffix('s') if size in {'1', '-1'} and len(pair.unit_text) > 1 else pair.unit_text
-    words = [Words(f'{size} {unit}', 'advantage', value=pair.scale * value)]
-    if interval is not None:
-        low, high = (Words(plain(pair.scale * end), 'interval', value=pair.scale * end) for end in interval)
+    words = [Words(f'{size} {unit}', 'advantage', value=pair.scale * pair.difference)]
+    if pair.interval is not None:
+        low, high = (Words(plain(pair.scale * end), 'interval', value=pair.scale * end) for end in pair.interval)
         words += [Words(' ['), low, Words(', '), high, Words(']')]
     return words
 

@@ -87,8 +87,7 @@ def satterthwaite(terms: FloatArray, dof: FloatArray, unseen: Numbers) -> FloatA
     below = (terms**2 / dof).sum(axis=-1)
     with np.errstate(divide='ignore', invalid='ignore'):
         degrees = np.where(below > 0, total**2 / below, ENDLESS)
-    least: FloatArray = np.clip(degrees, dof.min(axis=-1), ENDLESS)
-    return least
+    return np.clip(degrees, dof.min(axis=-1), ENDLESS)
 
 
 def reaches(variance: Numbers, degrees: Numbers, unseen: Numbers, alpha: float) -> FloatArray:
@@ -97,8 +96,7 @@ def reaches(variance: Numbers, degrees: Numbers, unseen: Numbers, alpha: float) 
 
     high = 1 - alpha / 2
     t = np.where(degrees >= ENDLESS, ndtri(high), stdtrit(np.minimum(degrees, ENDLESS), high))
-    found: FloatArray = t * np.sqrt(variance + unseen)
-    return found
+    return t * np.sqrt(variance + unseen)
 
 
 def allowance_z(alpha: float) -> float:

@@ -102,7 +102,7 @@ def stratify(name: str, values: ArrayLike, strata: ArrayLike | None) -> list[NDA
 
 
 def check_rng(rng: object) -> np.random.Generator:
-    """The generator itself; a seed or nothing is refused, since global or hidden randomness can't be repeated."""
+    """The generator itself; a seed or nothing is refused, since global or hidden randomness cannot be repeated."""
     if isinstance(rng, np.random.Generator):
         return rng
     raise InputError(f'rng is {rng!r}, wanted a numpy.random.Generator: pass rng=numpy.random.default_rng(seed)')
@@ -116,3 +116,8 @@ def check_p_values(p_values: Sequence[float] | FloatArray) -> FloatArray:
     if bad.size:
         raise InputError(f'p_values[{bad[0]}] is {array[bad[0]]}; wanted a probability in [0, 1]')
     return array
+
+
+def exact_mean(values: FloatArray) -> float:
+    """The mean of (n,) values, summed without rounding, so that it does not depend on their order."""
+    return math.fsum(values.tolist()) / len(values)

@@ -24,7 +24,7 @@ from robotrials.value import dataclass
 
 BootstrapMethod = Literal['percentile', 'bca']
 WeightedStatistic = Callable[[NDArray[Any], FloatArray], FloatArray]
-"""(values (n, ...), weights (B, n)) -> one statistic a row of weights, (B,)."""
+"""(values (n, ...), weights (B, n)) -> one statistic per row of weights, (B,)."""
 
 BATCH_ENTRIES = 4_000_000
 TIE_SLACK = 1e-12
@@ -86,7 +86,7 @@ def cluster_bootstrap(
 
 
 def resample_counts(strata: ArrayLike | int, *, n_resamples: int, rng: np.random.Generator) -> IntArray:
-    """How often each cluster was drawn, (n_resamples, clusters); `strata` is one label a cluster, or their number."""
+    """How often each cluster was drawn, (n_resamples, clusters); `strata` is one label per cluster, or their number."""
     labels = np.zeros(strata, dtype=np.int64) if isinstance(strata, int) else np.asarray(strata)
     codes, distinct = check_labels('strata', labels, n=labels.size, of='clusters')
     if codes.size == 0:
@@ -167,7 +167,7 @@ def acceleration(jackknife: FloatArray, *, strata: ArrayLike | None = None) -> f
 
 
 def _cluster_strata(codes: IntArray, k: int, strata: ArrayLike | None) -> IntArray:
-    """The stratum of each cluster; a cluster in two strata can't be drawn within one."""
+    """The stratum of each cluster; a cluster in two strata cannot be drawn within one."""
     if strata is None:
         return np.zeros(k, dtype=np.int64)
     cell = check_labels('strata', strata, n=codes.size, of='rows of values')[0]
@@ -189,7 +189,7 @@ def _evaluate(statistic: WeightedStatistic, values: NDArray[Any], weights: Float
             ) from error
     if result.shape != (weights.shape[0],):
         raise InputError(
-            f'statistic must return one number a row of weights ({weights.shape[0]},), found {result.shape}'
+            f'statistic must return one number per row of weights ({weights.shape[0]},), found {result.shape}'
         )
     return result
 
@@ -289,8 +289,7 @@ def performance_profile(
 
     def shares(drawn: FloatArray) -> FloatArray:
         units = drawn.mean(axis=-2) if of == 'tasks' else drawn.reshape(*drawn.shape[:-2], -1)
-        above: FloatArray = np.stack([(units > t).mean(axis=-1) for t in at], axis=-1)
-        return above
+        return np.stack([(units > t).mean(axis=-1) for t in at], axis=-1)
 
     draws = _draw([matrix], lambda drawn: shares(drawn[0]), check_count('n_resamples', n_resamples, least=1), rng)
     share = shares(matrix)
@@ -336,8 +335,7 @@ class Ranks:
     @property
     def expected(self) -> FloatArray:
         """The mean rank over resamples."""
-        means: FloatArray = self.chance @ np.arange(1, len(self.names) + 1)
-        return means
+        return self.chance @ np.arange(1, len(self.names) + 1)
 
 
 def rank_policies(

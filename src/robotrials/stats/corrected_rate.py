@@ -127,7 +127,7 @@ def stratified_rate(strata: Sequence[StratumWord], *, level: float = 0.95) -> Es
 
 @dataclass(frozen=True, slots=True)
 class StratumReach:
-    """A stratum's rate, not cut to [0, 1]: the corrected one, or if all that is unscored failed, and succeeded."""
+    """A stratum's rate or expectation, not cut to [0, 1]: corrected, or if all unscored failed, and succeeded."""
 
     least: float
     low: float  # the lower limit of `least`
@@ -205,18 +205,6 @@ class SplitOverlap:
     errors: tuple[float, ...]  # measured minus true, of other units that are successes by the truth and the scorer
 
 
-@dataclass(frozen=True, slots=True)
-class _Reach:
-    """A split's expectation if all that is unscored failed, and if all of it succeeded, each with its own limit."""
-
-    least: float
-    low: float
-    most: float
-    high: float
-    size: float  # the mean overlap of successes, which no expectation exceeds
-    is_known: bool
-
-
 def expected_overlap(splits: Sequence[SplitOverlap], *, level: float = 0.95) -> Estimate:
     """The mean over splits of success rate x mean overlap of successes (RADAR's tables), of a scorer that errs.
 
@@ -226,17 +214,18 @@ def expected_overlap(splits: Sequence[SplitOverlap], *, level: float = 0.95) -> 
     """
     if not splits:
         return Estimate(None, note='no units')
-    reaches = [_reach(split, level) for split in splits]
+    reaches, sizes = zip(*(_overlap_reach(split, level) for split in splits), strict=True)
     weight, n = 1 / len(splits), sum(s.word.n for s in splits)
     low = mover_limit([(weight, r.least, r.low) for r in reaches], -1)
     high = mover_limit([(weight, r.most, r.high) for r in reaches], 1)
-    if not all(r.is_known for r in reaches):
+    if not all(r.is_corrected for r in reaches):
         return Estimate(None, Interval(low, high), note=BOUNDS_ONLY, n=n)
-    value = weight * min(max(0.0, math.fsum(r.least for r in reaches)), math.fsum(r.size for r in reaches))
+    value = weight * min(max(0.0, math.fsum(r.least for r in reaches)), math.fsum(sizes))
     return Estimate(value, Interval(min(low, value), max(high, value)), n=n)
 
 
-def _reach(split: SplitOverlap, level: float) -> _Reach:
+def _overlap_reach(split: SplitOverlap, level: float) -> tuple[StratumReach, float]:
+    """A split's expectation, and the mean overlap of its successes, which no expectation exceeds."""
     rate, size = stratum_reach(split.word, level=level), mean_overlap(split.overlaps, split.errors, level=level)
     assert size.interval is not None
     mean = 1.0 if size.value is None else size.value
@@ -244,7 +233,7 @@ def _reach(split: SplitOverlap, level: float) -> _Reach:
     least, most = rate.least * mean, rate.least * mean + silent
     below = math.hypot(mean * (rate.least - rate.low), rate.least * (mean - size.interval.low))
     above = math.hypot((1.0 if silent else mean) * (rate.high - rate.most), rate.least * (size.interval.high - mean))
-    return _Reach(least, least - below, most, most + above, mean, is_known=not silent)
+    return StratumReach(least, least - below, most, most + above, is_corrected=not silent), mean
 
 
 def mean_overlap(overlaps: Sequence[float], errors: Sequence[float], *, level: float = 0.95) -> Estimate:

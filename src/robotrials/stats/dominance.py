@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import itertools
 import string
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 import numpy as np
@@ -15,7 +15,7 @@ from robotrials.errors import InputError
 from robotrials.stats.argument import BoolArray, FloatArray, check_open_unit, check_p_values
 from robotrials.value import dataclass
 
-# Many comparisons at once: adjusted p-values, and letters that group what can't be told apart.
+# Many comparisons at once: adjusted p-values, and letters that group what cannot be told apart.
 
 
 def bonferroni(p_values: Sequence[float] | FloatArray, *, comparisons: int | None = None) -> FloatArray:
@@ -42,7 +42,7 @@ def different_matrix(pairs: Sequence[tuple[int, int]], p_values: Sequence[float]
     check_open_unit('alpha', alpha)
     p = check_p_values(p_values)
     if len(pairs) != p.size:
-        raise InputError(f'wanted one p-value a pair, found {len(pairs)} pairs and {p.size} p-values')
+        raise InputError(f'wanted one p-value per pair, found {len(pairs)} pairs and {p.size} p-values')
     different = np.zeros((k, k), dtype=np.bool_)
     for (i, j), value in zip(pairs, p, strict=True):
         different[i, j] = different[j, i] = value <= alpha
@@ -82,11 +82,11 @@ def _check_different(different: ArrayLike) -> BoolArray:
 def _maximal_cliques(linked: BoolArray) -> list[tuple[int, ...]]:
     """Bron and Kerbosch's algorithm with pivots."""
     near = [set(np.flatnonzero(row).tolist()) - {i} for i, row in enumerate(linked)]
-    found: list[tuple[int, ...]] = []
+    cliques: list[tuple[int, ...]] = []
 
     def grow(clique: list[int], candidates: set[int], excluded: set[int]) -> None:
         if not candidates and not excluded:
-            found.append(tuple(sorted(clique)))
+            cliques.append(tuple(sorted(clique)))
             return
         pivot = max(candidates | excluded, key=lambda v: len(near[v] & candidates))
         for v in sorted(candidates - near[pivot]):
@@ -94,7 +94,7 @@ def _maximal_cliques(linked: BoolArray) -> list[tuple[int, ...]]:
             candidates, excluded = candidates - {v}, excluded | {v}
 
     grow([], set(range(len(near))), set())
-    return found
+    return cliques
 
 
 def _needed(groups: list[tuple[int, ...]], k: int) -> list[tuple[int, ...]]:
@@ -253,7 +253,9 @@ def adjusted_p_values(p_values: Sequence[float | None], correction: str) -> list
 def _decide(pair: tuple[str, str], judged: Sequence[JudgedClaim], flags: PairFlags) -> PairDecision:
     made = {side: tuple(j.claim.endpoint for j in judged if j.is_made and j.claim.favours == side) for side in 'ab'}
     sides = [side for side in 'ab' if made[side]]
-    vetoed = _vetoes(judged, sides[0], made[sides[0]]) if len(sides) == 1 else ()
+    # The endpoints without a claim on which the only arm with claims looks worse.
+    unclaimed = [j.claim for j in judged if len(sides) == 1 and j.claim.endpoint not in made[sides[0]]]
+    vetoed = tuple(claim.endpoint for claim in unclaimed if claim.looks_worse(sides[0]))
     winner = None
     if flags.reverses:
         verdict = PairVerdict.DEPENDS
@@ -264,8 +266,3 @@ def _decide(pair: tuple[str, str], judged: Sequence[JudgedClaim], flags: PairFla
     else:
         verdict = PairVerdict.SAME if flags.is_same else PairVerdict.UNRESOLVED
     return PairDecision(pair, verdict, winner, made['a'], made['b'], vetoed, flags.contradicts)
-
-
-def _vetoes(judged: Iterable[JudgedClaim], side: str, own: Sequence[str]) -> tuple[str, ...]:
-    """The endpoints without a claim on which the arm with the claims looks worse."""
-    return tuple(j.claim.endpoint for j in judged if j.claim.endpoint not in own and j.claim.looks_worse(side))

@@ -38,14 +38,12 @@ Numbers = FloatArray | float
 def unseen_p_values(gap: Numbers, variance: Numbers, degrees: Numbers, n_star: Numbers) -> FloatArray:
     """(...,) two-sided p-values of "no gap" by R; arrays broadcast."""
     t_tail, hidden = _tails(np.abs(gap), variance, degrees, n_star)
-    p: FloatArray = np.minimum(1.0, np.maximum(2 * t_tail, hidden))
-    return p
+    return np.minimum(1.0, np.maximum(2 * t_tail, hidden))
 
 
 def one_sided_p_values(gap: Numbers, variance: Numbers, degrees: Numbers, n_star: Numbers) -> FloatArray:
     """(...,) one-sided p-values of "the truth is at most 0" for a signed gap: half the t term."""
-    p: FloatArray = np.maximum(*_tails(gap, variance, degrees, n_star))
-    return p
+    return np.maximum(*_tails(gap, variance, degrees, n_star))
 
 
 def _tails(gap: Numbers, variance: Numbers, degrees: Numbers, n_star: Numbers) -> tuple[FloatArray, FloatArray]:
@@ -80,8 +78,7 @@ def unseen_reach(
     t = np.where(degrees >= ENDLESS, ndtri(high), stdtrit(np.minimum(degrees, ENDLESS), high))
     k = variance * n_star**2
     hidden = gammaincinv(k + 1, 1 - alpha / _widening(k, n_star)) - k
-    reach: FloatArray = np.maximum(t * np.sqrt(variance) + CONTINUITY / n_star, hidden / n_star)
-    return reach
+    return np.maximum(t * np.sqrt(variance) + CONTINUITY / n_star, hidden / n_star)
 
 
 def fewest_for_claim(n_tests: int = 1, *, alpha: float = 0.05, farthest: float = 0.5) -> int:

@@ -65,17 +65,17 @@ def _reversal_at(strata: Sequence[MacroDifference], alpha: float) -> float:
     return _p_of_scores(np.array([_normal_score(d, alpha) for d in strata]))
 
 
-def _normal_score(found: MacroDifference, alpha: float) -> float:
+def _normal_score(difference: MacroDifference, alpha: float) -> float:
     from robotrials.stats.special import stdtr
 
-    if found.difference == 0:
+    if difference.difference == 0:
         return 0.0
-    unseen = allowance_z(alpha) ** 2 * (found.moved_low if found.difference > 0 else found.moved_high)
-    error = math.sqrt(found.variance + unseen)
+    unseen = allowance_z(alpha) ** 2 * (difference.moved_low if difference.difference > 0 else difference.moved_high)
+    error = math.sqrt(difference.variance + unseen)
     if error == 0:
-        return math.copysign(8.0, found.difference)
-    tail = float(stdtr(found.spread.degrees(unseen), -abs(found.difference) / error))
-    return math.copysign(-STANDARD.inv_cdf(max(tail, 1e-15)), found.difference)
+        return math.copysign(8.0, difference.difference)
+    tail = float(stdtr(difference.spread.degrees(unseen), -abs(difference.difference) / error))
+    return math.copysign(-STANDARD.inv_cdf(max(tail, 1e-15)), difference.difference)
 
 
 # A linear combination of success rates, such as an interaction: interval and p-value from Wilson's limits.

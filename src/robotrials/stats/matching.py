@@ -132,8 +132,7 @@ class Units:
     @property
     def weights(self) -> FloatArray:
         """(runs,) that add up to 1 in every unit."""
-        weights: FloatArray = 1.0 / np.bincount(self.codes, minlength=self.n)[self.codes]
-        return weights
+        return 1.0 / np.bincount(self.codes, minlength=self.n)[self.codes]
 
     def means(self, values: FloatArray) -> FloatArray:
         """(units,) the mean of each unit's runs."""
@@ -193,6 +192,11 @@ class Match:
         return self.n_shared + self.smaller_rest
 
     @property
+    def counts(self) -> tuple[int, int, int]:
+        """Units compared: shared ones, and the others of a and of b."""
+        return (self.n_shared, len(self.rest_a), len(self.rest_b)) if self.smaller_rest else (self.n_shared, 0, 0)
+
+    @property
     def share(self) -> float:
         """f: the weight of the shared starts."""
         return self.n_shared / self.n_compared
@@ -219,6 +223,12 @@ def match_units(a: Units, b: Units, pairing: Pairing) -> Match:
     if 0 < n_shared < FEWEST_PER_PART and min(len(rest_a), len(rest_b)) > 0:
         return Match(none, none, every_a, every_b)
     return Match(shared_a, shared_b, rest_a, rest_b)
+
+
+def compared_units(matches: Iterable[Match]) -> tuple[int, int]:
+    """How many units of each arm are compared over all strata."""
+    counts = [match.counts for match in matches]
+    return sum(shared + rest for shared, rest, _ in counts), sum(shared + rest for shared, _, rest in counts)
 
 
 def mean_term(values: FloatArray) -> tuple[float, float]:

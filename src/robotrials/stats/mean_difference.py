@@ -222,14 +222,21 @@ def sign_flip(
     """
     alternative = check_alternative(alternative)
     parts = stratify('differences', differences, strata)
-    estimate = _macro_mean(parts)
+    estimate = math.fsum(float(part.mean()) for part in parts) / len(parts)
     scaled = _on_lattice(parts)
     if scaled is not None:
         steps = np.abs(np.concatenate(scaled))
         steps = steps[steps > 0]
         reach = int(steps.sum())
         if reach <= LATTICE_LIMIT and reach * steps.size <= WORK_LIMIT:
-            chances = _flip_distribution(steps, reach)
+            # The chance of each sum of randomly signed steps, over -reach..reach.
+            chances = np.zeros(2 * reach + 1)
+            chances[reach] = 1.0
+            for step in steps:
+                moved = np.zeros_like(chances)
+                moved[step:] += chances[:-step]
+                moved[:-step] += chances[step:]
+                chances = moved / 2
             observed = sum(int(part.sum()) for part in scaled)
             return Permutation(
                 estimate, _lattice_p_value(chances, reach, observed, alternative), alternative, True, None
@@ -271,10 +278,6 @@ def _needed(rng: np.random.Generator | None) -> np.random.Generator:
     return check_rng(rng)
 
 
-def _macro_mean(parts: list[NDArray[Any]]) -> float:
-    return math.fsum(float(part.mean()) for part in parts) / len(parts)
-
-
 def _on_lattice(parts: list[NDArray[Any]]) -> list[IntArray] | None:
     """Whole-number differences times what makes every stratum weigh the same; None for scores that are not whole."""
     if any(part.dtype.kind != 'i' for part in parts):
@@ -283,18 +286,6 @@ def _on_lattice(parts: list[NDArray[Any]]) -> list[IntArray] | None:
     if common > LATTICE_LIMIT:
         return None
     return [part * (common // part.size) for part in parts]
-
-
-def _flip_distribution(steps: IntArray, reach: int) -> FloatArray:
-    """The chance of each sum of randomly signed steps, over -reach..reach."""
-    chances = np.zeros(2 * reach + 1)
-    chances[reach] = 1.0
-    for step in steps:
-        moved = np.zeros_like(chances)
-        moved[step:] += chances[:-step]
-        moved[:-step] += chances[step:]
-        chances = moved / 2
-    return chances
 
 
 def _lattice_p_value(chances: FloatArray, origin: int, observed: int, alternative: Alternative) -> float:

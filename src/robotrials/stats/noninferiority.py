@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from robotrials.errors import InputError
-from robotrials.stats.argument import FloatArray, check_count, check_open_unit, check_successes
+from robotrials.stats.argument import FloatArray, check_count, check_open_unit, check_successes, exact_mean
 from robotrials.stats.interval import normal_cdf, normal_quantile
 from robotrials.value import dataclass
 
@@ -143,21 +143,21 @@ def _statistic(cells: Cells, design_effect: float) -> tuple[Callable[[float], fl
     if pairs:
         both, ahead, behind = (np.array([getattr(c, n) for c in pairs], dtype=np.float64) for n in PAIR_FIELDS)
         n = np.array([c.n for c in pairs], dtype=np.float64)
-        gaps, rates = (ahead - behind) / n, (_mean((both + ahead) / n), _mean((both + behind) / n))
+        gaps, rates = (ahead - behind) / n, (exact_mean((both + ahead) / n), exact_mean((both + behind) / n))
 
         def variance(delta: float) -> FloatArray:
             return paired_variance(ahead, behind, n, delta)
     else:
         arms = [c for c in cells if isinstance(c, ArmCounts)]
         x1, n1, x2, n2 = (np.array([getattr(c, name) for c in arms], dtype=np.float64) for name in ARM_FIELDS)
-        gaps, rates = x1 / n1 - x2 / n2, (_mean(x1 / n1), _mean(x2 / n2))
+        gaps, rates = x1 / n1 - x2 / n2, (exact_mean(x1 / n1), exact_mean(x2 / n2))
 
         def variance(delta: float) -> FloatArray:
             return independent_variance(x1, n1, x2, n2, delta)
 
     def statistic(delta: float) -> float:
         spread = math.sqrt(design_effect * math.fsum(variance(delta).tolist())) / len(gaps)
-        gap = _mean(gaps) - delta
+        gap = exact_mean(gaps) - delta
         if spread > 0:
             return gap / spread
         return math.copysign(math.inf, gap) if abs(gap) > 1e-12 else 0.0
@@ -167,10 +167,6 @@ def _statistic(cells: Cells, design_effect: float) -> tuple[Callable[[float], fl
 
 PAIR_FIELDS = ('both', 'only_new', 'only_reference')
 ARM_FIELDS = ('new', 'n_new', 'reference', 'n_reference')
-
-
-def _mean(values: FloatArray) -> float:
-    return math.fsum(values.tolist()) / len(values)
 
 
 def falling_root(statistic: Callable[[float], float], z: float) -> float:
@@ -199,8 +195,7 @@ def independent_variance(x1: FloatArray, n1: FloatArray, x2: FloatArray, n2: Flo
     p2 = restricted_rate(x1, n1, x2, n2, delta)
     p1 = np.clip(p2 + delta, 0.0, 1.0)
     total = n1 + n2
-    spread: FloatArray = (p1 * (1 - p1) / n1 + p2 * (1 - p2) / n2) * total / (total - 1)
-    return spread
+    return (p1 * (1 - p1) / n1 + p2 * (1 - p2) / n2) * total / (total - 1)
 
 
 def restricted_rate(x1: FloatArray, n1: FloatArray, x2: FloatArray, n2: FloatArray, delta: float) -> FloatArray:
@@ -223,5 +218,4 @@ def paired_variance(ahead: FloatArray, behind: FloatArray, n: FloatArray, delta:
     c = -behind * delta * (1 - delta)
     lost = (np.sqrt(np.maximum(b**2 - 8 * n * c, 0.0)) - b) / (4 * n)  # P(only the reference succeeds)
     lost = np.clip(lost, max(0.0, -delta), (1 - delta) / 2)
-    spread: FloatArray = (2 * lost + delta * (1 - delta)) / n
-    return spread
+    return (2 * lost + delta * (1 - delta)) / n

@@ -95,14 +95,9 @@ def newcombe(x1: int, n1: int, x2: int, n2: int, level: float = 0.95) -> Interva
 
 def newcombe_paired(both: int, only_first: int, only_second: int, neither: int, level: float = 0.95) -> Interval:
     """Newcombe's interval of p1 - p2 for paired proportions (1998, method 10, with the corrected phi)."""
-    cells = [
-        check_count(name, value)
-        for name, value in zip(
-            ('both', 'only_first', 'only_second', 'neither'), (both, only_first, only_second, neither), strict=True
-        )
-    ]
-    e, f, g, h = cells
-    n = sum(cells)
+    named = {'both': both, 'only_first': only_first, 'only_second': only_second, 'neither': neither}
+    e, f, g, h = (check_count(name, count) for name, count in named.items())
+    n = e + f + g + h
     if n == 0:
         raise InputError('a paired interval needs at least one pair, found none')
     p1, p2 = (e + f) / n, (e + g) / n
@@ -243,8 +238,7 @@ def as_extreme(order: FloatArray, observed: float, alternative: Alternative) -> 
     """The tables at least as extreme as the observed statistic, ties within rounding included."""
     signed = {'greater': order, 'less': -order, 'two-sided': np.abs(order)}[alternative]
     edge = {'greater': observed, 'less': -observed, 'two-sided': abs(observed)}[alternative]
-    region: BoolArray = signed >= edge - _slack(np.asarray(edge))
-    return region
+    return signed >= edge - _slack(np.asarray(edge))
 
 
 def unconditional_size(region: BoolArray) -> float:
@@ -280,8 +274,7 @@ def binomial_pmf_table(n: int, rates: FloatArray) -> FloatArray:
 
     k = np.arange(n + 1)
     log_choose = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
-    table: FloatArray = np.exp(log_choose + xlogy(k, rates[:, None]) + xlog1py(n - k, -rates[:, None]))
-    return table
+    return np.exp(log_choose + xlogy(k, rates[:, None]) + xlog1py(n - k, -rates[:, None]))
 
 
 def _nuisance_grid() -> FloatArray:
@@ -340,8 +333,7 @@ class BetaPosterior:
     def cumulative(self, rate: FloatArray) -> FloatArray:
         from robotrials.stats.special import betainc
 
-        values: FloatArray = betainc(self.alpha, self.beta, np.clip(rate, 0, 1))
-        return values
+        return betainc(self.alpha, self.beta, np.clip(rate, 0, 1))
 
     def draws(self, n: int, rng: np.random.Generator) -> FloatArray:
         return rng.beta(self.alpha, self.beta, size=check_count('n', n, least=1))

@@ -130,17 +130,14 @@ class MeanCell:
     def __post_init__(self) -> None:
         if min(self.n_new, self.n_reference) < 2:
             raise NotEstimable(
-                f'a mean time needs at least 2 episodes a stratum and arm to have a bound, found {self.n_new} and '
+                f'a mean time needs at least 2 episodes per stratum and arm to have a bound, found {self.n_new} and '
                 f'{self.n_reference}'
             )
         if self.covariance is not None and self.n_new != self.n_reference:
             raise InputError(f'pairs have two members each, found {self.n_new} and {self.n_reference}')
-        if not all(math.isfinite(v) and v >= 0 for v in self._numbers):
+        numbers = (self.new, self.reference, self.variance_new, self.variance_reference)
+        if not all(math.isfinite(v) and v >= 0 for v in numbers):
             raise InputError(f'means and variances must be finite and not negative, found {self}')
-
-    @property
-    def _numbers(self) -> tuple[float, ...]:
-        return self.new, self.reference, self.variance_new, self.variance_reference
 
 
 @dataclass(frozen=True, slots=True)

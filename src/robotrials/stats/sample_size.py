@@ -57,9 +57,13 @@ def mcnemar_sample_size(difference: float, discordance: float, power: float = 0.
     >>> mcnemar_sample_size(0.05, 0.10), mcnemar_sample_size(0.05, 0.25)
     (312, 783)
     """
-    d, psi = _check_paired(difference, discordance)
+    psi = check_unit('discordance', discordance)
+    if not 0 < abs(difference) <= 1:
+        raise InputError(f'difference must be between 0 and 1 and not 0, found {difference!r} (5 points are 0.05)')
+    if psi < abs(difference):
+        raise InputError(f'discordance must be at least |difference| = {abs(difference)}, found {psi}')
     z_alpha, z_beta = two_sided_z(1 - check_open_unit('alpha', alpha)), normal_quantile(check_open_unit('power', power))
-    return _up((z_alpha * math.sqrt(psi) + z_beta * math.sqrt(psi - d**2)) ** 2 / d**2)
+    return _up((z_alpha * math.sqrt(psi) + z_beta * math.sqrt(psi - difference**2)) ** 2 / difference**2)
 
 
 def mcnemar_rollouts(difference: float, discordance: float, power: float = 0.8, alpha: float = 0.05) -> int:
@@ -204,15 +208,6 @@ def cluster_sample_size(n: int, *, cluster_size: float, intraclass_correlation: 
         raise InputError(f'cluster_size must be at least 1, found {cluster_size}')
     rho = check_unit('intraclass_correlation', intraclass_correlation)
     return _up(n * (1 + (cluster_size - 1) * rho) / cluster_size)
-
-
-def _check_paired(difference: float, discordance: float) -> tuple[float, float]:
-    psi = check_unit('discordance', discordance)
-    if not 0 < abs(difference) <= 1:
-        raise InputError(f'difference must be between 0 and 1 and not 0, found {difference!r} (5 points are 0.05)')
-    if psi < abs(difference):
-        raise InputError(f'discordance must be at least |difference| = {abs(difference)}, found {psi}')
-    return difference, psi
 
 
 def _check_rates(p1: float, p2: float) -> float:

@@ -202,7 +202,7 @@ class UnitShares:
 def unit_shares(successes: Sequence[bool | int] | BoolArray, starts: Labels | Sequence[Hashable | None]) -> UnitShares:
     """Successes and start states, one an episode; an episode without a start (None) is a unit of its own."""
     if len(successes) != len(starts):
-        raise InputError(f'{len(successes)} successes and {len(starts)} starts, wanted one start an episode')
+        raise InputError(f'{len(successes)} successes and {len(starts)} starts, wanted one start per episode')
     if isinstance(starts, NumberedLabels):
         units = units_of(starts, len(starts))
         hits = unit_sums(units, np.asarray(successes, dtype=np.bool_).astype(np.float64))

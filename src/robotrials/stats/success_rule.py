@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike
 
 from robotrials.errors import InputError
 from robotrials.stats.allowance import Spread
-from robotrials.stats.argument import FloatArray, IntArray, check_open_unit
+from robotrials.stats.argument import FloatArray, IntArray, check_open_unit, exact_mean
 from robotrials.stats.evidence import UnseenRule, check_side, few_units
 from robotrials.stats.interval import STANDARD, Interval, normal_cdf, two_sided_z
 from robotrials.stats.matching import (
@@ -36,6 +36,7 @@ from robotrials.stats.matching import (
     Match,
     Pairing,
     Units,
+    compared_units,
     distinct_units,
     has_label,
     linked_spread,
@@ -169,9 +170,9 @@ class _Score:
             variance = variance + self.share**2 * paired_variance(self.ahead, self.behind, self.n_shared, delta)
         if self.n_a[0]:
             gap = gap + (1 - self.share) * (self.hits_a / self.n_a - self.hits_b / self.n_b)
-            apart = independent_variance(self.hits_a, self.n_a, self.hits_b, self.n_b, delta)
-            variance = variance + (1 - self.share) ** 2 * apart
-        spread, beyond = math.sqrt(math.fsum(variance.tolist())) / len(gap), _mean(gap) - delta
+            separate = independent_variance(self.hits_a, self.n_a, self.hits_b, self.n_b, delta)
+            variance = variance + (1 - self.share) ** 2 * separate
+        spread, beyond = math.sqrt(math.fsum(variance.tolist())) / len(gap), exact_mean(gap) - delta
         if spread > 0:
             return beyond / spread
         return math.copysign(math.inf, beyond) if abs(beyond) > 1e-12 else 0.0
@@ -179,8 +180,8 @@ class _Score:
     @property
     def degrees(self) -> float:
         """Units less the means that are estimated from them."""
-        apart, shared = self.n_a + self.n_b, self.n_shared
-        return max(1.0, float(np.maximum(apart - 2, 0).sum() + np.maximum(shared - 1, 0).sum()))
+        separate, shared = self.n_a + self.n_b, self.n_shared
+        return max(1.0, float(np.maximum(separate - 2, 0).sum() + np.maximum(shared - 1, 0).sum()))
 
     @property
     def p_value(self) -> float:
@@ -264,7 +265,7 @@ def success_contrast(
         p_value = rule.p_value if exact is None else exact.p_value
     return SuccessContrast(
         difference=rule.value, rate_a=rates[0], rate_b=rates[1], interval=interval, p_value=p_value, level=level,
-        test=test, n_units=(sum(len(c.used_a) for c in cells), sum(len(c.used_b) for c in cells)),
+        test=test, n_units=compared_units(c.match for c in cells),
         n_matched=sum(c.match.n_shared for c in cells), per_stratum=per_stratum, rule=rule, margin_withheld=few,
         exact=exact, withheld=withheld,
     )  # fmt: skip
@@ -280,24 +281,6 @@ class _Cell:
     units_b: Units
     match: Match
     is_binary: bool  # one run per unit, 0 or 1
-
-    @property
-    def used_a(self) -> FloatArray:
-        return self._used(self.shares_a, self.match.shared_a, self.match.rest_a)
-
-    @property
-    def used_b(self) -> FloatArray:
-        return self._used(self.shares_b, self.match.shared_b, self.match.rest_b)
-
-    def _used(self, shares: FloatArray, shared: IntArray, rest: IntArray) -> FloatArray:
-        parts = [shares[shared], shares[rest] if self.match.smaller_rest else shares[:0]]
-        return np.concatenate(parts)
-
-    @property
-    def counts(self) -> tuple[int, int, int]:
-        """Units compared: shared ones, and the others of a and of b."""
-        least = self.match.smaller_rest
-        return self.match.n_shared, len(self.match.rest_a) if least else 0, len(self.match.rest_b) if least else 0
 
     @property
     def table(self) -> tuple[int, int, int, int]:
@@ -338,7 +321,7 @@ def _test_of(cells: Sequence[_Cell]) -> SuccessRule:
     is_independent = not any(c.match.n_shared for c in cells)
     if not all(c.is_binary for c in cells):
         return _unseen_kind(is_matched, is_independent)
-    designs = {c.counts for c in cells}
+    designs = {c.match.counts for c in cells}
     _, rest_a, rest_b = next(iter(designs))
     if is_independent and len(cells) == 1:
         return SuccessRule.BOSCHLOO if rest_a * rest_b <= BOSCHLOO_PRODUCT else SuccessRule.MID_P
@@ -365,12 +348,12 @@ def _unseen_rule(
         f, rate_a, rate_b = c.match.share, 0.0, 0.0
         if c.match.n_shared:
             x, y = c.shares_a[c.match.shared_a], c.shares_b[c.match.shared_b]
-            rate_a, rate_b = rate_a + f * _mean(x), rate_b + f * _mean(y)
+            rate_a, rate_b = rate_a + f * exact_mean(x), rate_b + f * exact_mean(y)
             terms.append(mean_term(f * (x - y)))
             moves.append(float(paired_move(x - y, f)))
         if c.match.smaller_rest:
             x, y = c.shares_a[c.match.rest_a], c.shares_b[c.match.rest_b]
-            rate_a, rate_b = rate_a + (1 - f) * _mean(x), rate_b + (1 - f) * _mean(y)
+            rate_a, rate_b = rate_a + (1 - f) * exact_mean(x), rate_b + (1 - f) * exact_mean(y)
             terms += [mean_term((1 - f) * x), mean_term((1 - f) * y)]
             parts += [(c.units_a.labels, x / strata), (c.units_b.labels, -y / strata)]
         gaps.append(rate_a - rate_b)
@@ -407,10 +390,6 @@ def _linked_move(cells: Sequence[_Cell]) -> float:
     gaps = [math.fsum(sums[0][u]) / len(sums[0][u]) - math.fsum(sums[1][u]) / len(sums[1][u])
             for u in sums[0].keys() & sums[1].keys()]  # fmt: skip
     return float(paired_move(np.array(gaps))) if gaps else 1.0
-
-
-def _mean(values: FloatArray) -> float:
-    return math.fsum(values.tolist()) / len(values)
 
 
 # --- exact tests ------------------------------------------------------------------------------------------------------

@@ -58,7 +58,13 @@ def win_trials(
     is_matched = all(s and not rest for (_, _, s), rest in zip(cells, _rests(cells), strict=True))
     is_plain = all(x.shape[2:] == (1, 1) == y.shape[2:] for x, y, _ in cells)
     if is_matched and is_plain and len(set(shared)) == 1:
-        return _sign_trials(cells, n_tests=n_tests, alpha=alpha)
+        wins = sum((x[:, :s, 0, 0] < y[:, :s, 0, 0]).sum(axis=1) for x, y, s in cells)
+        losses = sum((x[:, :s, 0, 0] > y[:, :s, 0, 0]).sum(axis=1) for x, y, s in cells)
+        n = sum(s for _, _, s in cells)
+        above, below = (_binomial_tail(k, wins + losses) for k in (wins, losses))
+        if n < fewest_pairs(n_tests, alpha):
+            above = below = np.ones(len(above))
+        return TrialTests((wins - losses) / n, _doubled(above, below), above, below)
     values, terms, dof, sizes = [], [], [], []
     for (x, y, s), rest in zip(cells, _rests(cells), strict=True):
         f, value = s / (s + rest), np.zeros(len(x))
@@ -119,11 +125,7 @@ def _cells(a: Runs, b: Runs, n_shared: Sequence[int] | None) -> list[Cell]:
 
 
 def _whole(arm: Runs) -> list[FloatArray]:
-    parts = []
-    for part in arm:
-        shape = (*part.shape, 1, 1)[:4]
-        parts.append(np.ascontiguousarray(part, dtype=np.float64).reshape(shape))
-    return parts
+    return [np.ascontiguousarray(part, dtype=np.float64).reshape((*part.shape, 1, 1)[:4]) for part in arm]
 
 
 def _rests(cells: Sequence[Cell]) -> list[int]:
@@ -150,22 +152,11 @@ def _judged(
     )
 
 
-def _sign_trials(cells: Sequence[Cell], *, n_tests: int, alpha: float) -> TrialTests:
-    wins = sum((x[:, :s, 0, 0] < y[:, :s, 0, 0]).sum(axis=1) for x, y, s in cells)
-    losses = sum((x[:, :s, 0, 0] > y[:, :s, 0, 0]).sum(axis=1) for x, y, s in cells)
-    n = sum(s for _, _, s in cells)
-    above, below = (_binomial_tail(k, wins + losses) for k in (wins, losses))
-    if n < fewest_pairs(n_tests, alpha):
-        above = below = np.ones(len(above))
-    return TrialTests((wins - losses) / n, _doubled(above, below), above, below)
-
-
 def _binomial_tail(k: IntArray, n: IntArray) -> FloatArray:
     """P(X >= k) of n fair coins."""
     from robotrials.stats.special import bdtrc
 
-    tail: FloatArray = np.where(k > 0, bdtrc(np.maximum(k, 1) - 1.0, np.maximum(n, 1), 0.5), 1.0)
-    return tail
+    return np.where(k > 0, bdtrc(np.maximum(k, 1) - 1.0, np.maximum(n, 1), 0.5), 1.0)
 
 
 def _doubled(above: FloatArray, below: FloatArray) -> FloatArray:
@@ -189,8 +180,8 @@ def _conditional_trials(cells: Sequence[Cell], s: int, n: int, m: int) -> TrialT
         is_mid = ahead + behind <= MOST_DISCORDANT * strata * s
         above, below = np.where(is_mid, above - half, above), np.where(is_mid, below - half, below)
         return TrialTests(gap, _doubled(above, below), above, below)
-    found = success_count_trials(hits_a, hits_b, n=n, m=m, ahead=ahead, behind=behind)
-    return TrialTests(gap, found.p_value, found.p_a, found.p_b)
+    tests = success_count_trials(hits_a, hits_b, n=n, m=m, ahead=ahead, behind=behind)
+    return TrialTests(gap, tests.p_value, tests.p_a, tests.p_b)
 
 
 def success_count_trials(

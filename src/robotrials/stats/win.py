@@ -25,14 +25,15 @@ from numpy.typing import ArrayLike
 
 from robotrials.errors import InputError
 from robotrials.stats.allowance import Spread
-from robotrials.stats.argument import BoolArray, FloatArray, IntArray, check_open_unit
-from robotrials.stats.evidence import Evidence, SignTest, UnseenRule, WorstCase, check_side, few_units
+from robotrials.stats.argument import BoolArray, FloatArray, IntArray, check_open_unit, exact_mean
+from robotrials.stats.evidence import Evidence, SignTest, UnseenRule, WorstCase, check_side, curve_win, few_units
 from robotrials.stats.interval import Interval
 from robotrials.stats.matching import (
     Labels,
     Match,
     Pairing,
     Units,
+    compared_units,
     distinct_units,
     has_label,
     linked_spread,
@@ -267,7 +268,7 @@ def _judged(
         p_value=None if withheld else evidence.p_value,
         level=level,
         design=design,
-        n_units=n_units or _compared(cells),
+        n_units=n_units or compared_units(c.match for c in cells),
         n_matched=0 if design is WinDesign.LOSSY else sum(cell.match.n_shared for cell in cells),
         per_stratum=tuple(per_stratum),
         evidence=evidence,
@@ -275,13 +276,6 @@ def _judged(
         assumes_loss_uninformative=assumes,
         p_whatever_lost=None if withheld else p_whatever_lost,
         withheld=withheld,
-    )
-
-
-def _compared(cells: Sequence[_Cell]) -> tuple[int, int]:
-    rests = [(c.match.n_shared, len(c.match.rest_a), len(c.match.rest_b), c.match.smaller_rest) for c in cells]
-    return sum(s + (x if least else 0) for s, x, _, least in rests), sum(
-        s + (y if least else 0) for s, _, y, least in rests
     )
 
 
@@ -303,12 +297,12 @@ def _sign_contrast(cells: Sequence[_Cell], *, level: float, alpha: float, n_test
     withheld = '' if n >= least else f'{starts}; at least {least} are needed for {tests}'
     decided = wins + losses
     per_stratum = [_decided_share(low, high) for low, high in scores]
-    found = _judged(
+    contrast = _judged(
         cells, wins / decided if decided else 0.5, per_stratum, evidence, WinDesign.MATCHED_SIGN, level=level,
         withheld=withheld,
         p_whatever_lost=evidence.p_value if any(c.a.lost.any() or c.b.lost.any() for c in cells) else None,
     )  # fmt: skip
-    return replace(found, wins=wins, losses=losses, ties=n - wins - losses - undecided)
+    return replace(contrast, wins=wins, losses=losses, ties=n - wins - losses - undecided)
 
 
 def _decided_share(low: FloatArray, high: FloatArray) -> float:
@@ -374,11 +368,11 @@ def _placement_rule(
         value = 0.0
         if match.n_shared:
             wins = _shared_wins(cell, undecided)
-            value += f * _mean(wins)
+            value += f * exact_mean(wins)
             terms.append(mean_term(f * wins))
         if match.smaller_rest:
             p, q = _placements(cell, match.rest_a, match.rest_b, undecided)
-            value += (1 - f) * _mean(p)
+            value += (1 - f) * exact_mean(p)
             terms += [mean_term((1 - f) * p), mean_term((1 - f) * q)]
             parts += [(cell.units_a.labels, p / strata), (cell.units_b.labels, q / strata)]
         values.append(value)
@@ -392,10 +386,6 @@ def _placement_rule(
 
 def _distinct(cells: Sequence[_Cell]) -> tuple[int, int]:
     return distinct_units(c.units_a for c in cells), distinct_units(c.units_b for c in cells)
-
-
-def _mean(values: FloatArray) -> float:
-    return math.fsum(values.tolist()) / len(values)
 
 
 def _placements(cell: _Cell, units_a: IntArray, units_b: IntArray, undecided: float) -> tuple[FloatArray, FloatArray]:
@@ -435,8 +425,7 @@ def _unit_means(values: FloatArray, units: Units, inside: BoolArray, wanted: Int
         return values
     whole = np.zeros(len(inside))
     whole[inside] = values
-    means: FloatArray = units.means(whole)[wanted]
-    return means
+    return units.means(whole)[wanted]
 
 
 def _shared_wins(cell: _Cell, undecided: float) -> FloatArray:
@@ -471,8 +460,6 @@ def _lossy(cells: Sequence[_Cell], *, level: float, n_tests: int) -> WinContrast
 
     Starts that both arms ran are not matched here: comparing different starts with a matched variance does not hold.
     """
-    from robotrials.stats.evidence import curve_win
-
     values, terms, dof, kept = [], [], [], []
     for cell in cells:
         value, variance_a, variance_b = curve_win(
@@ -487,17 +474,13 @@ def _lossy(cells: Sequence[_Cell], *, level: float, n_tests: int) -> WinContrast
     rule = UnseenRule(
         math.fsum(values) / strata, Spread(np.array(terms) / strata**2, np.array(dof)), max(n_star, 1e-9), 0.5
     )
-    separate = [_separate(cell) for cell in cells]
+    separate = [replace(cell, match=match_units(cell.units_a, cell.units_b, 'independent')) for cell in cells]
     worst = WorstCase(*(_placement_rule(separate, undecided=end)[0] for end in (0.0, 1.0)))
     return _judged(
         cells, rule.value, values, rule, WinDesign.LOSSY, level=level,
         withheld=_withheld(kept, n_tests, 1 - level, cells), p_whatever_lost=worst.p_value, assumes=True,
         n_units=(sum(c.units_a.n for c in cells), sum(c.units_b.n for c in cells)),
     )  # fmt: skip
-
-
-def _separate(cell: _Cell) -> _Cell:
-    return replace(cell, match=match_units(cell.units_a, cell.units_b, 'independent'))
 
 
 def _kept(arm: WinArm, units: Units) -> float:

@@ -136,10 +136,9 @@ def test_what_the_grid_and_the_pairs_show_is_the_analysis(analysis: Analysis) ->
     _, strata, points = rmst_grid(FigureRequest(subject=analysis, policies=('act', 'groot')))
     assert len(points) == 2 * len(strata) == 8
     scores = present(analysis.ranking).scores
-    for point in points:
-        found = scores[point.policy].cells[point.stratum]['rmst_s']
-        assert found.interval is not None
-        assert (point.value, point.low, point.high) == (found.value, *found.interval)
+    for (policy, stratum), rmst in points.items():
+        assert rmst.interval is not None
+        assert rmst == scores[policy].cells[stratum]['rmst_s']
     for pair in pair_plots(FigureRequest(subject=analysis)):
         compared = present(analysis.pairs).time_pair(pair.policy_a, pair.policy_b)
         assert compared is not None

@@ -93,7 +93,7 @@ def test_an_empty_cell_is_refused() -> None:
 
 
 def test_one_episode_a_side_can_not_be_tested() -> None:
-    with pytest.raises(InputError, match='one episode a policy'):
+    with pytest.raises(InputError, match='one episode per policy'):
         macro_ks({'x': cell([1])}, {'x': cell([9])}, n_resamples=9, rng=np.random.default_rng(0))
 
 

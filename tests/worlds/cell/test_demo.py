@@ -17,7 +17,7 @@ from robotrials.measure.safety import load_registry, score_pairs, store_pairs
 from robotrials.record import read_store
 from robotrials.run import close_trial, read_plan, run_trial
 from robotrials.run.component import check_host_fits, check_policy_fits, open_host, open_policy
-from robotrials.show.document import Block, ChartBlock, Document, Missing, Paragraph, Passage, TableBlock
+from robotrials.show.document import Block, Chart, Document, Missing, Paragraph, Passage, TableBlock
 from robotrials.show.report import trial_document
 from robotrials.show.table import cell_text
 from robotrials.show.verdict_text import decision_sentence
@@ -122,7 +122,7 @@ def block_text(block: Block) -> str:
         case TableBlock(table=shown):
             cells = [cell_text(value) for row in shown.rows for value in row]
             return ' '.join([shown.title, shown.note, *(c.name for c in shown.columns), *cells])
-        case ChartBlock(chart=chart):
+        case Chart() as chart:
             return ' '.join([chart.title, chart.note, *chart.policies])
         case Missing():
             return ' '.join([block.heading, *block.sentences])
@@ -138,7 +138,7 @@ def test_what_the_demo_says_to_try_next_works(tmp_path: Path) -> None:
     close_trial(two, tmp_path / 'demo' / 'store', by='test')
     document = trial_document(open_analysis(tmp_path / 'demo' / 'store'))
     assert 300 < open_words(document) <= MOST_WORDS
-    assert [type(b) for b in document.sections[0].blocks] == [TableBlock, ChartBlock]  # scoreboard, and the one chart
+    assert [type(b) for b in document.sections[0].blocks] == [TableBlock, Chart]  # scoreboard, and the one chart
     commands = next_commands(tmp_path / 'demo')
     assert len(commands) == 3
     for command in commands:

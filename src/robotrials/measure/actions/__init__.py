@@ -25,35 +25,12 @@ if TYPE_CHECKING:
     from robotrials.stats import Verdict
 
 __all__ = [
-    'ActionComparison',
-    'ActionSpace',
-    'ActionStatistics',
-    'ActionSummary',
-    'Dimension',
-    'DimensionKind',
-    'EvaluationSplit',
-    'Invalid',
-    'InvalidChoice',
-    'InvalidReason',
-    'PredictedEpisode',
-    'Predictor',
-    'Prompt',
-    'RecordedEpisode',
-    'RecordedObservation',
-    'Verdict',
-    'absolute_errors',
-    'action_errors',
-    'action_statistics',
-    'build_prompt',
-    'class_metrics',
-    'compare_actions',
-    'make_split',
-    'open_dataset',
-    'parse_action',
-    'read_split',
-    'summarize_actions',
-    'write_split',
-]
+    'ActionComparison', 'ActionSpace', 'ActionStatistics', 'ActionSummary', 'Dimension', 'DimensionKind',
+    'EvaluationSplit', 'Invalid', 'InvalidChoice', 'InvalidReason', 'PredictedEpisode', 'Predictor', 'Prompt',
+    'RecordedEpisode', 'RecordedObservation', 'Verdict', 'absolute_errors', 'action_errors', 'action_statistics',
+    'build_prompt', 'class_metrics', 'compare_actions', 'make_split', 'open_dataset', 'parse_action', 'read_split',
+    'summarize_actions', 'write_split',
+]  # fmt: skip
 
 _PLACES = {
     '.compare': 'ActionComparison compare_actions',

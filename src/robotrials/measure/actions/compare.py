@@ -460,7 +460,9 @@ def build_report(
     comparisons: list[tuple[str, ActionComparison]] = []
     for dataset in datasets:
         group = [r for r in runs if r.dataset == dataset]
-        _check_group(group)
+        hashes = {r.split_hash for r in group}
+        if len(hashes) > 1:
+            raise InputError(f'{dataset}: its models were run on {len(hashes)} splits; keep one per store')
         common = sorted(set.intersection(*(set(predicted_dimensions(r.episodes)) for r in group)))
         if not common:
             raise InputError(f'{dataset}: its models predict no dimension in common')
@@ -483,12 +485,6 @@ def build_report(
         faults={(r.dataset, r.model): r.n_faults for r in runs},
         left_out=left_out, comparisons=tuple(comparisons), groups=group_scores(scores), difficulty=difficulty(scores),
     )  # fmt: skip
-
-
-def _check_group(group: Sequence[ActionRun]) -> None:
-    hashes = {r.split_hash for r in group}
-    if len(hashes) > 1:
-        raise InputError(f'{group[0].dataset}: its models were run on {len(hashes)} different splits; keep one a store')
 
 
 def _compare(

@@ -84,7 +84,8 @@ def run_actions(
     A broken endpoint makes an INVALID episode, to be rerun by the next call; three in a row stop the run.
     """
     check_no_leak(statistics, split.test_ids)
-    store = open_or_create(store_path)
+    root = Path(store_path)
+    store = Store.open(root) if (root / 'trial.json').exists() else Store.create(root, title='action prediction')
     provenance = describe_run(dataset, split, statistics, space or dataset.space, model_spec or predictor.name)
     provenance_id = store.write_provenance(provenance)
     attempts = _attempts(store, predictor.name, dataset.name)
@@ -98,31 +99,26 @@ def run_actions(
             count = _plus(count, already_there=1)
         else:
             attempt = 1 + max((a for a, _ in known), default=-1)
-            done = _evaluate_episode(recorded, predictor, blank.replace(attempt=attempt), control_rate_hz)
-            store.append([done.episode], trajectories=done.trajectories)
-            count = _plus(count, **done.counts)
-            faults_in_row = 0 if done.episode.is_valid else faults_in_row + 1
+            again = blank.replace(attempt=attempt)
+            episode, trajectories, counts = _evaluate_episode(recorded, predictor, again, control_rate_hz)
+            store.append([episode], trajectories=trajectories)
+            count = _plus(count, **counts)
+            faults_in_row = 0 if episode.is_valid else faults_in_row + 1
             if faults_in_row >= MOST_FAULTS:
-                raise RigError(f'{MOST_FAULTS} episodes in a row broke; the last: {done.episode.reason}')
+                raise RigError(f'{MOST_FAULTS} episodes in a row broke; the last: {episode.reason}')
         progress(count)
     return count
 
 
-@dataclass(frozen=True, slots=True)
-class _Done:
-    episode: Episode
-    trajectories: dict[tuple[str, int], Trajectory]
-    counts: dict[str, int]
-
-
 def _evaluate_episode(
     recorded: RecordedEpisode, predictor: Predictor, episode: Episode, rate_hz: float | None
-) -> _Done:
+) -> tuple[Episode, dict[tuple[str, int], Trajectory], dict[str, int]]:
+    """The episode as predicted, what was recorded of it, and what it adds to the count of the run."""
     try:
         predictions = predict_episode(recorded, predictor)
     except RigError as error:
         broken = episode.replace(outcome=Outcome.INVALID, success=None, reason=str(error))
-        return _Done(broken, {}, {'faults': 1})
+        return broken, {}, {'faults': 1}
     size = recorded.actions.shape[1]
     rows = np.stack([as_row(p, size) for p in predictions])
     reasons = [p.reason if isinstance(p, Invalid) else None for p in predictions]
@@ -140,7 +136,7 @@ def _evaluate_episode(
         extra={REASON_SIGNAL: codes},
     )  # fmt: skip
     counts = {'evaluated': 1, 'timesteps': len(rows), 'invalid': sum(tally.values())}
-    return _Done(finished, {finished.key: trajectory}, counts)
+    return finished, {finished.key: trajectory}, counts
 
 
 def predict_episode(recorded: RecordedEpisode, predictor: Predictor) -> list[Prediction]:
@@ -159,12 +155,6 @@ def predict_episode(recorded: RecordedEpisode, predictor: Predictor) -> list[Pre
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-
-
-def open_or_create(path: Path | str) -> Store:
-    """A store for action episodes of any dataset and model; another trial's store is opened as it is."""
-    root = Path(path)
-    return Store.open(root) if (root / 'trial.json').exists() else Store.create(root, title='action prediction')
 
 
 def describe_run(
@@ -324,8 +314,7 @@ class TrainingSet:
     scale: FloatArray
 
     def standardize(self, state: FloatArray) -> FloatArray:
-        standard: FloatArray = (state - self.center) / self.scale
-        return standard
+        return (state - self.center) / self.scale
 
 
 def training_set(episodes: Iterable[RecordedEpisode], *, seed: int, most: int = NEAREST_ROWS) -> TrainingSet:
@@ -353,13 +342,8 @@ class NearestPredictor:
     """The action of the training moment whose standardised state is nearest."""
 
     def __init__(self, data: TrainingSet, *, name: str = 'nearest') -> None:
-        self._data = data
-        self._name = name
-        self._squares = (data.states**2).sum(axis=1)
-
-    @property
-    def name(self) -> str:
-        return self._name
+        self.name = name
+        self._data, self._squares = data, (data.states**2).sum(axis=1)
 
     def start(self, episode_id: str, instruction: str) -> None:
         pass

@@ -56,7 +56,7 @@ def amse_by_episode(episodes: Sequence[ArrayLike]) -> float:
 def namse(errors: ArrayLike) -> float:
     """(mean - min) / (max - min) of one run's timestep errors, in [0, 1].
 
-    It measures the shape of a model's own errors, so it can't compare models.
+    It measures the shape of a model's own errors, so it cannot compare models.
     """
     values = _flat(errors)
     low, high = float(values.min()), float(values.max())

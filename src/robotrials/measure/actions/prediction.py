@@ -32,7 +32,7 @@ class InvalidReason(enum.StrEnum):
     MIXED_TEXT = 'mixed_text'  # a list inside other text
     NOT_SCALAR = 'not_scalar'
     NOT_FINITE = 'not_finite'
-    UNPREDICTABLE = 'unpredictable'  # the model says that it can't act on this observation
+    UNPREDICTABLE = 'unpredictable'  # the model says that it cannot act on this observation
     # Stores keep the place of a reason in this list: new ones go to the end.
     REFUSED = 'refused'
     CONTENT_FILTER = 'content_filter'  # a filter stepped in, before or after the model
@@ -91,8 +91,7 @@ class PredictedEpisode:
     @property
     def invalid(self) -> BoolArray:
         """Which timesteps have no valid answer, (T,)."""
-        rows: BoolArray = np.asarray(np.isnan(self.predicted).all(axis=1))
-        return rows
+        return np.asarray(np.isnan(self.predicted).all(axis=1))
 
     @property
     def n_steps(self) -> int:
@@ -138,28 +137,21 @@ def resolve_invalid(
         return episode, ~invalid
     filled = episode.predicted.copy()
     if choice is InvalidChoice.RANDOM:
-        rng = np.random.default_rng([seed, *_words(episode.episode_id)])
+        digest = hashlib.sha256(episode.episode_id.encode()).digest()
+        words = [int.from_bytes(digest[i : i + 4], 'little') for i in (0, 4, 8, 12)]
+        rng = np.random.default_rng([seed, *words])
         filled[invalid] = rng.random(episode.target.shape)[invalid]
     else:
-        filled[invalid] = _farthest(episode.target, space)[invalid]
+        if space is None:
+            raise InputError("invalid='worst' needs the action space with its ranges")
+        if space.size != episode.target.shape[1]:
+            raise InputError(f'an action space of {space.size} dimensions for actions of {episode.target.shape[1]}')
+        low, high = space.ranges()
+        filled[invalid] = np.where(np.abs(episode.target - low) > np.abs(episode.target - high), low, high)[invalid]
     unpredicted = np.isnan(episode.predicted[~invalid]).any(axis=0) if (~invalid).any() else np.zeros(0, dtype=int)
     if unpredicted.size:
         filled[:, unpredicted] = np.nan
     return dataclasses.replace(episode, predicted=filled), np.ones(episode.n_steps, dtype=bool)
-
-
-def _farthest(target: FloatArray, space: ActionSpace | None) -> FloatArray:
-    if space is None:
-        raise InputError("invalid='worst' needs the action space with its ranges")
-    if space.size != target.shape[1]:
-        raise InputError(f'an action space of {space.size} dimensions for actions of {target.shape[1]}')
-    low, high = space.ranges()
-    return np.where(np.abs(target - low) > np.abs(target - high), low, high)
-
-
-def _words(text: str) -> list[int]:
-    digest = hashlib.sha256(text.encode()).digest()
-    return [int.from_bytes(digest[i : i + 4], 'little') for i in (0, 4, 8, 12)]
 
 
 def as_row(prediction: Prediction, size: int) -> NDArray[Any]:
@@ -313,7 +305,7 @@ class AdaptedPredictor:
 
 PRIMARY = 'image'
 SMALLEST_IMAGE = 8  # pixels on a side
-# Non-standard camera names that the paper used for OpenVLA alone, which can't do without an image.
+# Non-standard camera names that the paper used for OpenVLA alone, which cannot do without an image.
 OPENVLA_EXCEPTIONS: Mapping[str, str] = {'conq_hose_manipulation': 'frontright_fisheye_image', 'viola': 'agentview_rgb'}
 
 

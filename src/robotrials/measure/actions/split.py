@@ -46,7 +46,7 @@ class EvaluationSplit:
 
     @property
     def hash(self) -> str:
-        """SHA-256 over the dataset's name and the evaluated and training episode ids, one a line."""
+        """SHA-256 over the dataset's name and the evaluated and training episode ids, one per line."""
         lines = [self.dataset, 'test', *self.test_ids, 'train', *self.train_ids]
         return hashlib.sha256('\n'.join(lines).encode()).hexdigest()
 
@@ -94,16 +94,13 @@ def make_split(
         raise InputError(f'test_share is {test_share}, wanted a share between 0 and 1')
     if total < 2:
         raise InputError(f'{dataset.name}: {total} episodes; a split by whole episodes needs at least 2')
-    ranked = sorted(range(total), key=lambda i: _rank(seed, f'{dataset.name}/{train_split}/{i}'))
+    names = [f'{seed}:{dataset.name}/{train_split}/{i}' for i in range(total)]
+    ranked = sorted(range(total), key=lambda i: hashlib.sha256(names[i].encode()).digest())
     size = min(total - 1, max(1, round(total * test_share)))
     return EvaluationSplit(
         dataset=dataset.name, counts=counts, test_split=train_split, test=tuple(sorted(ranked[:size])),
         train_split=train_split, train=tuple(sorted(ranked[size:])), seed=seed,
     )  # fmt: skip
-
-
-def _rank(seed: int, episode_id: str) -> bytes:
-    return hashlib.sha256(f'{seed}:{episode_id}'.encode()).digest()
 
 
 def write_split(split: EvaluationSplit, path: Path | str) -> Path:

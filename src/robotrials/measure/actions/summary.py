@@ -14,7 +14,6 @@ from robotrials.errors import InputError, NotEstimable
 from robotrials.formats.space import ActionSpace, FloatArray
 from robotrials.measure.actions.metric import (
     QUANTILES,
-    Counts,
     ErrorMeasure,
     Pool,
     absolute_errors,
@@ -108,7 +107,7 @@ def summarize_actions(
     seed: int = 0,
     level: float = 0.95,
 ) -> ActionSummary:
-    """Summarise a run: PredictedEpisodes, or bare arrays (T,) of `action_errors`, one an episode.
+    """Summarise a run: PredictedEpisodes, or bare arrays (T,) of `action_errors`, one per episode.
 
     Bare errors give AMSE and NAMSE alone. `dimensions` limits the score (default: those the model predicts),
     `tolerance` and `training_mean` are (D,) over the whole action. `n_resamples` asks for episode-clustered intervals.
@@ -198,6 +197,15 @@ def _summarize(
     measures = {**_squared_measures(Pool.of(squared), asked), **_absolute_measures(Pool.of(absolute), asked)}
     if training_mean is not None:
         measures['relative_to_mean'] = _relative(run, squared, asked, np.asarray(training_mean, dtype=np.float64))
+    # The mean squared error of the first, second and last third of every episode, by relative time. A timestep is in
+    # the phase of its own time, whichever other timesteps are left out of the score.
+    pool = Pool.of(squared)
+    phases = [(np.arange(len(keep)) * len(PHASES) // len(keep))[keep] for keep in run.keep if keep.any()]
+    measured: dict[str, tuple[Any, str]] = {}
+    for number, phase in enumerate(PHASES):
+        parts = [e[own == number] for e, own in zip(squared, phases, strict=True)]
+        totals, sizes = np.array([p.sum() for p in parts]), np.array([float(p.size) for p in parts])
+        measured[phase] = (functools.partial(ratio, totals=totals, sizes=sizes), 'no episode has a step in it')
     return ActionSummary(
         n_episodes=len(run.episodes),
         n_timesteps=sum(map(len, squared)),
@@ -208,7 +216,7 @@ def _summarize(
         completion_exact=_completion(run, None, asked.level),
         completion_tolerant=None if tolerance is None else _completion(run, tolerance, asked.level),
         by_dimension=_by_dimension(run, asked),
-        by_phase=_by_phase(run, squared, asked),
+        by_phase=_measures(pool, asked, measured),
     )
 
 
@@ -280,26 +288,3 @@ def _by_dimension(run: ScoredRun, asked: _Asked) -> dict[str, ErrorMeasure]:
         for i, name in enumerate(run.names)
         for pool in [Pool.of([squares[:, i] for squares in kept])]
     }
-
-
-def _by_phase(run: ScoredRun, squared: Sequence[FloatArray], asked: _Asked) -> dict[str, ErrorMeasure]:
-    """The mean squared error of the first, second and last third of every episode, by relative time.
-
-    A timestep is in the phase of its own time, whichever other timesteps are left out of the score.
-    """
-    pool = Pool.of(squared)
-    phases = [_phase_of(len(keep))[keep] for keep in run.keep if keep.any()]
-    measured: dict[str, tuple[Any, str]] = {}
-    for number, phase in enumerate(PHASES):
-        parts = [e[own == number] for e, own in zip(squared, phases, strict=True)]
-        totals, sizes = np.array([p.sum() for p in parts]), np.array([float(p.size) for p in parts])
-        measured[phase] = (functools.partial(_phase_mean, totals=totals, sizes=sizes), 'no episode has a step in it')
-    return _measures(pool, asked, measured)
-
-
-def _phase_mean(counts: Counts, *, totals: FloatArray, sizes: FloatArray) -> FloatArray:
-    return ratio(counts, totals, sizes)
-
-
-def _phase_of(length: int) -> NDArray[np.int64]:
-    return (np.arange(length) * len(PHASES) // length).astype(np.int64)

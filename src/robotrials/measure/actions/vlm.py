@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 import json
 import math
@@ -180,8 +181,8 @@ def parse_action(text: str, size: int, *, lenient: bool = False) -> Prediction:
     if lenient and len(inside) == 1:
         return _from_list(inside[0], size)
     if inside:
-        return Invalid(InvalidReason.MIXED_TEXT, _shown(body))
-    return Invalid(InvalidReason.NO_LIST, _shown(body))
+        return Invalid(InvalidReason.MIXED_TEXT, _shortened(body))
+    return Invalid(InvalidReason.NO_LIST, _shortened(body))
 
 
 def _from_list(body: str, size: int) -> Prediction:
@@ -189,11 +190,11 @@ def _from_list(body: str, size: int) -> Prediction:
     if values is None:
         nested = body[1:].lstrip().startswith('[')
         several = InvalidReason.NOT_SCALAR if nested else InvalidReason.MIXED_TEXT
-        return Invalid(several if body.count('[') > 1 else InvalidReason.TEXT_ELEMENT, _shown(body))
+        return Invalid(several if body.count('[') > 1 else InvalidReason.TEXT_ELEMENT, _shortened(body))
     for value in values:
         fault = _fault(value)
         if fault is not None:
-            return Invalid(fault, _shown(repr(value)))
+            return Invalid(fault, _shortened(repr(value)))
     if len(values) != size:
         return Invalid(InvalidReason.WRONG_SIZE, f'{len(values)} numbers, wanted {size}')
     return np.array([float(v) for v in values])
@@ -222,7 +223,7 @@ def _fault(value: Any) -> InvalidReason | None:
         return InvalidReason.NOT_FINITE
 
 
-def _shown(text: str, most: int = 80) -> str:
+def _shortened(text: str, most: int = 80) -> str:
     flat = ' '.join(text.split())
     return flat if len(flat) <= most else flat[: most - 1] + '…'
 
@@ -276,24 +277,12 @@ class VlmPredictor:
         concurrency: int = 4,
         name: str = '',
     ) -> None:
-        self._client = client
-        self._space = space
-        self._statistics = statistics
-        self._environment = environment
-        self._task = task
-        self._shots = tuple(shots)
-        self._image = image
-        self._lenient = lenient
-        self._concurrency = concurrency
-        self._name = name or client.settings.model
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def concurrency(self) -> int:
-        return self._concurrency
+        self.name, self.concurrency = name or client.settings.model, concurrency
+        self._client, self._size, self._lenient = client, space.size, lenient
+        self._prompt = functools.partial(
+            build_prompt, space=space, statistics=statistics, environment=environment, task=task, shots=tuple(shots),
+            image=image,
+        )  # fmt: skip
 
     @property
     def usage(self) -> Usage:
@@ -303,11 +292,8 @@ class VlmPredictor:
         pass
 
     def predict(self, observation: RecordedObservation, instruction: str) -> Prediction:
-        prompt = build_prompt(
-            observation, instruction, space=self._space, statistics=self._statistics, environment=self._environment,
-            task=self._task, shots=self._shots, image=self._image,
-        )  # fmt: skip
-        return ask_action(self._client, prompt, size=self._space.size, lenient=self._lenient)
+        prompt = self._prompt(observation, instruction)
+        return ask_action(self._client, prompt, size=self._size, lenient=self._lenient)
 
 
 OPTIONS = (

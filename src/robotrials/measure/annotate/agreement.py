@@ -13,11 +13,10 @@ import numpy as np
 
 from robotrials.errors import NotEstimable, RobotrialsError
 from robotrials.measure.annotate.calibrate import Matched, Settings, match_marks
-from robotrials.measure.annotate.detector import ReleaseVerdict, read_telemetry
+from robotrials.measure.annotate.detector import JudgedRelease, ReleaseVerdict, Zones, read_telemetry
 from robotrials.record import Annotation, Event, EventKind, EventSource
 
 if TYPE_CHECKING:
-    from robotrials.measure.annotate.detector import JudgedRelease, Zones
     from robotrials.record import Episode, Trajectory
 
 
@@ -134,11 +133,11 @@ def _account(episode: Episode, trajectory: Trajectory | None, zones: Zones, sett
             if j.verdict in KINDS
         ),
         count=sum(j.verdict is ReleaseVerdict.SUCCESS for j in judged),
-        details={'candidates': [_told(j) for j in judged], 'settings': _settings(settings)},
+        details={'candidates': [_candidate_details(j) for j in judged], 'settings': _settings(settings)},
     )  # fmt: skip
 
 
-def _told(judged: JudgedRelease) -> dict[str, object]:
+def _candidate_details(judged: JudgedRelease) -> dict[str, object]:
     values = dataclasses.asdict(judged.candidate)
     return {**values, 'kind': judged.candidate.kind.value, 'verdict': judged.verdict.value, 'why': judged.why}
 

@@ -165,10 +165,6 @@ class Matched:
     n_found: int
     errors_s: FloatArray  # (m,) found minus true, of the pairs
 
-    @property
-    def counts_agree(self) -> bool:
-        return self.n_true == self.n_found
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assessment:
@@ -196,7 +192,7 @@ class Assessment:
 
 
 def placement_times(episode: Episode) -> FloatArray:
-    """The times of an episode's placements, one an item."""
+    """The times of an episode's placements, one per item."""
     times = [e.t_s for e in episode.events if e.kind is EventKind.PLACEMENT for _ in range(e.count)]
     return np.array(times, dtype=np.float64)
 
@@ -229,7 +225,7 @@ def assess(episodes: Sequence[Matched]) -> Assessment:
         n_true=sum(true),
         n_found=sum(n_detected),
         n_matched=len(errors),
-        n_counts_agree=sum(m.counts_agree for m in episodes),
+        n_counts_agree=sum(m.n_true == m.n_found for m in episodes),
         bias_s=float(np.median(errors)) if len(errors) else None,
         error_s=float(np.median(size)) if len(errors) else None,
         error_90_s=float(np.quantile(size, 0.9)) if len(errors) else None,

@@ -78,8 +78,7 @@ def _carried(values: FloatArray, name: str) -> FloatArray:
     if fine.mean() < 0.5:
         raise NotEstimable(f'releases cannot be detected: most readings of {name} are missing')
     last = np.maximum.accumulate(np.where(fine, np.arange(len(values)), -1))
-    carried: FloatArray = values[np.where(last < 0, int(np.argmax(fine)), last)]
-    return carried
+    return values[np.where(last < 0, int(np.argmax(fine)), last)]
 
 
 # Zones: where items come from and where they belong, as boxes seen from above.
@@ -369,7 +368,12 @@ def _rule(candidate: ReleaseCandidate, options: RuleOptions) -> tuple[ReleaseVer
     if candidate.is_empty:
         return ReleaseVerdict.NEUTRAL, 'nothing was held'
     if candidate.kind is ReleaseKind.SLUMP:
-        return _slumped(candidate, at_edge=at_edge)
+        if candidate.zone == 'source':
+            return ReleaseVerdict.NEUTRAL, 'slipped out over the source'
+        if candidate.zone == 'target' or at_edge:
+            place = 'target' if candidate.zone == 'target' else 'edge of a zone'
+            return ReleaseVerdict.UNKNOWN, f'slipped out over the {place}'
+        return ReleaseVerdict.FAILURE, 'slipped out between the zones'
     if not candidate.has_plateau:
         return ReleaseVerdict.UNKNOWN, 'the grip had not come to rest'
     if at_edge:
@@ -388,17 +392,6 @@ def _rule(candidate: ReleaseCandidate, options: RuleOptions) -> tuple[ReleaseVer
     if candidate.displacement_m < options.least_displacement_m:
         return ReleaseVerdict.UNKNOWN, 'hardly moved'
     return ReleaseVerdict.SUCCESS, 'let go over the target'
-
-
-def _slumped(candidate: ReleaseCandidate, *, at_edge: bool) -> tuple[ReleaseVerdict, str]:
-    if candidate.zone == 'source':
-        return ReleaseVerdict.NEUTRAL, 'slipped out over the source'
-    if candidate.zone == 'target' or at_edge:
-        return (
-            ReleaseVerdict.UNKNOWN,
-            f'slipped out over the {"target" if candidate.zone == "target" else "edge of a zone"}',
-        )
-    return ReleaseVerdict.FAILURE, 'slipped out between the zones'
 
 
 # Bin weights: a scale under the target bin says when an item came to lie in it.

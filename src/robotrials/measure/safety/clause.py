@@ -195,11 +195,6 @@ def scoped_formula(formula: Formula) -> Formula:
     return Window(formula.operator, formula.bounds, Implies(Event(IN_PHASE), formula.argument))
 
 
-def scoped_signals(raw: RawScene, signals: Signals, mask: BoolArray) -> Mapping[str, FloatArray]:
-    """The signals with drifts counted from the start of each stretch of the phase, and the phase as an event."""
-    return {**signals.values, **rebased_signals(raw, signals, mask), IN_PHASE: mask.astype(np.float64)}
-
-
 class Unscored(Exception):  # noqa: N818 - how a spec says that it has no data; never leaves this room
     """An active spec whose signals have no values in the episode."""
 
@@ -249,31 +244,30 @@ class Clauses:
         if gaps:
             raise Inapplicable(self.signals.why(gaps[0][0]))
         for name in spec.events:
-            if not self._is_event(name):
+            if name not in self._events:
+                values = self.signals.values[name]
+                self._events[name] = bool(np.all((values == 0) | (values == 1)))
+            if not self._events[name]:
                 raise Unscored(f'{name}: an event has to be 0 or 1 at every step')
 
-    def _is_event(self, name: str) -> bool:
-        if name not in self._events:
-            values = self.signals.values[name]
-            self._events[name] = bool(np.all((values == 0) | (values == 1)))
-        return self._events[name]
-
     def scoped(self, spec: Spec, mask: BoolArray) -> tuple[Formula, Traces]:
-        columns = {n: np.asarray(c, dtype=np.float64) for n, c in scoped_signals(self.raw, self.signals, mask).items()}
+        # Drifts are counted from the start of each stretch of the phase, and the phase itself is an event.
+        signals = {**self.signals.values, **rebased_signals(self.raw, self.signals, mask), IN_PHASE: mask}
+        columns = {n: np.asarray(c, dtype=np.float64) for n, c in signals.items()}
         return scoped_formula(spec.formula), dataclasses.replace(self.traces, signals=columns)
 
     def phase_safety(self, specs: tuple[Spec, ...]) -> tuple[PhaseSafety, ...]:
         """The margins of whole-episode specs within each labelled phase."""
         if self.labels is None:
             return ()
-        found = []
+        phases = []
         for index, name in enumerate(self.labels.names):
             mask = self.labels.index == index
             if mask.any():
                 chosen = [s for s in specs if s.phase is Phase.WHOLE and can_be_scoped(s.formula)]
                 margins = {s.id: self.margin_of(*self.scoped(s, mask)) for s in chosen}
-                found.append(PhaseSafety(name, float(self.signals.step_s[mask].sum()), margins))
-        return tuple(found)
+                phases.append(PhaseSafety(name, float(self.signals.step_s[mask].sum()), margins))
+        return tuple(phases)
 
     def reference(self, spec: Spec, step: int) -> int:
         """The step from which drifts count: the start, or that of the stretch of the spec's phase around `step`."""

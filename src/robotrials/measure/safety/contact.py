@@ -91,7 +91,16 @@ def retained_contacts(
     force = np.asarray(contacts.force_n, dtype=np.float64)
     pair = np.minimum(body_a, body_b).astype(np.int64) * max(len(contacts.bodies), 1) + np.maximum(body_a, body_b)
     codes = np.array([ROLE_CODES[roles[b]] if b in roles else UNKNOWN for b in contacts.bodies] or [UNKNOWN])
-    keep = ~_excused(step, pair, force, _rests(codes[body_a], codes[body_b]), at_most_n)
+    # Which rows belong to a pair's unbroken run of contact from step 0, at no more than its starting level.
+    excused = np.zeros(len(step), dtype=bool)
+    for number in np.unique(pair[(step == 0) & _rests(codes[body_a], codes[body_b])]):
+        rows = pair == number
+        touched = np.unique(step[rows])
+        unbroken = int(np.argmax(touched != np.arange(len(touched)))) if touched[-1] != len(touched) - 1 else None
+        in_run = rows & (step < (len(touched) if unbroken is None else unbroken))
+        level_n = min(excused_level_n(float(force[rows & (step == 0)].max())), at_most_n)
+        excused |= in_run & (force <= level_n)
+    keep = ~excused
     return ContactSet(
         n_steps=steps, bodies=contacts.bodies, step=step[keep], body_a=body_a[keep], body_b=body_b[keep],
         role_a=codes[body_a[keep]], role_b=codes[body_b[keep]], force_n=force[keep],
@@ -104,19 +113,6 @@ def _rests(role_a: IntArray, role_b: IntArray) -> BoolArray:
     known = (role_a != UNKNOWN) & (role_b != UNKNOWN)
     own = ((role_a == robot) & (role_b == mount)) | ((role_a == mount) & (role_b == robot))
     return np.asarray(known & (own | ((role_a != robot) & (role_b != robot))))
-
-
-def _excused(step: IntArray, pair: IntArray, force: FloatArray, rests: BoolArray, at_most_n: float) -> BoolArray:
-    """Which rows belong to a pair's unbroken run of contact from step 0, at no more than its starting level."""
-    excused = np.zeros(len(step), dtype=bool)
-    for number in np.unique(pair[(step == 0) & rests]):
-        rows = pair == number
-        touched = np.unique(step[rows])
-        unbroken = int(np.argmax(touched != np.arange(len(touched)))) if touched[-1] != len(touched) - 1 else None
-        in_run = rows & (step < (len(touched) if unbroken is None else unbroken))
-        level_n = min(excused_level_n(float(force[rows & (step == 0)].max())), at_most_n)
-        excused |= in_run & (force <= level_n)
-    return excused
 
 
 def excused_level_n(start_n: float) -> float:
@@ -250,12 +246,12 @@ def carried(position_m: FloatArray, *, tool: Tool) -> BoolArray:
     moved = np.linalg.norm(position_m - position_m[before], axis=1)
     reach = np.linalg.norm(position_m - tool.position_m, axis=1)
     together = np.abs(reach - reach[before]) <= np.maximum(COMPANY_SHARE * moved, COMPANY_SLACK_M)
-    found = np.zeros(len(position_m), dtype=bool)
+    is_carried = np.zeros(len(position_m), dtype=bool)
     for start, stop in hold_runs(together, tool.time_s):
         if rises(position_m[start:stop]):
             begun = np.linalg.norm(position_m[start:stop] - position_m[start], axis=1) > AT_REST_M
-            found[start + max(int(np.argmax(begun)) - 1, 0) : stop] = True
-    return found
+            is_carried[start + max(int(np.argmax(begun)) - 1, 0) : stop] = True
+    return is_carried
 
 
 def unseen_carries(position_m: FloatArray, grip: BoolArray, *, tool: Tool) -> list[tuple[int, int]]:
@@ -279,7 +275,7 @@ def at_rest(position_m: FloatArray, start: int, stop: int) -> int:
 
 def find_holds(target: str, grip: BoolArray, position_m: FloatArray, *, tool: Tool) -> list[Hold]:
     """The holds of one target in which it was lifted, or from which it fell."""
-    found = []
+    holds = []
     stretches = hold_runs(grip, tool.time_s)
     for number, (start, stop) in enumerate(stretches):
         following = stretches[number + 1][0] if number + 1 < len(stretches) else len(grip)
@@ -289,8 +285,8 @@ def find_holds(target: str, grip: BoolArray, position_m: FloatArray, *, tool: To
         stopped = min(_released(lift, stop, tool), max(at_rest(position_m, start, stop) + 1, lift))
         end = _fallen(position_m, stopped, stop, following, tool)
         if moved.any() or end > stopped:
-            found.append(Hold(target, start, max(lift - 1, start), lift, stopped, end, _is_ordered(lift, stop, tool)))
-    return found
+            holds.append(Hold(target, start, max(lift - 1, start), lift, stopped, end, _is_ordered(lift, stop, tool)))
+    return holds
 
 
 def _is_changed(lift: int, tool: Tool) -> BoolArray:

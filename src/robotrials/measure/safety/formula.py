@@ -237,9 +237,9 @@ def height(node: Node) -> int:
     """The longest way from the node down to an atom, in nodes; without recursion, so that any tree can be measured."""
     deepest, open_nodes = 0, [(node, 1)]
     while open_nodes:
-        one, depth = open_nodes.pop()
+        current, depth = open_nodes.pop()
         deepest = max(deepest, depth)
-        open_nodes += [(child, depth + 1) for child in children(one)]
+        open_nodes += [(child, depth + 1) for child in children(current)]
     return deepest
 
 

@@ -114,8 +114,8 @@ def gated_bound_minimum(
 
 
 def _by_episode(extreme: np.ufunc, values: FloatArray, offsets: IntArray, of_none: float) -> FloatArray:
-    found = np.full(len(offsets) - 1, of_none)
+    least = np.full(len(offsets) - 1, of_none)
     (filled,) = np.nonzero(np.diff(offsets))
     if len(filled):
-        found[filled] = extreme.reduceat(values, offsets[filled])
-    return found
+        least[filled] = extreme.reduceat(values, offsets[filled])
+    return least

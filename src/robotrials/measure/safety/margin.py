@@ -168,7 +168,7 @@ def traces_of(
 ) -> Traces:
     """Lay ragged episodes end to end, and refuse what has no margin: empty, NaN, infinite or unequal traces.
 
-    `signals` has one array an episode under each name, or with `lengths` one array of all episodes end to end.
+    `signals` has one array per episode under each name, or with `lengths` one array of all episodes end to end.
     """
     sizes = np.asarray(lengths, dtype=np.int64)
     total = int(sizes.sum())
@@ -185,7 +185,7 @@ def traces_of(
     try:
         step = np.broadcast_to(np.asarray(dt_s, dtype=np.float64), (len(sizes),))
     except (TypeError, ValueError):
-        raise InputError(f'dt_s is {dt_s!r}, wanted one number of seconds, or one an episode') from None
+        raise InputError(f'dt_s is {dt_s!r}, wanted one number of seconds, or one per episode') from None
     if not np.all(np.isfinite(step) & (step > 0)):
         raise InputError(f'dt_s is {dt_s!r}, wanted a finite number of seconds > 0')
     offsets = np.zeros(len(sizes) + 1, dtype=np.int64)
@@ -197,8 +197,8 @@ def _joined(name: str, columns: Sequence[ArrayLike] | FloatArray, sizes: IntArra
     """The episodes' arrays end to end, and their lengths, equal to those of the signals before."""
     shapes = {np.ndim(column) for column in columns}
     if shapes != {1}:
-        found = next((np.shape(c) for c in columns if np.ndim(c) != 1), 'no episode')
-        raise InputError(f'signal {name!r}: found {found}, wanted one array (T,) an episode')
+        shape = next((np.shape(c) for c in columns if np.ndim(c) != 1), 'no episode')
+        raise InputError(f'signal {name!r}: found {shape}, wanted one array (T,) an episode')
     own = np.fromiter((len(column) for column in columns), dtype=np.int64, count=len(columns))  # type: ignore[arg-type]
     if len(sizes) and len(own) != len(sizes):
         raise InputError(f'signal {name!r} has {len(own)} episodes, others have {len(sizes)}')
@@ -425,20 +425,20 @@ class Evaluation:
 
         left, offsets = _turned(left, self.traces.offsets, node.is_past)
         right, _ = _turned(right, self.traces.offsets, node.is_past)
-        found = np.empty(len(left))
-        until_forever(left, right, offsets, found)
+        margins = np.empty(len(left))
+        until_forever(left, right, offsets, margins)
         if not node.bounds.is_whole and self.traces.time_s is not None:
-            found = self.until_by_time(node, left, right, found, offsets)
+            margins = self.until_by_time(node, left, right, margins, offsets)
         elif not node.bounds.is_whole:
             low, high = self.steps(node.bounds)
             if node.is_past:
                 low, high = low[::-1].copy(), high[::-1].copy()
-            found = shift_back(found, offsets, low, -np.inf)
+            margins = shift_back(margins, offsets, low, -np.inf)
             before, within = np.empty(len(left)), np.empty(len(left))
             window_extreme(left, offsets, np.zeros_like(low), low - 1, 1.0, before)
             window_extreme(right, offsets, low, high, -1.0, within)
-            found = np.minimum(np.minimum(found, before), within)
-        return _turned(found, offsets, node.is_past)[0]
+            margins = np.minimum(np.minimum(margins, before), within)
+        return _turned(margins, offsets, node.is_past)[0]
 
     def until_by_time(
         self, node: Until, left: FloatArray, right: FloatArray, forever: FloatArray, offsets: IntArray

@@ -72,7 +72,7 @@ def parse_stl(text: str) -> Formula:
 
 
 def _tokens(text: str) -> list[Token]:
-    found, position = [], 0
+    tokens, position = [], 0
     while position < len(text):
         if text[position].isspace():
             position += 1
@@ -81,9 +81,9 @@ def _tokens(text: str) -> list[Token]:
         if match is None:
             raise _error(text, position, f'{text[position]!r} is not part of the syntax')
         word = match.group()
-        found.append(Token(SPELLINGS.get(word, word), str(match.lastgroup), position))
+        tokens.append(Token(SPELLINGS.get(word, word), str(match.lastgroup), position))
         position = match.end()
-    return [*found, Token('', 'end', len(text))]
+    return [*tokens, Token('', 'end', len(text))]
 
 
 def _error(text: str, position: int, problem: str) -> InputError:
@@ -101,8 +101,8 @@ class _Reader:
         return self.tokens[self.at]
 
     def fail(self, wanted: str) -> InputError:
-        found = repr(self.token.text) if self.token.text else 'the end'
-        return _error(self.text, self.token.position, f'wanted {wanted}, found {found}')
+        word = repr(self.token.text) if self.token.text else 'the end'
+        return _error(self.text, self.token.position, f'wanted {wanted}, found {word}')
 
     def take(self, text: str) -> None:
         if self.token.text != text:

@@ -212,13 +212,13 @@ SYNONYMS: Mapping[str, Role] = {
 
 def roles_of(body_roles: Mapping[str, str]) -> dict[str, Role]:
     """The role of every body; a role that is not known is refused, since its contacts would count for nothing."""
-    found = {}
+    roles = {}
     for body, word in body_roles.items():
         role = SYNONYMS.get(word.strip().lower())
         if role is None:
             raise InputError(f'body_roles[{body!r}] is {word!r}, which is no role: {near_miss(word, SYNONYMS)}')
-        found[body] = role
-    return found
+        roles[body] = role
+    return roles
 
 
 def bodies_with(roles: Mapping[str, Role], role: Role) -> list[str]:

@@ -111,19 +111,19 @@ def parse_rows(text: str, file: str, *, kinds: set[str]) -> Iterator[Row]:
 
 def _places(text: str) -> list[tuple[int, str, dict[str, int]]]:
     """(line, kind, line of each key) of every [[kind]]; lines inside multi-line values are passed over."""
-    found: list[tuple[int, str, dict[str, int]]] = []
+    places: list[tuple[int, str, dict[str, int]]] = []
     quote, depth = '', 0
     for number, line in enumerate(text.splitlines(), start=1):
         if not quote and depth == 0:
             header = re.match(r'\s*\[\[\s*["\']?([\w-]+)["\']?\s*\]\]', line)
             key = re.match(r'\s*["\']?([\w-]+)["\']?\s*=', line)
             if header:
-                found.append((number, header.group(1), {}))
+                places.append((number, header.group(1), {}))
                 continue
-            if key and found:
-                found[-1][2].setdefault(key.group(1), number)
+            if key and places:
+                places[-1][2].setdefault(key.group(1), number)
         quote, depth = _open_after(line, quote, depth)
-    return found
+    return places
 
 
 def _open_after(line: str, quote: str, depth: int) -> tuple[str, int]:
@@ -163,14 +163,8 @@ def _line_of_key(text: str, key: str) -> int:
 E = TypeVar('E', bound=enum.StrEnum)
 
 BUILT_IN = (
-    'tags.toml',
-    'specs.toml',
-    'templates.toml',
-    'libero.toml',
-    'libero_90.toml',
-    'robocasa.toml',
-    'tabletop.toml',
-)
+    'tags.toml', 'specs.toml', 'templates.toml', 'libero.toml', 'libero_90.toml', 'robocasa.toml', 'tabletop.toml',
+)  # fmt: skip
 KINDS = ('tag', 'signal', 'spec', 'template', 'benchmark', 'task', 'task_family')
 TAG_CLASSES = ('signal', 'mechanism', 'object', 'invalidating')
 SPEC_FIELDS = {f.name for f in dataclasses.fields(Spec)}
@@ -234,11 +228,7 @@ class _Builder:
         return name
 
     def tag_set(self, row: Row, key: str) -> frozenset[str]:
-        names = row.texts(key)
-        for name in names:
-            if name not in self.tags:
-                raise row.error(f'unknown tag {name!r} in {key}: {near_miss(name, sorted(self.tags))}', key=key)
-        return frozenset(names)
+        return _known(row, key, 'tag', self.tags)
 
     def add_tag(self, row: Row) -> None:
         row.check_keys({'id', 'class', 'meaning'}, {'id', 'class'})
@@ -278,22 +268,19 @@ class _Builder:
             if str(error).startswith(row.file):
                 raise
             raise row.error(str(error), key=_field_at_fault(str(error))) from error
-        self._check_signals(row, spec)
-        if phase is not Phase.WHOLE and not isinstance(spec.formula, Window):
-            raise row.error(f'spec {spec.id!r}: a phase scopes a clause of the form always(...)', key='stl')
-        for alias in spec.aliases:
-            self.claim(row, alias)
-        self.specs[spec.id] = spec
-
-    def _check_signals(self, row: Row, spec: Spec) -> None:
         for name in spec.signals:
             if name not in self.units:
                 hint = near_miss(name, sorted(self.units))
                 raise row.error(f'the formula reads the unknown signal {name!r}: {hint}; declare your own', key='stl')
         units = {self.units[name] for name in spec.signals}
         if spec.unit not in units:
-            found = ', '.join(sorted(units))
-            raise row.error(f'spec {spec.id!r}: unit is {spec.unit!r}, but its signals are in {found}', key='unit')
+            known = ', '.join(sorted(units))
+            raise row.error(f'spec {spec.id!r}: unit is {spec.unit!r}, but its signals are in {known}', key='unit')
+        if phase is not Phase.WHOLE and not isinstance(spec.formula, Window):
+            raise row.error(f'spec {spec.id!r}: a phase scopes a clause of the form always(...)', key='stl')
+        for alias in spec.aliases:
+            self.claim(row, alias)
+        self.specs[spec.id] = spec
 
     def add_template(self, row: Row) -> None:
         row.check_keys({'id', 'tags', 'meaning'}, {'id', 'tags'})
@@ -321,7 +308,7 @@ class _Builder:
                 raise row.error(f'signal_tags holds {tag!r}, a tag of class {self.tags[tag]}', key='signal_tags')
         self.benchmarks[name] = Benchmark(
             name, self.tag_set(row, 'signal_tags'), row.texts('aliases'), row.numbers('joint_torque_limit_nm'),
-            row.flag('is_auxiliary'), row.text('source'), self._known_signals(row, 'clamped_signals'),
+            row.flag('is_auxiliary'), row.text('source'), _known(row, 'clamped_signals', 'signal', self.units),
             row.texts('excused_bystanders'), row.text('caveat'),
         )  # fmt: skip
 
@@ -354,12 +341,6 @@ class _Builder:
             row.texts('excused_bystanders'),
         )  # fmt: skip
 
-    def _known_signals(self, row: Row, key: str) -> frozenset[str]:
-        for name in row.texts(key):
-            if name not in self.units:
-                raise row.error(f'unknown signal {name!r} in {key}: {near_miss(name, sorted(self.units))}', key=key)
-        return frozenset(row.texts(key))
-
     def built(self) -> Registry:
         entries, families = list(self.entries), list(self.families)
         for alias, other in self.same_as.items():
@@ -369,6 +350,14 @@ class _Builder:
             tuple(self.specs.values()), dict(self.benchmarks), dict(self.templates), tuple(entries), tuple(families),
             dict(self.tags), dict(self.units),
         )  # fmt: skip
+
+
+def _known(row: Row, key: str, what: str, known: Mapping[str, str]) -> frozenset[str]:
+    """The names under a key, each of which must be known."""
+    for name in row.texts(key):
+        if name not in known:
+            raise row.error(f'unknown {what} {name!r} in {key}: {near_miss(name, sorted(known))}', key=key)
+    return frozenset(row.texts(key))
 
 
 def _member(row: Row, key: str, kind: type[E], *, default: E | None = None) -> E:

@@ -133,20 +133,17 @@ def _trajectory(
     command: FloatArray | None,
 ) -> Trajectory:
     bodies = tuple(sorted(poses))
+    scene = Scene(
+        body_roles=columns.take('body_roles', lambda: _roles(record)) or {},
+        target_object=columns.take('target_object', lambda: _target(record)) or '',
+    )
     return Trajectory(
         time_s=time_s, ee_pose=eef, bodies=bodies, gripper_command=command,
         body_pose=np.stack([poses[name] for name in bodies], axis=1) if bodies else None, contacts=contacts,
         joint_torque_nm=torque,
         joint_torque_limit_nm=columns.take('joint_torque_limit_nm', lambda: _limits(record, torque)),
-        gripper_contact=grip, scene=_scene(record, columns), broken=columns.broken,
+        gripper_contact=grip, scene=scene, broken=columns.broken,
     )  # fmt: skip
-
-
-def _scene(record: Mapping[str, Any], columns: Columns) -> Scene:
-    return Scene(
-        body_roles=columns.take('body_roles', lambda: _roles(record)) or {},
-        target_object=columns.take('target_object', lambda: _target(record)) or '',
-    )
 
 
 def _roles(record: Mapping[str, Any]) -> dict[str, str]:
@@ -254,12 +251,12 @@ def _listed(steps: Sequence[Mapping[str, Any]], name: str, read: Callable[[Any],
 def _by_body(columns: Columns, steps: Sequence[Mapping[str, Any]], name: str) -> dict[str, FloatArray]:
     rows = columns.take('body_pose', lambda: _listed(steps, name, _object)) or []
     width = 3 if name == POSITION else 4
-    found = {}
+    by_body = {}
     for body in sorted({str(body) for row in rows for body in row}):
         values = columns.take(f'body_pose/{body}', lambda body=body: _matrix(rows, body, width=width))  # type: ignore[misc]
         if values is not None:
-            found[body] = values
-    return found
+            by_body[body] = values
+    return by_body
 
 
 def _matrix(steps: Sequence[Mapping[str, Any]], name: str, *, width: int | None = None) -> FloatArray | None:
@@ -429,6 +426,6 @@ def _archived_rows(record: Mapping[str, Any], steps: int) -> tuple[NDArray[Any],
     if any(column.dtype.kind not in 'US' or not np.all(np.char.str_len(column)) for column in (a, b)) and len(a):
         raise Bad('contact_a or contact_b holds what is no name')
     rows: list[list[ContactRow]] = [[] for _ in range(steps)]
-    for number, one, other, newton in zip(numbers.astype(int).tolist(), a, b, force, strict=True):
-        rows[number].append((str(one), str(other), float(newton)))
+    for number, first, other, newton in zip(numbers.astype(int).tolist(), a, b, force, strict=True):
+        rows[number].append((str(first), str(other), float(newton)))
     return numbers.astype(int), rows

@@ -123,10 +123,10 @@ class RawScene:
             raise broken(f'target_object is {named!r}, but the role target is that of {", ".join(by_role)}')
         if named and self.roles.get(named) is Role.ROBOT:
             raise broken(f'target_object is {named!r}, which has the role robot')
-        found = tuple(dict.fromkeys([*([named] if named else []), *by_role]))
-        if not found:
+        names = tuple(dict.fromkeys([*([named] if named else []), *by_role]))
+        if not names:
             raise absent('the target object is not named and 0 bodies have the role target')
-        return found
+        return names
 
     def bystanders(self) -> list[str]:
         """All bodies that are neither robot, target, furniture nor structure, and are not excused by name."""
@@ -165,8 +165,8 @@ class RawScene:
         grips, notes, steps = dict(touched), [note], np.arange(self.n_steps)
         for name in (name for name in self.targets if rises(self.position(name))):
             for first, last in unseen_carries(self.position(name), touched[name], tool=self.tool):
-                told = f'{name} goes with the hand at steps {first} to {last - 1}, where no grip is recorded'
-                notes.append(f'{told}; taken as held')
+                why = f'{name} goes with the hand at steps {first} to {last - 1}, where no grip is recorded'
+                notes.append(f'{why}; taken as held')
                 grips[name] = grips[name] | ((steps >= first) & (steps < last))
         return grips, '; '.join(text for text in notes if text)
 
@@ -181,7 +181,8 @@ class RawScene:
                 raise
         sides, flag = self.sides, self._flag()
         if contacts is not None and len(set(sides.values())) >= 2 and self._are_fingers_told(contacts, flag):
-            note = f'gripper_contact: {flag}; grip is taken from contacts' if _is_broken(flag) else ''
+            is_broken = isinstance(flag, Gap) and flag.state is State.BROKEN
+            note = f'gripper_contact: {flag}; grip is taken from contacts' if is_broken else ''
             return {name: opposed_grip(contacts, name, sides) for name in self.targets}, note
         if isinstance(flag, Gap):
             raise Unread(Gap(flag.state, f'{flag.reason}, and contacts show no two fingers'))
@@ -259,8 +260,8 @@ class RawScene:
         """Every hold of every target in which it was lifted."""
         if not self.grip.any():
             return []
-        found = [h for n in self.targets for h in find_holds(n, self.grips[n], self.position(n), tool=self.tool)]
-        return [dataclasses.replace(h, end=h.stop) if self._is_placed(h) else h for h in found]
+        holds = [h for n in self.targets for h in find_holds(n, self.grips[n], self.position(n), tool=self.tool)]
+        return [dataclasses.replace(h, end=h.stop) if self._is_placed(h) else h for h in holds]
 
     def _is_placed(self, hold: Hold) -> bool:
         """Whether a fall is how the task is done: into a container, by order or to its end.
@@ -319,25 +320,21 @@ class RawScene:
 
     def notes(self) -> tuple[str, ...]:
         """What was assumed where the record does not say."""
-        found = []
+        notes = []
         scene = self.trajectory.scene
         unroled = [b for b in self.trajectory.bodies if b not in self.roles]
         if unroled and self.roles:
-            found.append(f'no role was recorded of {", ".join(sorted(unroled))}; taken as bystanders')
+            notes.append(f'no role was recorded of {", ".join(sorted(unroled))}; taken as bystanders')
         if not scene.target_object and bodies_with(self.roles, Role.TARGET):
-            found.append('target_object was not recorded; the bodies with the role target are taken')
+            notes.append('target_object was not recorded; the bodies with the role target are taken')
         if scene.target_object and scene.body_roles and scene.target_object not in scene.body_roles:
-            found.append(f'no role was recorded of {scene.target_object}, the target object')
+            notes.append(f'no role was recorded of {scene.target_object}, the target object')
         if self.trajectory.joint_torque_nm is not None and self.trajectory.joint_torque_limit_nm is None:
-            found.append('no torque limits were recorded; those of the benchmark are taken')
+            notes.append('no torque limits were recorded; those of the benchmark are taken')
         try:
-            found.append(self._gripping[1])
+            notes.append(self._gripping[1])
             if self.holds and (self.trajectory.contacts is None or self.trajectory.contacts.point_m is None):
-                found.append('no points of contact were recorded; slip is measured at the tool centre')
+                notes.append('no points of contact were recorded; slip is measured at the tool centre')
         except Unread:
             pass
-        return tuple(note for note in found if note)
-
-
-def _is_broken(flag: BoolArray | Gap) -> bool:
-    return isinstance(flag, Gap) and flag.state is State.BROKEN
+        return tuple(note for note in notes if note)

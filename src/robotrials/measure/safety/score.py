@@ -50,35 +50,35 @@ def _plain(value: Any) -> Any:
 
 def stated_of(episode: Episode) -> dict[str, Any]:
     """The inverse of `stated_labels`; a label that is no JSON stays as its text."""
-    found = {}
+    stated = {}
     for name in FIELDS:
         text = episode.labels.get(f'{PREFIX}{name}')
         if text is not None:
             try:
-                found[name] = json.loads(text)
+                stated[name] = json.loads(text)
             except ValueError:
-                found[name] = text
-    return found
+                stated[name] = text
+    return stated
 
 
 def disagreements(stated: Mapping[str, Any], score: EpisodeSafety, *, registry: Registry) -> tuple[Disagreement, ...]:
     """Every field in which the record and the score differ; a field of the wrong type always does."""
-    found = [_of_truth('safe', stated, score.safe), _of_truth('sbu', stated, score.sbu)]
+    differing = [_of_truth('safe', stated, score.safe), _of_truth('sbu', stated, score.sbu)]
     if 'vsi' in stated and not _is_same(stated['vsi'], score.vsi):
-        found.append(Disagreement('vsi', _said(stated['vsi']), _said(score.vsi)))
+        differing.append(Disagreement('vsi', _said(stated['vsi']), _said(score.vsi)))
     if 'active_specs' in stated:
-        found.append(_of_active(stated['active_specs'], score, registry))
+        differing.append(_of_active(stated['active_specs'], score, registry))
     margins = stated.get('robustness', {})
     if not isinstance(margins, dict):
-        found.append(Disagreement('robustness', _said(margins), 'margins by spec'))
+        differing.append(Disagreement('robustness', _said(margins), 'margins by spec'))
         margins = {}
     for name, margin in margins.items():
         ours = score.robustness.get(canonical(str(name), registry))
         if margin is None and ours is None:
             continue
         if not _is_same(margin, ours):
-            found.append(Disagreement(str(name), _said(margin), _said(ours)))
-    return tuple(item for item in found if item is not None)
+            differing.append(Disagreement(str(name), _said(margin), _said(ours)))
+    return tuple(item for item in differing if item is not None)
 
 
 def _of_truth(field: str, stated: Mapping[str, Any], ours: bool | None) -> Disagreement | None:
@@ -206,8 +206,8 @@ class UnnamedBenchmark:
     candidates: tuple[str, ...]
 
     def __str__(self) -> str:
-        told = ', '.join(self.tasks[:MOST_TOLD]) + (', ...' if len(self.tasks) > MOST_TOLD else '')
-        head = f'no benchmark is named for {told}, so that safety cannot be scored'
+        listed = ', '.join(self.tasks[:MOST_TOLD]) + (', ...' if len(self.tasks) > MOST_TOLD else '')
+        head = f'no benchmark is named for {listed}, so that safety cannot be scored'
         if not self.candidates:
             return (
                 f'{head}; no benchmark of the registry has these tasks: describe them in a registry file (--registry)'
@@ -372,12 +372,13 @@ def score_measured(
     scored = tuple(spec for spec in active if spec.id in robustness)
     reported, unreported = _reported(blank, clauses)
     force = signals.values.get('max_contact_force_n')
+    broken = (f'{name} is broken: {why}' for name, why in signals.unreadable.items())
     return dataclasses.replace(
         blank, active=active, robustness=robustness, unscored=unscored, inapplicable=inapplicable,
         depth={s.id: s.depth(robustness[s.id], severity=scoring.severity) for s in scored},
         reported=reported, unreported=unreported, violations=tuple(violations), phases=clauses.phase_safety(scored),
         peak_force_n=None if force is None else float(force.max()), saturation_s=_saturation_s(signals),
-        cannot_fail=_cannot_fail(blank, scored, scoring), notes=_notes(signals),
+        cannot_fail=_cannot_fail(blank, scored, scoring), notes=(*signals.notes, *broken),
         reason='' if active else 'no spec is active on it',
     )  # fmt: skip
 
@@ -402,23 +403,19 @@ def _cannot_fail(blank: EpisodeSafety, specs: tuple[Spec, ...], scoring: Scoring
     return tuple(s.id for s in specs if s.threshold >= 1 and s.unit == 'ratio' and clamped & set(s.signals))
 
 
-def _notes(signals: Signals) -> tuple[str, ...]:
-    return (*signals.notes, *(f'{name} is broken: {why}' for name, why in signals.unreadable.items()))
-
-
 def _reported(blank: EpisodeSafety, clauses: Clauses) -> tuple[Mapping[str, float], Mapping[str, str]]:
     registry = clauses.scoring.registry
     try:
         wanted = registry.active(blank.benchmark, blank.task, tiers=(Tier.REPORT,))
     except UnknownName:
         wanted = tuple(spec for spec in registry.specs if spec.tier is Tier.REPORT)
-    found, lacking = {}, {}
+    margins, lacking = {}, {}
     for spec in wanted:
         try:
-            found[spec.id] = clauses.margin(spec)
+            margins[spec.id] = clauses.margin(spec)
         except (Unscored, Inapplicable) as reason:
             lacking[spec.id] = str(reason)
-    return found, lacking
+    return margins, lacking
 
 
 def blank_score(episode: Episode, *, scoring: Scoring) -> EpisodeSafety:
@@ -505,7 +502,7 @@ def margin_traces(episode: Episode, trajectory: Trajectory, *, scoring: Scoring)
     """Spec -> (T,) its margin from each step on; a clause that is not put to the test in an episode is left out."""
     measured = measure(episode, trajectory, scoring=scoring)
     clauses = Clauses(measured.raw, measured.signals, measured.labels, scoring)
-    found = {}
+    by_spec = {}
     for spec in active_specs(episode, measured.signals, scoring=scoring):
         try:
             formula, traces = clauses.inputs(spec)
@@ -513,5 +510,5 @@ def margin_traces(episode: Episode, trajectory: Trajectory, *, scoring: Scoring)
         except (Unscored, Inapplicable, InputError):
             continue
         if np.isfinite(trace).any():
-            found[spec.id] = trace
-    return found
+            by_spec[spec.id] = trace
+    return by_spec

@@ -111,7 +111,7 @@ def _changed(spec: Spec, change: Change) -> Spec:
 def score_variants(
     pairs: Iterable[tuple[Episode, Trajectory | None]], variants: Sequence[Variant], *, scoring: Scoring | None = None
 ) -> Mapping[str, Sequence[EpisodeSafety]]:
-    """Scores of every variant, and of 'default', by variant id; signals are derived once an episode."""
+    """Scores of every variant, and of 'default', by variant id; signals are derived once per episode."""
     base = scoring or Scoring()
     rules = {'default': base}
     for variant in variants:
@@ -129,7 +129,7 @@ def score_variants(
 def _under_all(
     episode: Episode, trajectory: Trajectory | None, blank: EpisodeSafety, rules: Mapping[str, Scoring]
 ) -> dict[str, EpisodeSafety]:
-    """One episode under every rule; where it can't be scored, the reason under each."""
+    """One episode under every rule; where it cannot be scored, the reason under each."""
     if trajectory is None:
         return dict.fromkeys(rules, dataclasses.replace(blank, reason='no trajectory was recorded'))
     try:
@@ -158,7 +158,7 @@ class SensitivityRow:
 def sensitivity_rows(
     scores: Mapping[str, Sequence[EpisodeSafety]], variants: Sequence[Variant], *, registry: Registry
 ) -> tuple[SensitivityRow, ...]:
-    """One row a variant and group of benchmarks, the default first; auxiliary cells stay out."""
+    """One row per variant and group of benchmarks, the default first; auxiliary cells stay out."""
     titles = {'default': 'Default', **{variant.id: variant.title for variant in variants}}
     rows = []
     for name, title in titles.items():

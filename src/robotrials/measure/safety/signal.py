@@ -51,8 +51,8 @@ def rates(time_s: FloatArray, position_m: FloatArray, order: int, *, mean_s: flo
         raise absent(f'steps of {dt_s:g} s are coarser than the {COARSEST_S:g} s that a band-limited derivative needs')
     width = max(1, round(mean_s / dt_s))
     lag = max(1, round(LAG_S / dt_s))
-    found = _differences(place, order, width, lag) / (lag * dt_s) ** order
-    return found if grid_s is time_s else np.interp(time_s, grid_s, found)
+    rate = _differences(place, order, width, lag) / (lag * dt_s) ** order
+    return rate if grid_s is time_s else np.interp(time_s, grid_s, rate)
 
 
 def raw_rates(time_s: FloatArray, position_m: FloatArray, order: int) -> FloatArray:
@@ -340,19 +340,19 @@ def _height(raw: RawScene) -> FloatArray:
 
 def _slip(raw: RawScene) -> FloatArray:
     """The worst slip of any target at the grip, or its fall from it, at each step; 0 where none is held."""
-    found = np.zeros(raw.n_steps)
+    slip = np.zeros(raw.n_steps)
     for hold in raw.holds:
         span = slice(hold.lift, hold.end)
-        found[span] = np.maximum(found[span], raw.slip(hold))
-    return found
+        slip[span] = np.maximum(slip[span], raw.slip(hold))
+    return slip
 
 
 def _turn(raw: RawScene) -> FloatArray:
-    found = np.zeros(raw.n_steps)
+    turn = np.zeros(raw.n_steps)
     for hold in raw.holds:
         span = slice(hold.lift, hold.stop)
-        found[span] = np.maximum(found[span], raw.turn_deg(hold))
-    return found
+        turn[span] = np.maximum(turn[span], raw.turn_deg(hold))
+    return turn
 
 
 def _held(raw: RawScene) -> BoolArray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -175,7 +174,7 @@ def summarize_safety(
         if score.is_scored:
             columns.add(score)
         else:
-            others.append(_unscored(score))
+            others.append(Unscored(score.name, score.attempt, score.task, score.because, score.safe is False))
     if not groups:
         raise NotEstimable('no valid episode to summarise')
     cells, empty = [], []
@@ -197,10 +196,6 @@ def is_auxiliary(benchmark: str, registry: Registry | None) -> bool:
     return benchmark in known and known[benchmark].is_auxiliary
 
 
-def _unscored(score: EpisodeSafety) -> Unscored:
-    return Unscored(score.name, score.attempt, score.task, score.because, score.safe is False)
-
-
 class _Resampler:
     """Ratios of sums over episodes, all under the same resamples of whole episodes."""
 
@@ -217,10 +212,13 @@ class _Resampler:
             counts = resample_counts(self.n, n_resamples=size, rng=self.rng).astype(np.float64)
             sums[start : start + size] = np.einsum('bn,nm->bm', counts, columns)
         return [
-            self._one(values, member, sums[:, 2 * i], sums[:, 2 * i + 1]) for i, (values, member) in enumerate(parts)
+            self._estimate(values, member, sums[:, 2 * i], sums[:, 2 * i + 1])
+            for i, (values, member) in enumerate(parts)
         ]
 
-    def _one(self, values: FloatArray, member: FloatArray, tops: FloatArray, bottoms: FloatArray) -> Estimate | None:
+    def _estimate(
+        self, values: FloatArray, member: FloatArray, tops: FloatArray, bottoms: FloatArray
+    ) -> Estimate | None:
         n = int(member.sum())
         if n == 0:
             return None
@@ -243,17 +241,18 @@ def _cell(
     parts = [(vsi, np.ones(n)), (vsi, unsafe)]
     parts += [_finite(column) for column in (scored.margin, scored.force_n, scored.saturation_s)]
     parts += [scored.columns.get(spec.id, SpecColumn()).dense(n) for spec in specs]
-    found = draw.estimates([(values[order], member[order]) for values, member in parts])
-    severity = found[0]
+    estimates = draw.estimates([(values[order], member[order]) for values, member in parts])
+    severity = estimates[0]
     assert severity is not None  # every scored episode has a VSI
+    crossed = Contingency(*(scored.endings[success, safe] for success in (True, False) for safe in (True, False)))
     return CellSafety(
-        *key, is_auxiliary, _contingency(scored), severity, found[1], found[2], found[3],
-        tuple(_spec_summary(spec, scored, found[5 + i], draw.level) for i, spec in enumerate(specs)),
+        *key, is_auxiliary, crossed, severity, estimates[1], estimates[2], estimates[3],
+        tuple(_spec_summary(spec, scored, estimates[5 + i], draw.level) for i, spec in enumerate(specs)),
         tuple((axis, Rate(scored.axes_hit[axis], n, draw.level)) for axis in sorted({spec.axis for spec in specs})),
         tuple(
             (name, Rate(scored.reported_violated[name], of, draw.level)) for name, of in sorted(scored.reported.items())
         ),
-        unscored, draw.level, found[4], tuple(sorted(scored.inapplicable.items())),
+        unscored, draw.level, estimates[4], tuple(sorted(scored.inapplicable.items())),
         tuple((key[0], item) for key, item in sorted(scored.disagreements, key=lambda row: row[0])),
     )  # fmt: skip
 
@@ -263,10 +262,6 @@ def _finite(column: Sequence[float]) -> tuple[FloatArray, FloatArray]:
     values = np.asarray(column)
     there = np.isfinite(values)
     return np.where(there, values, 0.0), there.astype(np.float64)
-
-
-def _contingency(scored: ScoreColumns) -> Contingency:
-    return Contingency(*(scored.endings[success, safe] for success in (True, False) for safe in (True, False)))
 
 
 def _spec_summary(spec: Spec, scored: ScoreColumns, nsv: Estimate | None, level: float) -> SpecSummary:
@@ -332,7 +327,7 @@ def best_marks(rows: Sequence[CellSafety | MeanSafety]) -> list[tuple[str, ...]]
     Equal values share a mark; where all are equal, or there is a single row, there is nothing to be best among.
     """
     groups = [row.benchmark if isinstance(row, CellSafety) else row.group for row in rows]
-    found: list[list[str]] = [[] for _ in rows]
+    best: list[list[str]] = [[] for _ in rows]
     for group in sorted(set(groups)):
         members = [i for i, name in enumerate(groups) if name == group]
         if len(members) < 2:
@@ -344,8 +339,8 @@ def best_marks(rows: Sequence[CellSafety | MeanSafety]) -> list[tuple[str, ...]]
                 continue
             for i, value in zip(members, values, strict=True):
                 if value == top:
-                    found[i].append(mark)
-    return [tuple(marks) for marks in found]
+                    best[i].append(mark)
+    return [tuple(marks) for marks in best]
 
 
 def _metric(row: CellSafety | MeanSafety, metric: str) -> float:
@@ -357,51 +352,23 @@ def _metric(row: CellSafety | MeanSafety, metric: str) -> float:
 # The list of violations that a run explorer opens: episode, time, clause, signal, value, bodies.
 
 
-@dataclass(frozen=True, slots=True)
-class WitnessClip:
-    """One violation and where to look for it."""
-
-    episode_id: str
-    attempt: int
-    policy: str
-    benchmark: str
-    task: str
-    success: bool
-    time_s: float
-    step: int
-    spec_id: str
-    clause: str
-    signal: str
-    value: float
-    unit: str
-    margin: float
-    depth: float
-    bodies: tuple[str, ...]
-
-
-def witness_clips(scores: Iterable[EpisodeSafety]) -> list[WitnessClip]:
-    """Every violation, the most severe first."""
-    clips = [
-        WitnessClip(
-            s.episode_id, s.attempt, s.policy, s.benchmark, s.task, s.success, v.time_s, v.step, v.spec_id, v.clause,
-            v.signal, v.value, v.unit, v.margin, v.depth, v.bodies,
-        )
-        for s in scores
-        for v in s.violations
-    ]  # fmt: skip
-    return sorted(clips, key=lambda clip: (-clip.depth, clip.episode_id, clip.attempt, clip.spec_id))
+CLIP_OF_EPISODE = ('episode_id', 'attempt', 'policy', 'benchmark', 'task', 'success')
+CLIP_OF_VIOLATION = (
+    'time_s', 'step', 'spec_id', 'clause', 'signal', 'value', 'unit', 'margin', 'depth', 'bodies',
+)  # fmt: skip
 
 
 def write_clips(path: Path | str, scores: Iterable[EpisodeSafety]) -> Path:
-    """The clips as a JSON list."""
+    """Every violation and where to look for it as a JSON list, the most severe first."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    rows = [_row(clip) for clip in witness_clips(scores)]
+    pairs = [(s, v) for s in scores for v in s.violations]
+    rows = []
+    for s, v in sorted(pairs, key=lambda pair: (-pair[1].depth, pair[0].episode_id, pair[0].attempt, pair[1].spec_id)):
+        row = {name: getattr(s, name) for name in CLIP_OF_EPISODE} | {
+            name: getattr(v, name) for name in CLIP_OF_VIOLATION
+        }
+        # JSON has no infinity: a clause whose window was empty has the margin '-inf'.
+        rows.append({**row, 'margin': v.margin if math.isfinite(v.margin) else '-inf'})
     write_durably(target, json.dumps(rows, indent=1, allow_nan=False) + '\n')
     return target
-
-
-def _row(clip: WitnessClip) -> dict[str, object]:
-    """JSON has no infinity: a clause whose window was empty has the margin '-inf'."""
-    row = dataclasses.asdict(clip)
-    return {**row, 'margin': clip.margin if math.isfinite(clip.margin) else '-inf'}

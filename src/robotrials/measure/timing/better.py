@@ -16,6 +16,7 @@ from robotrials.errors import InputError
 from robotrials.measure.timing.cohort import common_follow_up
 from robotrials.measure.timing.unit import (
     CENTRES,
+    ArmMeans,
     Endpoint,
     arm_means,
     contrast_spread,
@@ -27,6 +28,7 @@ from robotrials.stats.allowance import (
     FEWEST_STRATA,
     MacroDifference,
     Spread,
+    allowance_z,
     fewest_units,
     macro_difference,
     macro_interval,
@@ -35,15 +37,11 @@ from robotrials.stats.allowance import (
 )
 from robotrials.stats.argument import check_open_unit
 from robotrials.stats.interval import Interval
-from robotrials.stats.ratio import RatioKind
+from robotrials.stats.ratio import RatioCells, RatioKind, macro_ratio, macro_ratio_bounds
 from robotrials.value import dataclass
 
 if TYPE_CHECKING:
     from robotrials.measure.timing.operation import FloatArray, Operations, Unit
-    from robotrials.measure.timing.unit import (
-        ArmMeans,
-    )
-    from robotrials.stats.ratio import RatioCells
 
 LOWER_IS_BETTER = (Endpoint.RMST, Endpoint.HARD_FAILURE)
 
@@ -164,8 +162,6 @@ def _episodes(cells: Mapping[str, Operations]) -> int:
 
 
 def _allowance(moved: float, alpha: float) -> float:
-    from robotrials.stats.allowance import allowance_z
-
     return allowance_z(alpha) ** 2 * moved
 
 
@@ -185,15 +181,15 @@ def _withheld(first: ArmMeans, second: ArmMeans, taus: Mapping[str, float], *, n
     if unwatched:
         return f'nobody was watched for any time in {unwatched[0]}'
     least = fewest_units(n_pairs, alpha=alpha)
-    found = min(first.n_units, second.n_units)
-    if found < least:
+    n_fewest = min(first.n_units, second.n_units)
+    if n_fewest < least:
         pairs = '1 pair' if n_pairs == 1 else f'{n_pairs} pairs'
-        return f'{found} {first.unit}s per policy; with {pairs} no winner can be named below {least}'
+        return f'{n_fewest} {first.unit}s per policy; with {pairs} no winner can be named below {least}'
     return ''
 
 
 def _unlike_follow_up(a: Mapping[str, Operations], b: Mapping[str, Operations]) -> str:
-    """Why plateaus can't be compared: they are read where watching stopped."""
+    """Why plateaus cannot be compared: they are read where watching stopped."""
     for stratum in a:
         ends = sorted((followed_to(a[stratum]), followed_to(b[stratum])))
         if np.isfinite(ends[1]) and ends[0] < 0.99 * ends[1]:
@@ -239,15 +235,15 @@ def endpoint_estimate(
     A stratum that was followed for less than tau is refused an interval: its mean up to tau is not known.
     """
     kind = Endpoint(endpoint)
-    found = macro_estimate(arm_means(cells, tau_s, kind), level=level)
+    estimate = macro_estimate(arm_means(cells, tau_s, kind), level=level)
     if kind is Endpoint.HARD_FAILURE:
-        return found
+        return estimate
     short = {s: followed_to(c) for s, c in cells.items() if followed_to(c) < tau_of(tau_s, s) * (1 - 1e-9)}
     if not short:
-        return found
+        return estimate
     stratum, end_s = min(short.items(), key=lambda item: item[1])
     reason = f'{stratum} was followed to {end_s:g} s, less than tau = {tau_of(tau_s, stratum):g} s'
-    return MacroEstimate(found.value, None, None, found.n_units, level, reason, reason)
+    return MacroEstimate(estimate.value, None, None, estimate.n_units, level, reason, reason)
 
 
 def hrt_estimate(
@@ -259,8 +255,6 @@ def hrt_estimate(
     Both sides are taken on their common follow-up, and both vary unless `kind` takes the reference as fixed; strata
     without a reference are refused by name.
     """
-    from robotrials.stats.ratio import macro_ratio, macro_ratio_bounds
-
     lone = sorted(cells.keys() - reference.keys())
     if lone:
         raise InputError(f'the reference has no episodes in {", ".join(lone)}; leave these strata out')
@@ -277,13 +271,15 @@ def hrt_estimate(
         low, high = macro_ratio_bounds(table, level=level, kind=kind)
         interval = Interval(float(low), float(high))
         if not few:
-            new = _new_strata_ratio(table, value, interval, level)
+            # On the logarithm, with the spread between strata; never narrower than for these strata.
+            logs = np.log(table.above / table.below)
+            spread = Spread(np.array([float(np.var(logs, ddof=1)) / len(logs)]), np.array([len(logs) - 1.0]))
+            half = reach(spread, 0.0, 1 - level)
+            new = Interval(min(interval.low, value * np.exp(-half)), max(interval.high, value * np.exp(half)))
     return MacroEstimate(value, interval, new, own.n_units, level, problem, problem or few)
 
 
 def _ratio_cells(own: ArmMeans, human: ArmMeans) -> RatioCells:
-    from robotrials.stats.ratio import RatioCells
-
     def column(arm: ArmMeans, name: str) -> FloatArray:
         return np.array([float(getattr(part, name)) for part in arm.cells.values()])
 
@@ -292,11 +288,3 @@ def _ratio_cells(own: ArmMeans, human: ArmMeans) -> RatioCells:
         variance_below=column(own, 'variance'), n_above=column(human, 'n_followed'),
         n_below=column(own, 'n_followed'), high=column(own, 'high'),
     )  # fmt: skip
-
-
-def _new_strata_ratio(table: RatioCells, centre: float, within: Interval, level: float) -> Interval:
-    """On the logarithm, with the spread between strata; never narrower than for these strata."""
-    logs = np.log(table.above / table.below)
-    spread = Spread(np.array([float(np.var(logs, ddof=1)) / len(logs)]), np.array([len(logs) - 1.0]))
-    half = reach(spread, 0.0, 1 - level)
-    return Interval(min(within.low, centre * np.exp(-half)), max(within.high, centre * np.exp(half)))

@@ -84,18 +84,18 @@ def _cohort(policy: str, group: list[Episode], batch: BatchRule) -> Cohort:
     return Cohort(policy, flags.pop(), tuple(group), {s: c for s, c in cells.items() if c.n_operations})
 
 
-def find_cohort(found: Mapping[str, Cohort], policy: str) -> Cohort:
+def find_cohort(by_policy: Mapping[str, Cohort], policy: str) -> Cohort:
     """The cohort of this name, or an error with the near one."""
-    if policy not in found:
-        raise UnknownName('policy', policy, found)
-    return found[policy]
+    if policy not in by_policy:
+        raise UnknownName('policy', policy, by_policy)
+    return by_policy[policy]
 
 
-def find_reference(found: Mapping[str, Cohort], policy: str | None = None) -> Cohort | None:
+def find_reference(by_policy: Mapping[str, Cohort], policy: str | None = None) -> Cohort | None:
     """The named cohort, or the only one marked as the reference; None when there is none."""
     if policy is not None:
-        return find_cohort(found, policy)
-    marked = [c for c in found.values() if c.is_reference]
+        return find_cohort(by_policy, policy)
+    marked = [c for c in by_policy.values() if c.is_reference]
     if len(marked) > 1:
         names = ', '.join(c.policy for c in marked)
         raise InputError(
@@ -134,25 +134,25 @@ class RecordedTime:
 
 def success_counts(episodes: Iterable[Episode]) -> list[SuccessCount]:
     """Success by policy, task and condition, in that order; INVALID episodes tested no policy."""
-    found: dict[tuple[str, str, str], list[bool]] = {}
+    by_key: dict[tuple[str, str, str], list[bool]] = {}
     for episode in episodes:
         if episode.is_valid:
             key = (episode.policy, episode.task, episode.condition)
-            found.setdefault(key, []).append(episode.is_success)
-    if not found:
+            by_key.setdefault(key, []).append(episode.is_success)
+    if not by_key:
         raise NotEstimable('no valid episode; a success rate needs one')
-    return [SuccessCount(*key, sum(outcomes), len(outcomes)) for key, outcomes in sorted(found.items())]
+    return [SuccessCount(*key, sum(outcomes), len(outcomes)) for key, outcomes in sorted(by_key.items())]
 
 
 def recorded_times(episodes: Iterable[Episode]) -> list[RecordedTime]:
     """Valid episodes and their time by stratum."""
-    found: dict[str, list[float]] = {}
+    durations: dict[str, list[float]] = {}
     for episode in episodes:
         if episode.is_valid:
-            found.setdefault(stratum_of(episode), []).append(episode.known_duration_s)
-    if not found:
+            durations.setdefault(stratum_of(episode), []).append(episode.known_duration_s)
+    if not durations:
         raise NotEstimable('no valid episode; nothing was recorded')
-    return [RecordedTime(name, len(times), sum(times)) for name, times in sorted(found.items())]
+    return [RecordedTime(name, len(times), sum(times)) for name, times in sorted(durations.items())]
 
 
 # Common follow-up: both arms of a stratum are judged only as far as both were watched.

@@ -13,7 +13,7 @@ from robotrials.measure.timing.operation import Operations
 from robotrials.measure.timing.reference import shared_strata
 from robotrials.measure.timing.resample import NullMethod, contrast_trials, pair_layout, stream_seed
 from robotrials.measure.timing.unit import ArmMeans
-from robotrials.stats.allowance import FEWEST_PER_CELL, MacroDifference
+from robotrials.stats.allowance import FEWEST_PER_CELL
 from robotrials.stats.argument import check_count
 from robotrials.stats.interaction import reversal_p_value
 from robotrials.stats.interval import Interval
@@ -41,8 +41,8 @@ def scalar_tests(
         check_tau(value)
     method = NullMethod(method)
     n_resamples = check_count('n_resamples', n_resamples, least=1)
-    both, _ = shared_strata(a, b, missing=missing)
-    first, second = {s: a[s] for s in both}, {s: b[s] for s in both}
+    shared, _ = shared_strata(a, b, missing=missing)
+    first, second = {s: a[s] for s in shared}, {s: b[s] for s in shared}
     if method is NullMethod.PAIRED_SWAP:
         first, second = match_scenes(first, second)
     layout = pair_layout(first, second)
@@ -87,39 +87,20 @@ class Reversal:
     withheld: str = ''
 
 
-def reversal(found: Better) -> Reversal:
+def reversal(comparison: Better) -> Reversal:
     """What single strata say of a comparison."""
-    rules = stratum_differences_of(found)
-    advantages = tuple(
-        StratumAdvantage(
-            stratum=stratum,
-            difference=rule.difference,
-            interval=rule.interval(found.level) if _is_judged(found, stratum) else None,
-            n_units=(found.arms[0].cells[stratum].n_units, found.arms[1].cells[stratum].n_units),
-        )
-        for stratum, rule in rules.items()
-    )
-    against = tuple(s for s in advantages if s.difference * found.difference < 0)
-    withheld = found.withheld or ('' if len(rules) > 1 else 'one stratum: nothing can point the other way')
-    p_value = None if withheld else reversal_p_value(list(rules.values()))
-    return Reversal(advantages, against, p_value, withheld)
-
-
-def _is_judged(found: Better, stratum: str) -> bool:
-    parts = [arm.cells[stratum] for arm in found.arms]
-    return all(part.n_units >= FEWEST_PER_CELL and part.n_followed > 0 for part in parts)
-
-
-def stratum_differences_of(found: Better) -> dict[str, MacroDifference]:
-    """The rule in each stratum alone."""
-    return {
-        s: oriented_difference(
-            _alone(found.arms[0], s), _alone(found.arms[1], s), found.endpoint, is_paired=found.is_paired
-        )
-        for s in found.arms[0].cells
-        if all(arm.cells[s].n_followed > 0 and arm.cells[s].n_units > 1 for arm in found.arms)
-    }
-
-
-def _alone(arm: ArmMeans, stratum: str) -> ArmMeans:
-    return ArmMeans({stratum: arm.cells[stratum]}, arm.unit)
+    rules, advantages = [], []
+    for stratum in comparison.arms[0].cells:
+        first, second = (ArmMeans({stratum: arm.cells[stratum]}, arm.unit) for arm in comparison.arms)
+        cells = (first.cells[stratum], second.cells[stratum])
+        if all(cell.n_followed > 0 and cell.n_units > 1 for cell in cells):
+            rule = oriented_difference(first, second, comparison.endpoint, is_paired=comparison.is_paired)
+            is_judged = all(cell.n_units >= FEWEST_PER_CELL for cell in cells)
+            interval = rule.interval(comparison.level) if is_judged else None
+            n_units = (cells[0].n_units, cells[1].n_units)
+            rules.append(rule)
+            advantages.append(StratumAdvantage(stratum, rule.difference, interval, n_units))
+    against = tuple(s for s in advantages if s.difference * comparison.difference < 0)
+    withheld = comparison.withheld or ('' if len(rules) > 1 else 'one stratum: nothing can point the other way')
+    p_value = None if withheld else reversal_p_value(rules)
+    return Reversal(tuple(advantages), against, p_value, withheld)

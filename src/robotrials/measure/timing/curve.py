@@ -65,8 +65,8 @@ class SuccessCurve:
         if np.isnan(asked).any():
             raise InputError('t_s holds NaN, wanted times in seconds')
         steps = np.concatenate([[0.0], self.chance])
-        found = steps[np.searchsorted(self.times_s, asked, side='right')]
-        return float(found) if asked.ndim == 0 else found
+        values = steps[np.searchsorted(self.times_s, asked, side='right')]
+        return float(values) if asked.ndim == 0 else values
 
     def quantile(self, level: float) -> float | None:
         """The first time with F >= level; None when the curve never gets there ("not reached")."""
@@ -105,7 +105,7 @@ def success_curve(durations_s: ArrayLike, observed: ArrayLike, *, weights: Array
         raise NotEstimable('no operation was given: there is no curve of nothing')
     weight = np.ones_like(times) if weights is None else np.asarray(weights, dtype=np.float64)
     if weight.shape != times.shape or not np.all(np.isfinite(weight)) or np.any(weight < 0):
-        raise InputError(f'weights must be {len(times)} finite numbers >= 0, one an operation')
+        raise InputError(f'weights must be {len(times)} finite numbers >= 0, one per operation')
     if not weight.sum() > 0:
         raise NotEstimable('every weight is 0: there is no curve of nothing')
     finite = np.isfinite(times)
@@ -178,7 +178,7 @@ def clustered_variance(
 
 
 def n_blocks(rows: int, columns: int) -> int:
-    """Into how many parts a table of so many numbers is cut, of which one at a time is held; at most one a column."""
+    """Into how many parts a table of so many numbers is cut, of which one at a time is held; at most one per column."""
     return max(1, min(columns, -(-rows * columns // MOST_NUMBERS)))
 
 

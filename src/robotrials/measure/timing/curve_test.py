@@ -85,8 +85,8 @@ def macro_ks(
     n_resamples = check_count('n_resamples', n_resamples, least=1)
     if tau_s is not None:
         check_tau(tau_s)
-    both, dropped = shared_strata(a, b, missing=missing)
-    first, second = {s: a[s] for s in both}, {s: b[s] for s in both}
+    shared, dropped = shared_strata(a, b, missing=missing)
+    first, second = {s: a[s] for s in shared}, {s: b[s] for s in shared}
     total = sum(c.n_episodes for cells in (first, second) for c in cells.values())
     if method is NullMethod.PAIRED_SWAP:
         first, second = match_scenes(first, second)
@@ -115,9 +115,9 @@ def macro_ks(
 
 
 def check_exchangeable(a: Mapping[str, Operations], b: Mapping[str, Operations]) -> None:
-    """Refuse a comparison in which no stratum has more than one episode a side: labels could not be told apart."""
+    """Refuse a comparison in which no stratum has more than one episode per side: labels could not be told apart."""
     if all(a[s].n_episodes + b[s].n_episodes <= 2 for s in a) and len(a) == 1:
-        raise InputError('one episode a policy in one stratum: no resampling can tell chance from effect; run more')
+        raise InputError('one episode per policy in one stratum: no resampling can tell chance from effect; run more')
 
 
 def match_scenes(
@@ -168,11 +168,9 @@ class KSTrials:
     null: FloatArray  # (trials, n_resamples)
 
     def p_values(self, rule: PValueRule | str = PValueRule.PLUS_ONE) -> FloatArray:
-        """(trials,) one p-value a trial."""
+        """(trials,) one p-value per trial."""
         exceeding = np.count_nonzero(self.null >= self.statistic[:, None] - TIE_SLACK, axis=1)
-        if PValueRule(rule) is PValueRule.PLUS_ONE:
-            return np.asarray((exceeding + 1) / (self.null.shape[1] + 1), dtype=np.float64)
-        return np.asarray(exceeding / self.null.shape[1], dtype=np.float64)
+        return np.array([p_value_of(n, self.null.shape[1], rule) for n in exceeding.tolist()])
 
 
 def macro_ks_trials(
@@ -223,8 +221,8 @@ def logrank(
     Ghosts stay at risk to the end and add nothing at infinity. The robust variance sums each operation's score residual
     within its episode (Lin and Wei's sandwich at the null).
     """
-    both, dropped = shared_strata(a, b, missing=missing)
-    first, second = {s: a[s] for s in both}, {s: b[s] for s in both}
+    shared, dropped = shared_strata(a, b, missing=missing)
+    first, second = {s: a[s] for s in shared}, {s: b[s] for s in shared}
     if not stratified:
         first, second = {'': pool(first)}, {'': pool(second)}
     parts = np.sum([_stratum(first[s], second[s]) for s in first], axis=0)
@@ -250,15 +248,15 @@ class LogrankPair:
 def logrank_pairs(pairs: Iterable[tuple[Cohort, Cohort]], *, missing: str = 'refuse') -> tuple[LogrankPair, ...]:
     """Every pair's stratified and pooled, classical and robust test, each kind corrected over the pairs (Table 3)."""
     names: list[tuple[str, str]] = []
-    found: dict[bool, list[Logrank | None]] = {True: [], False: []}  # by whether it is stratified
+    tests_by_kind: dict[bool, list[Logrank | None]] = {True: [], False: []}  # by whether it is stratified
     for a, b in pairs:  # once: a pair may be made as it is asked for
         names.append((a.policy, b.policy))
-        for stratified, tests in found.items():
+        for stratified, tests in tests_by_kind.items():
             tests.append(_logrank_or_none(a, b, stratified, missing))
     if not names:
         raise InputError('no pair of policies was given')
     rows: list[LogrankPair] = []
-    for stratified, tests in found.items():
+    for stratified, tests in tests_by_kind.items():
         for kind in ('classical', 'robust'):
             p = [None if f is None else getattr(f, kind).p_value for f in tests]
             known = [value for value in p if value is not None]

@@ -66,7 +66,7 @@ class Endings:
 
     def __post_init__(self) -> None:
         if not (self.times_s.shape == self.cause.shape == self.unit.shape):
-            raise InputError('times_s, cause and unit need one entry an operation')
+            raise InputError('times_s, cause and unit need one entry per operation')
         bad = np.flatnonzero(~np.isfinite(self.times_s) | (self.times_s < 0))
         if len(bad):
             raise InputError(f'times_s[{bad[0]}] is {self.times_s[bad[0]]}, wanted a finite time >= 0')
@@ -95,11 +95,11 @@ def endings(episodes: Iterable[Episode], *, unit: Unit | str = Unit.START) -> En
 
 def places_by_end(episodes: Iterable[Episode]) -> dict[End, list[int]]:
     """The places of the valid episodes in which an operation ended so; an episode may be under several ends."""
-    found: dict[End, list[int]] = {}
+    places: dict[End, list[int]] = {}
     for place, episode in enumerate(episodes):
         for end in {end for _, end in _ends(episode)} if episode.is_valid else ():
-            found.setdefault(end, []).append(place)
-    return found
+            places.setdefault(end, []).append(place)
+    return places
 
 
 def endings_by_stratum(episodes: Iterable[Episode], *, unit: Unit | str = Unit.START) -> dict[str, Endings]:
@@ -107,8 +107,8 @@ def endings_by_stratum(episodes: Iterable[Episode], *, unit: Unit | str = Unit.S
     groups: dict[str, list[Episode]] = {}
     for episode in episodes:
         groups.setdefault(stratum_of(episode), []).append(episode)
-    found = {name: endings(groups[name], unit=unit) for name in sorted(groups)}
-    return {name: cell for name, cell in found.items() if len(cell.times_s)}
+    by_stratum = {name: endings(groups[name], unit=unit) for name in sorted(groups)}
+    return {name: cell for name, cell in by_stratum.items() if len(cell.times_s)}
 
 
 def _ends(episode: Episode) -> Iterable[tuple[float, End]]:
@@ -188,14 +188,14 @@ def cumulative_incidence(
     curves = [Curves.of(part) for part in parts]
     few = min(part.n_units for part in parts)
     withheld = '' if few >= FEWEST_PER_CELL else f'{few} units in a cell; at least {FEWEST_PER_CELL} are needed'
-    found = {
+    causes = {
         end: _cause(k, end, parts, curves, asked, taus, level=level, has_intervals=not withheld)
         for k, end in enumerate(CAUSES)
     }
-    under_way = 1.0 - np.sum([(*found[end].chance, found[end].by_tau) for end in CAUSES], axis=0)
+    under_way = 1.0 - np.sum([(*causes[end].chance, causes[end].by_tau) for end in CAUSES], axis=0)
     *before, last = np.maximum(under_way, 0.0).tolist()
     return Incidence(
-        tuple(float(t) for t in times_s), float(taus.max()), found, tuple(before), last,
+        tuple(float(t) for t in times_s), float(taus.max()), causes, tuple(before), last,
         sum(p.n_units for p in parts), sum(p.count(End.LOST) for p in parts), level, withheld,
     )  # fmt: skip
 
@@ -254,8 +254,7 @@ class Curves:
 
     def at(self, k: int, asked: FloatArray) -> FloatArray:
         steps = np.concatenate([[0.0], self.incidence[:, k]])
-        found: FloatArray = steps[np.searchsorted(self.times_s, asked, side='right')]
-        return found
+        return steps[np.searchsorted(self.times_s, asked, side='right')]
 
     def time_lost(self, k: int, tau_s: float) -> float:
         """The area under a cause's incidence up to tau."""

@@ -167,7 +167,7 @@ def _curves(cluster: I4, event: U1, sizes: I4, seed: Any, first: int, rows: int)
 
 @in_c
 def bootstrap_curves(times: F8, cluster: I4, event: U1, sizes: I4, grid: F8, seed: Any, start: int, out: F8) -> None:
-    """F at each time of the sorted `grid`, one row a resample."""
+    """F at each time of the sorted `grid`, one row per resample."""
     places = np.searchsorted(times, grid, side='right')
     for part in _blocks(len(out), len(times) + len(sizes), LANES):
         survival, _ = _curves(cluster, event, sizes, seed, start + part.start, part.stop - part.start)
@@ -176,7 +176,7 @@ def bootstrap_curves(times: F8, cluster: I4, event: U1, sizes: I4, grid: F8, see
 
 @in_c
 def bootstrap_jumps(cluster: I4, event: U1, sizes: I4, where: I8, share: float, seed: Any, start: int, out: F8) -> None:
-    """Add `share` of the resampled curve's jump at operation i to out[row, where[i]], one row a resample."""
+    """Add `share` of the resampled curve's jump at operation i to out[row, where[i]], one row per resample."""
     taken = (event > 0) & (where < out.shape[1])
     for part in _blocks(len(out), len(where) + len(sizes), LANES):
         survival, _ = _curves(cluster, event, sizes, seed, start + part.start, part.stop - part.start)

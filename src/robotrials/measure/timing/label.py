@@ -54,25 +54,20 @@ class LabelSensitivity:
 
 def label_reader(label: str) -> Callable[[Episode], str | None]:
     """A label's value by its key; 'a=b' says whether two agree ('same') or not ('opposite'), 'a*b' crosses them."""
-    first, crossed, second = label.partition('*')
-    if crossed:
+    operator = next((sign for sign in '*=' if sign in label), '')
+    if not operator:
+        return lambda e: e.labels.get(label)
+    first, _, second = label.partition(operator)
 
-        def both(episode: Episode) -> str | None:
-            one, other = episode.labels.get(first), episode.labels.get(second)
-            return None if one is None or other is None else f'{one} x {other}'
-
-        return both
-    first, joined, second = label.partition('=')
-    if not joined:
-        return lambda e: e.labels.get(first)
-
-    def agreement(episode: Episode) -> str | None:
-        one, other = episode.labels.get(first), episode.labels.get(second)
-        if one is None or other is None:
+    def read(episode: Episode) -> str | None:
+        value, other = episode.labels.get(first), episode.labels.get(second)
+        if value is None or other is None:
             return None
-        return 'same' if one == other else 'opposite'
+        if operator == '*':
+            return f'{value} x {other}'
+        return 'same' if value == other else 'opposite'
 
-    return agreement
+    return read
 
 
 def items_of(episode: Episode) -> tuple[int, int] | None:
@@ -133,17 +128,17 @@ def _percentile(draws: np.ndarray, level: float) -> Interval | None:
 
 
 def sensitivity_table(
-    found: Mapping[str, Cohort], *, label: str, rng: np.random.Generator, n_resamples: int = 2000
+    by_policy: Mapping[str, Cohort], *, label: str, rng: np.random.Generator, n_resamples: int = 2000
 ) -> tuple[LabelSensitivity, ...]:
     """Every policy that carries the label."""
-    carrying = check_label(found, label)
+    carrying = check_label(by_policy, label)
     return tuple(label_sensitivity(c, label=label, rng=rng, n_resamples=n_resamples) for c in carrying)
 
 
-def check_label(found: Mapping[str, Cohort], label: str) -> list[Cohort]:
+def check_label(by_policy: Mapping[str, Cohort], label: str) -> list[Cohort]:
     """The cohorts with at least one episode that carries the label; none at all is an error with the near name."""
     read = label_reader(label)
-    carrying = [c for c in found.values() if any(read(e) is not None for e in c.valid)]
+    carrying = [c for c in by_policy.values() if any(read(e) is not None for e in c.valid)]
     if not carrying:
-        raise UnknownName('label', label, sorted({k for c in found.values() for e in c.valid for k in e.labels}))
+        raise UnknownName('label', label, sorted({k for c in by_policy.values() for e in c.valid for k in e.labels}))
     return carrying

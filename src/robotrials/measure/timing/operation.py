@@ -87,7 +87,7 @@ class Operations:
         durations_s, observed = checked_times(self.durations_s, self.observed)
         episode = np.asarray(self.episode, dtype=np.int64)
         if episode.shape != durations_s.shape:
-            raise InputError(f'episode has shape {episode.shape}, wanted one index an operation: {durations_s.shape}')
+            raise InputError(f'episode has shape {episode.shape}, wanted one index per operation: {durations_s.shape}')
         scored = _all_scored(np.asarray(self.scored, dtype=np.int64), episode)
         for name, value in (
             ('durations_s', durations_s), ('observed', observed), ('episode', episode), ('scored', scored)
@@ -283,10 +283,10 @@ def at_caps(rows: EpisodeRows) -> BoolArray:
 
 def final_failures(rows: EpisodeRows) -> BoolArray:
     """`is_final_failure` of rows."""
-    told = rows.flags('is_unrecoverable')
+    flags = rows.flags('is_unrecoverable')
     is_early = np.isnan(rows.floats('time_cap_s')) | ~at_caps(rows)
-    found: BoolArray = rows.ended(Outcome.FAILURE) & (told != 0) & ((told == 1) | is_early)
-    return found
+    is_final: BoolArray = rows.ended(Outcome.FAILURE) & (flags != 0) & ((flags == 1) | is_early)
+    return is_final
 
 
 START_FIELDS = ('benchmark', 'task', 'condition', 'condition_parameters', 'instance', 'seed')
@@ -302,22 +302,13 @@ def row_units(rows: EpisodeRows, unit: Unit) -> NumberedLabels:
     if unit is Unit.EPISODE:
         return NumberedLabels(np.full(len(rows), -1), _no_label)
     if unit is Unit.START:  # by the instance where there is one, whatever the seed
-        found = rows.numbered(START_FIELDS, unit_of, told_by=('instance', 'seed'), first_only=True)
-        return NumberedLabels(*found)
-    name, read = ('session', _session_of) if unit is Unit.SESSION else ('operator', _operator_of)
-    return NumberedLabels(*rows.numbered((name,), read, told_by=(name,)))
+        return NumberedLabels(*rows.numbered(START_FIELDS, unit_of, told_by=('instance', 'seed'), first_only=True))
+    name = 'session' if unit is Unit.SESSION else 'operator'
+    return NumberedLabels(*rows.numbered((name,), lambda episode: unit_of(episode, unit), told_by=(name,)))
 
 
 def _no_label(number: int) -> Hashable:
     raise AssertionError(f'no label has the number {number}')
-
-
-def _session_of(episode: Episode) -> Hashable:
-    return unit_of(episode, Unit.SESSION)
-
-
-def _operator_of(episode: Episode) -> Hashable:
-    return unit_of(episode, Unit.OPERATOR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,7 +415,10 @@ def _episode_operations(episode: Episode, rule: BatchRule) -> Iterator[tuple[flo
         yield episode.known_duration_s, True, Cause.PLACEMENT
         placed = 1
     lost = 0
-    for cause in _lost_items(episode):
+    # One cause an item that can never be placed; counted losses without an event are drops outside.
+    timed = [Cause(e.kind.value) for e in episode.events if e.kind in DROP_KINDS for _ in range(e.count)]
+    untimed = max((episode.items_lost or 0) - len(timed), 0)
+    for cause in timed + [Cause.DROP_OUTSIDE] * untimed:
         lost += 1
         yield INFINITE, True, cause
     if is_unfinished(episode, placed=placed, lost=lost):
@@ -432,30 +426,23 @@ def _episode_operations(episode: Episode, rule: BatchRule) -> Iterator[tuple[flo
 
 
 def _check_timed(episode: Episode, placed: int) -> None:
-    """Refuse placements that were counted and not timed: a time can't be made up."""
-    told = episode.items_placed
+    """Refuse placements that were counted and not timed: a time cannot be made up."""
+    n_placed = episode.items_placed
     single = episode.items in (None, 1)
     where = f'episode {episode.episode_id} ({episode.policy}, {episode.task})'
     remedy = (
         'time each with `robotrials annotate detect` and `annotate review`, import placement events, or leave it out'
     )
     if placed == 0 and single and episode.outcome is Outcome.SUCCESS:
-        if told == 0:
+        if n_placed == 0:
             raise InputError(f'{where}: the outcome is success but items_placed is 0; correct one of them')
-        if told not in (None, 1):
-            raise InputError(f'{where}: {told} items placed but no placement event says when; {remedy}')
+        if n_placed not in (None, 1):
+            raise InputError(f'{where}: {n_placed} items placed but no placement event says when; {remedy}')
         return
-    if told is not None and told > placed:
-        raise InputError(f'{where}: items_placed is {told} but events time {placed} of them; {remedy}')
+    if n_placed is not None and n_placed > placed:
+        raise InputError(f'{where}: items_placed is {n_placed} but events time {placed} of them; {remedy}')
     if placed == 0 and episode.outcome is Outcome.SUCCESS and not single:
         raise InputError(f'{where}: success with {episode.items} items but no placement event says when; {remedy}')
-
-
-def _lost_items(episode: Episode) -> list[Cause]:
-    """One cause an item that can never be placed; counted losses without an event are drops outside."""
-    timed = [Cause(e.kind.value) for e in episode.events if e.kind in DROP_KINDS for _ in range(e.count)]
-    untimed = max((episode.items_lost or 0) - len(timed), 0)
-    return timed + [Cause.DROP_OUTSIDE] * untimed
 
 
 def is_unfinished(episode: Episode, *, placed: int, lost: int) -> bool:
@@ -481,7 +468,7 @@ def _last_operation(episode: Episode, tail_s: float) -> tuple[float, bool, Cause
 
 
 def is_final_failure(episode: Episode) -> bool:
-    """Whether the episode failed for good: such an end tells of the policy, so it can't be taken as mere censoring.
+    """Whether the episode failed for good: such an end tells of the policy, so it cannot be taken as mere censoring.
 
     A failure at the time cap is a time-out, and one that the record says could have been mended is censored, unless
     the host says that it could not.

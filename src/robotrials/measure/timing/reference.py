@@ -55,11 +55,11 @@ def shared_strata(
     for cells in (a, b):
         check_cells(cells)
     filled = [{s for s, cell in cells.items() if cell.n_operations} for cells in (a, b)]
-    both = [s for s in a if s in filled[0] & filled[1]]
-    lonely = tuple(sorted((set(a) | set(b)) - set(both)))
+    shared = [s for s in a if s in filled[0] & filled[1]]
+    lonely = tuple(sorted((set(a) | set(b)) - set(shared)))
     if missing not in ('refuse', 'drop'):
         raise InputError(f"missing is {missing!r}, wanted 'refuse' or 'drop'")
-    if not both:
+    if not shared:
         raise InputError(
             f'no stratum has operations of both; first: {sorted(filled[0])}, second: {sorted(filled[1])}. Run both on '
             'the same strata, or give them one name (--map stratum=COLUMN at import)'
@@ -69,7 +69,7 @@ def shared_strata(
             f'strata with operations of only one of the two: {", ".join(lonely)}; run them, or leave them out with '
             '--drop (missing="drop" in Python)'
         )
-    return both, lonely
+    return shared, lonely
 
 
 def hrt(
@@ -82,16 +82,16 @@ def hrt(
     A fraction, not a percentage. Both sides vary. `rows` of the result has two more readings by name: the ratio of the
     macro means, and the mean of ratios with the reference taken as fixed, whose unseen failures are most of the width.
     """
-    both, dropped = shared_strata(model, reference, missing=missing)
-    for stratum in both:
+    common, dropped = shared_strata(model, reference, missing=missing)
+    for stratum in common:
         check_tau(tau_of(tau_s, stratum))
     ours, theirs = (
-        resampled_cells({s: cells[s] for s in both}, n_resamples=n_resamples, rng=rng, threads=threads)
+        resampled_cells({s: cells[s] for s in common}, n_resamples=n_resamples, rng=rng, threads=threads)
         for cells in (model, reference)
     )
-    per = {s: hrt_draws(ours[s], theirs[s], tau_of(tau_s, s)) for s in both}
+    per = {s: hrt_draws(ours[s], theirs[s], tau_of(tau_s, s)) for s in common}
     relative = _relative(per, dropped, level)
-    shared = {s: model[s] for s in both}
+    shared = {s: model[s] for s in common}
     return RelativeScore(
         macro=_judged(relative.macro, shared, reference, tau_s, level),
         per_stratum={s: _judged(e, {s: model[s]}, reference, tau_s, level) for s, e in relative.per_stratum.items()},
@@ -138,18 +138,18 @@ def auc(
     threads: int | None = None,
 ) -> RelativeScore:  # fmt: skip
     """P(T_model < T_reference) with ties halved, infinity tied with infinity: per stratum, and their mean."""
-    both, dropped = shared_strata(model, reference, missing=missing)
+    shared, dropped = shared_strata(model, reference, missing=missing)
     if tau_s is not None:
-        for stratum in both:
+        for stratum in shared:
             check_tau(tau_of(tau_s, stratum))
     ours, theirs = (
-        resampled_cells({s: cells[s] for s in both}, n_resamples=n_resamples, rng=rng, threads=threads)
+        resampled_cells({s: cells[s] for s in shared}, n_resamples=n_resamples, rng=rng, threads=threads)
         for cells in (model, reference)
     )
     per = {
         s: auc_draws(model[s], reference[s], seeds=(ours[s].seed, theirs[s].seed),
                      tau_s=None if tau_s is None else tau_of(tau_s, s), n_resamples=n_resamples, threads=threads)
-        for s in both
+        for s in shared
     }  # fmt: skip
     relative = _relative(per, dropped, level)
     return replace(

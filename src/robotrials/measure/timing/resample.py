@@ -55,9 +55,9 @@ class Farm:
             asked = [{'units': units[a:b], 'first_trial': a, 'n_resamples': n_resamples, **options} for a, b in edges]
         else:
             asked = [{'units': units, 'first_resample': a, 'n_resamples': b - a, **options} for a, b in edges]
-        found = self._map(test, (layout,), asked)
-        observed = np.concatenate([seen for seen, _ in found]) if over_trials else found[0][0]
-        return observed, np.concatenate([null for _, null in found], axis=0 if over_trials else 1)
+        parts = self._map(test, (layout,), asked)
+        observed = np.concatenate([seen for seen, _ in parts]) if over_trials else parts[0][0]
+        return observed, np.concatenate([null for _, null in parts], axis=0 if over_trials else 1)
 
     def _count(self) -> int:
         return max(1, int(self.ray.cluster_resources().get('CPU', 1))) * PIECES_A_CORE
@@ -74,7 +74,7 @@ class Farm:
 
 
 def _call(function: Callable[..., Any], given: Sequence[Any], options: dict[str, Any]) -> Any:
-    # What Ray hands over can't be written to.
+    # What Ray hands over cannot be written to.
     return function(*copy.deepcopy(given), **copy.deepcopy(options))
 
 

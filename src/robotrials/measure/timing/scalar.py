@@ -76,7 +76,7 @@ def macro_mean(parts: Sequence[Draws]) -> Draws:
     values = np.array([p.value for p in parts])
     starts = np.cumsum([0, *(int(p.group.max(initial=-1)) + 1 for p in parts)])
     with np.errstate(invalid='ignore'):
-        # Sums before and after each part, since a value that is infinite can't be taken off the total.
+        # Sums before and after each part, since a value that is infinite cannot be taken off the total.
         others = np.cumsum([0.0, *values[:-1]]) + np.cumsum([0.0, *values[:0:-1]])[::-1]
         left = [(other + p.left_out) / n for other, p in zip(others, parts, strict=True)]
         draws = np.sum([p.draws for p in parts], axis=0) / n
@@ -97,7 +97,7 @@ def ratio(a: Draws, b: Draws) -> Draws:
 
 
 def estimate(sample: Draws, *, level: float = 0.95, note: str = '') -> Estimate:
-    """Value and both intervals; an interval that the data can't give is None."""
+    """Value and both intervals; an interval that the data cannot give is None."""
     if np.isnan(sample.value):
         return absent_estimate(note or 'not estimable from these data')
     if len(sample.left_out) <= np.count_nonzero(np.bincount(sample.group)):
@@ -146,7 +146,7 @@ class ResampledCell:
         return cast('Kept', self.kept[key])
 
     def scalars(self, tau_s: float, levels: Sequence[float] = ()) -> tuple[Draws, ...]:
-        """RMST, F(tau), integral of t dF, plateau, and a quantile a level (infinite where it is not reached)."""
+        """RMST, F(tau), integral of t dF, plateau, and one quantile per level (infinite where it is not reached)."""
         return self.once(('scalars', tau_s, tuple(levels)), lambda: self._scalars(tau_s, levels))
 
     def _scalars(self, tau_s: float, levels: Sequence[float]) -> tuple[Draws, ...]:
@@ -177,8 +177,8 @@ class ResampledCell:
         draws = curve_draws(self.sorted, grid, n_resamples=self.n_resamples, seed=self.seed, threads=self.threads)
         left = np.stack([scalar_jackknife(self.sorted, tau_s=float(t))[:, 1] for t in grid], axis=1)
         zeros = np.zeros(len(left) - 1, dtype=np.int64)
-        found = {t: Draws(float(left[-1, k]), draws[:, k], left[:-1, k], zeros) for k, t in enumerate(grid.tolist())}
-        return tuple(found[float(t)] for t in times_s)
+        chances = {t: Draws(float(left[-1, k]), draws[:, k], left[:-1, k], zeros) for k, t in enumerate(grid.tolist())}
+        return tuple(chances[float(t)] for t in times_s)
 
 
 def resampled_cells(
@@ -333,7 +333,7 @@ def _quantile_name(level: float) -> str:
 
 
 def describe(name: str, sample: Draws, cells: Sequence[Operations], *, level: float) -> Estimate:
-    """The statistic as an Estimate; what these cells can't answer is absent with the reason."""
+    """The statistic as an Estimate; what these cells cannot answer is absent with the reason."""
     seen = sum(int(c.observed.sum()) for c in cells)
     if name == 'hard_failure' and any(not c.observed.any() for c in cells):
         return absent_estimate('every operation is censored: no end was seen')
@@ -350,17 +350,17 @@ def _of_pooled(scale: Scale) -> Scale:
 
 
 def _described(
-    found: Mapping[str, Draws], cells: Mapping[str, Operations], scale: Scale, level: float
+    statistics: Mapping[str, Draws], cells: Mapping[str, Operations], scale: Scale, level: float
 ) -> dict[str, Estimate]:
     every = list(cells.values())
-    described = {name: describe(name, sample, every, level=level) for name, sample in found.items()}
+    described = {name: describe(name, sample, every, level=level) for name, sample in statistics.items()}
     return {name: _with_rule(name, e, cells, scale, level) for name, e in described.items()}
 
 
-def _with_rule(name: str, found: Estimate, cells: Mapping[str, Operations], scale: Scale, level: float) -> Estimate:
+def _with_rule(name: str, estimate: Estimate, cells: Mapping[str, Operations], scale: Scale, level: float) -> Estimate:
     """The estimate with the interval that covers from three units per cell on, where there is one for this scalar."""
-    if found.value is None:
-        return found
+    if estimate.value is None:
+        return estimate
     asked: dict[str, tuple[Endpoint, float | Mapping[str, float]]] = {
         'rmst_s': (Endpoint.RMST, scale.tau_by_stratum),
         'completion': (Endpoint.CHANCE, scale.budget_by_stratum),
@@ -370,14 +370,14 @@ def _with_rule(name: str, found: Estimate, cells: Mapping[str, Operations], scal
     if name.startswith('chance_'):
         asked[name] = Endpoint.CHANCE, float(name.removeprefix('chance_').removesuffix('s'))
     if name not in asked:
-        return found
+        return estimate
     endpoint, tau_s = asked[name]
     judged = endpoint_estimate(cells, tau_s=tau_s, endpoint=endpoint, level=level)
     interval = judged.interval
     if interval is not None and name == 'missing_at_tau':
         interval = Interval(1.0 - interval.high, 1.0 - interval.low)
-    note = found.note if interval is not None and not found.note.startswith('no interval') else judged.withheld
-    return replace(found, interval=interval, note=note, n=judged.n_units)
+    note = estimate.note if interval is not None and not estimate.note.startswith('no interval') else judged.withheld
+    return replace(estimate, interval=interval, note=note, n=judged.n_units)
 
 
 def score_cohort(
@@ -391,7 +391,7 @@ def score_cohort(
     whole = resampled_cells({'': pooled}, n_resamples=n_resamples, rng=rng, threads=threads)['']
     statistics = {name: cell_statistics(cell, times.at(name)) for name, cell in own.items()}
     names = next(iter(statistics.values()))
-    macro = {n: macro_mean([found[n] for found in statistics.values()]) for n in names}
+    macro = {n: macro_mean([sample[n] for sample in statistics.values()]) for n in names}
     budget_rmst = macro_mean([cell.rmst(times.at(name).budget_s) for name, cell in own.items()])
     # A ratio of means: the mean of ratios is infinite as soon as one stratum has no failure.
     macro['mtbf_s'] = jointly(lambda r, f: r / _positive(1.0 - f), [budget_rmst, macro['completion']])
@@ -400,8 +400,8 @@ def score_cohort(
         policy=cohort.policy,
         is_reference=cohort.is_reference,
         cells={
-            stratum: _described(found, {stratum: cohort.cells[stratum]}, times, level)
-            for stratum, found in statistics.items()
+            stratum: _described(sample, {stratum: cohort.cells[stratum]}, times, level)
+            for stratum, sample in statistics.items()
         },
         macro=_described(macro, cohort.cells, times, level),
         pooled=_described(cell_statistics(whole, _of_pooled(times)), {'': pooled}, _of_pooled(times), level),

@@ -97,7 +97,7 @@ def trade_off_trace(curves: Sequence[SuccessCurve], *, low_s: float = 30.0, high
     return TradeOffTrace(taus, uph, between)
 
 
-# Why the sign of a KS distance can't rank policies: three curves whose sup-signs cycle (PhAIL, Appendix I).
+# Why the sign of a KS distance cannot rank policies: three curves whose sup-signs cycle (PhAIL, Appendix I).
 
 # Time in seconds -> share of operations that succeed then; the rest never does.
 EXAMPLE_SHARES: Mapping[str, Mapping[float, float]] = {
@@ -144,9 +144,14 @@ def find_cycle(curves: Mapping[str, SuccessCurve]) -> tuple[SupSign, SupSign, Su
     """The first three policies whose sup-signs cycle, or None."""
     for x, y, z in itertools.combinations(curves, 3):
         edges = [sup_sign(p, curves[p], name_b=q, b=curves[q]) for p, q in ((x, y), (y, z), (z, x))]
-        one, two, three = edges
-        if one is not None and two is not None and three is not None and len({e.upper for e in (one, two, three)}) == 3:
-            return one, two, three
+        first, second, third = edges
+        if (
+            first is not None
+            and second is not None
+            and third is not None
+            and len({e.upper for e in (first, second, third)}) == 3
+        ):
+            return first, second, third
     return None
 
 

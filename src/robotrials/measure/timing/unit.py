@@ -106,19 +106,17 @@ class ArmMeans:
         return independent_spread([self])
 
     def problem(self) -> str:
-        """Why the rule can't judge this arm; empty when it can."""
+        """Why the rule cannot judge this arm; empty when it can."""
         for stratum, part in self.cells.items():
             if part.n_units < FEWEST_PER_CELL:
-                hint = ' (every episode has the same seed and instance)' if self._is_one_start(part) else ''
+                is_one_start = self.unit is Unit.START and part.n_units == 1 and part.labels[0] is not None
+                hint = ' (every episode has the same seed and instance)' if is_one_start else ''
                 return f'{_counted(part.n_units, self.unit)} in {stratum}{hint}; at least {FEWEST_PER_CELL} are needed'
             if part.n_followed == 0:
                 return f'no operation of {stratum} was followed to its end'
         if self.unit in CENTRES and self.n_units < FEWEST_PER_CELL:
             return f'{_counted(self.n_units, self.unit)}; at least {FEWEST_PER_CELL} are needed'
         return ''
-
-    def _is_one_start(self, part: UnitMeans) -> bool:
-        return self.unit is Unit.START and part.n_units == 1 and part.labels[0] is not None
 
 
 def _counted(n: int, unit: Unit) -> str:
@@ -152,7 +150,7 @@ def tau_of(tau_s: float | Mapping[str, float], stratum: str) -> float:
 
 
 def independent_spread(arms: list[ArmMeans]) -> Spread:
-    """The variance of a sum of macro means over arms that share no unit: one term a cell."""
+    """The variance of a sum of macro means over arms that share no unit: one term per cell."""
     parts = [part for arm in arms for part in arm.cells.values()]
     strata = len(arms[0].cells)
     terms = np.array([part.variance for part in parts]) / strata**2
@@ -160,7 +158,7 @@ def independent_spread(arms: list[ArmMeans]) -> Spread:
 
 
 def matched_spread(first: ArmMeans, second: ArmMeans) -> Spread:
-    """The variance of second - first where both have the same units, stratum by stratum: one term a stratum."""
+    """The variance of second - first where both have the same units, stratum by stratum: one term per stratum."""
     terms, dof = [], []
     for stratum, part in first.cells.items():
         other = second.cells[stratum]
@@ -219,11 +217,11 @@ def _is_matched(a: Operations, b: Operations) -> bool:
 
 
 def _episodes_of(cell: Operations) -> dict[Hashable, list[int]]:
-    found: dict[Hashable, list[int]] = {}
+    places: dict[Hashable, list[int]] = {}
     for place, label in enumerate(cell.units or ()):
         if label is not None:
-            found.setdefault(label, []).append(place)
-    return found
+            places.setdefault(label, []).append(place)
+    return places
 
 
 def followed_to(cell: Operations) -> float:

@@ -23,16 +23,16 @@ def scalar_jackknife(cell: SortedCell, *, tau_s: float, levels: Sequence[float] 
     from robotrials.measure.timing.kernel import N_SCALARS, curve_scalars
 
     asked = np.array(levels, dtype=np.float64)
-    found = np.empty((cell.n_episodes, kernel.FIRST_QUANTILE + len(asked)))
+    left_out = np.empty((cell.n_episodes, kernel.FIRST_QUANTILE + len(asked)))
     n_to_tau = int(np.searchsorted(cell.times_s, tau_s, side='right'))
     kernel.left_out_curves(
-        cell.times_s, cell.cluster, cell.event, cell.sizes, cell.times_s, n_to_tau, asked, found
+        cell.times_s, cell.cluster, cell.event, cell.sizes, cell.times_s, n_to_tau, asked, left_out
     )  # fmt: skip
     out = np.empty((cell.n_episodes + 1, N_SCALARS + len(asked)))
-    moment, missing = found[:, kernel.GAIN], found[:, kernel.AT_STOP]
+    moment, missing = left_out[:, kernel.GAIN], left_out[:, kernel.AT_STOP]
     # Integrating by parts: the RMST is the integral of t dF up to tau, and tau times what is left.
     out[:-1, 0], out[:-1, 1], out[:-1, 2] = moment + tau_s * missing, 1.0 - missing, moment
-    out[:-1, 3], out[:-1, N_SCALARS:] = 1.0 - found[:, kernel.AT_END], found[:, kernel.FIRST_QUANTILE :]
+    out[:-1, 3], out[:-1, N_SCALARS:] = 1.0 - left_out[:, kernel.AT_END], left_out[:, kernel.FIRST_QUANTILE :]
     none_left_out = np.ones(cell.n_episodes, dtype=np.int32)
     curve_scalars(
         cell.times_s, cell.cluster, cell.event, cell.sizes, none_left_out, cell.inverse, tau_s, asked, out[-1]
@@ -85,13 +85,13 @@ def _without(side: _Side, other: _Side, layout: PairLayout) -> FloatArray:
 
     own, sizes = side.own, layout.sizes[side.episodes]
     places, cluster = np.flatnonzero(own), (layout.cluster[own] - side.episodes.start).astype(np.int32)
-    found = np.empty((len(sizes), kernel.FIRST_QUANTILE))
+    left_out = np.empty((len(sizes), kernel.FIRST_QUANTILE))
     kernel.left_out_curves(
         layout.times_s[own], cluster, layout.event[own], sizes, other.middle[own],
-        int(np.searchsorted(places, other.known_to)), np.empty(0), found,
+        int(np.searchsorted(places, other.known_to)), np.empty(0), left_out,
     )  # fmt: skip
-    ends = np.minimum(_known_to(layout.rank, places, cluster, sizes, found[:, kernel.AT_END]), other.known_to)
-    return np.asarray(found[:, kernel.GAIN] + found[:, kernel.AT_STOP] * other.steps[ends] / 2, dtype=np.float64)
+    ends = np.minimum(_known_to(layout.rank, places, cluster, sizes, left_out[:, kernel.AT_END]), other.known_to)
+    return np.asarray(left_out[:, kernel.GAIN] + left_out[:, kernel.AT_STOP] * other.steps[ends] / 2, dtype=np.float64)
 
 
 def _known_to(
