@@ -139,9 +139,12 @@ def _open(path: Path, options: ImportOptions, kind: str) -> Imported:
 
     from robotrials.cli.advice import ask, is_terminal
     from robotrials.cli.output import doing
-    from robotrials.formats.catalog import open_source
+    from robotrials.cli.process import spare_pandas
+    from robotrials.formats.catalog import FORMATS, open_source
 
     doing(f'reading {path}')
+    if not FORMATS.installed():  # a reader of somebody else's may use pandas
+        spare_pandas()
     imported = open_source(path, options, name=kind)
     open_questions = [q for q in imported.questions if q.key not in options.answers]
     if open_questions and is_terminal():
