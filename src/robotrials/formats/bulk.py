@@ -132,7 +132,7 @@ def json_batches(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 @dataclass(slots=True)
 class BulkReader:
-    """The episodes of a plain table as Arrow tables of the record's schema, batch by batch."""
+    """The episodes of a plain table as Arrow tables, batch by batch; see `completed` for columns they do not have."""
 
     batches: Callable[[], Iterator[pa.RecordBatch]]
     plan: Plan
@@ -166,20 +166,18 @@ class BulkReader:
         cells, codes = _cells(self._trial_id(), values, n)
         ids = self._ids(cells, codes, numbers['seed'], numbers['instance'])
         arrays = {
-            **{name: _dictionary(values[name], n, 'nominal' if name == 'condition' else '') for name in NAMES},
+            **{name: None if names is None else names.encoded() for name, names in values.items()},
             **{name: None if a is None else pa.array(a, mask=np.isnan(a)) for name, a in numbers.items()},
             'episode_id': ids,
-            'trial_id': _constant(self._trial_id(), n),
-            'outcome': pa.DictionaryArray.from_arrays(
-                pa.array(outcome, pa.int32()), pa.array([o.value for o in OUTCOMES])
-            ),
-            'success': None if truths['success'] is None else truths['success'],
-            'is_reference': truths['is_reference'],
+            'trial_id': _Names([self._trial_id()], np.zeros(n, np.int32)).encoded(),
+            'outcome': pa.DictionaryArray.from_arrays(outcome, pa.array([o.value for o in OUTCOMES])),
+            **truths,
             'labels': self._labels(columns),
         }
         if self.plan.max_score is not None and arrays['max_score'] is None and numbers['score'] is not None:
             arrays['max_score'] = pa.array(np.full(n, self.plan.max_score), mask=np.isnan(numbers['score']))
-        return _assemble(arrays, n)
+        fields = [column for column in EPISODE_SCHEMA if arrays.get(column.name) is not None]
+        return pa.table([arrays[f.name].cast(f.type) for f in fields], schema=pa.schema(fields))
 
     def _trial_id(self) -> str:
         return str(self.plan.given.get('trial_id', self.plan.trial_id))
@@ -259,7 +257,7 @@ class BulkReader:
         ]
         rows, codes = _combined(written)
         joined = ['{' + ', '.join(filter(None, row)) + '}' for row in rows]
-        return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(joined, pa.string()))
+        return _Names(joined, codes).encoded()
 
 
 def row_ids(cells: list[str], codes: NDArray[np.int64], numbers: Sequence[NDArray[Any]], suffix: str) -> pa.Array:
@@ -279,7 +277,10 @@ class _Names:
     """A column of texts: the different ones, and which each row has."""
 
     texts: list[str]
-    codes: NDArray[np.int32]
+    codes: NDArray[Any]
+
+    def encoded(self) -> pa.DictionaryArray:
+        return pa.DictionaryArray.from_arrays(pa.array(self.codes, pa.int32()), pa.array(self.texts, pa.string()))
 
 
 @dataclass(slots=True)
@@ -418,26 +419,21 @@ def _combined(columns: Sequence[_Names]) -> tuple[list[tuple[str, ...]], NDArray
     return rows, codes
 
 
-def _constant(text: str, n: int) -> pa.DictionaryArray:
-    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(n, np.int32)), pa.array([text]))
-
-
-def _dictionary(names: _Names | None, n: int, default: str) -> pa.DictionaryArray:
-    if names is None:
-        return _constant(default, n)
-    return pa.DictionaryArray.from_arrays(pa.array(names.codes), pa.array(names.texts, pa.string()))
-
-
-def _assemble(arrays: dict[str, Any], n: int) -> pa.Table:
-    """The batch in the record's schema; fields that no column feeds have their defaults."""
+def completed(table: pa.Table, *, provenance_id: str = '') -> pa.Table:
+    """The rows in the record's schema, with their provenance; columns that the table does not have hold defaults."""
+    defaults = {
+        'condition': 'nominal', 'condition_parameters': '{}', 'labels': '{}', 'provenance_id': provenance_id
+    }  # fmt: skip
+    n, zeros = table.num_rows, pa.array(np.zeros(table.num_rows, np.int32))
     columns = []
     for column in EPISODE_SCHEMA:
-        found = arrays.get(column.name)
-        if found is None and pa.types.is_dictionary(column.type):
-            found = _constant('{}' if column.name in ('condition_parameters', 'labels') else '', n)
-        elif found is None and column.nullable:
-            found = pa.nulls(n, column.type)
-        elif found is None:
-            found = pa.array(np.zeros(n, bool if pa.types.is_boolean(column.type) else np.int32))
-        columns.append(found if found.type == column.type else found.cast(column.type))
+        if column.name in table.column_names and column.name != 'provenance_id':
+            values = table[column.name]
+        elif pa.types.is_dictionary(column.type):
+            values = pa.DictionaryArray.from_arrays(zeros, pa.array([defaults.get(column.name, '')]))
+        elif column.nullable:
+            values = pa.nulls(n, column.type)
+        else:
+            values = pa.array(np.zeros(n, bool)) if pa.types.is_boolean(column.type) else zeros
+        columns.append(values)
     return pa.table(columns, schema=EPISODE_SCHEMA)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,29 @@ from robotrials.errors import RecordError, StoreError
 from robotrials.record.episode import Episode, Event, EventKind, EventSource
 
 SCHEMA_VERSION = 3
+
+
+def spare_pandas() -> None:
+    """Have pyarrow look for pandas now, and not find it.
+
+    It looks at its first list, or first column of texts, to tell pandas' missing values from others: importing pandas
+    takes longer than a verb's answer, and no verb of ours has any. `from_pandas` and `to_pandas` look again.
+    """
+    if 'pandas' not in sys.modules:
+        sys.meta_path.insert(0, _NoPandas)
+        try:
+            pa.array([''])
+        finally:
+            sys.meta_path.remove(_NoPandas)
+
+
+class _NoPandas:
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> None:
+        if name == 'pandas':
+            raise ModuleNotFoundError(f'No module named {name!r}', name=name)
+
+
 
 # A migration takes a table of the version it is filed under to the next version.
 Migration = Callable[[pa.Table], pa.Table]
