@@ -29,6 +29,7 @@ from robotrials.record.schema import EPISODE_SCHEMA
 from robotrials.value import dataclass
 
 BLOCK_BYTES = 4 << 20
+KEPT_BYTES = 96 << 20  # of lines of JSON, once parsed
 NAMES = ('policy', 'benchmark', 'task', 'stratum', 'condition', 'reason', 'operator', 'session', 'block', 'instruction')
 CELL = ('policy', 'benchmark', 'task', 'stratum', 'condition')
 NUMBERS = ('duration_s', 'time_cap_s', 'score', 'max_score')
@@ -79,26 +80,30 @@ def has_quotes(path: Path, *, n_head_lines: int) -> bool:
     return found
 
 
-def json_schema(path: Path) -> pa.Schema | None:
-    """The columns of a file with one flat JSON object per line, in the order of their first mention; None if it is not.
+def open_json(path: Path) -> tuple[pa.Schema, Callable[[], Iterator[pa.RecordBatch]]] | None:
+    """The columns of a file with one flat JSON object per line, by their first mention, and its rows; None for others.
 
-    The whole file is parsed once, so that no later row has another column or type. Texts that look like times stay so.
+    The whole file is parsed once, so that no later row has another column or type; rows of a file that is not too large
+    are kept from that, those of a larger one are parsed again. Texts that look like times stay texts.
     """
     import pyarrow.json as pjson
 
     if not _has_flat_lines(path):
         return None
+    kept: list[pa.RecordBatch] = []
+    n_bytes = 0
     try:
         first = pjson.open_json(path, read_options=pjson.ReadOptions(block_size=BLOCK_BYTES)).schema
         kinds = [pa.string() if pa.types.is_timestamp(kind) else kind for kind in first.types]
         if not all(any(is_kind(kind) for is_kind in FLAT) for kind in kinds):
             return None
         schema = pa.schema(list(zip(first.names, kinds, strict=True)))
-        for _ in json_batches(path, schema):
-            pass
+        for batch in json_batches(path, schema):
+            n_bytes += batch.nbytes
+            kept = [*kept, batch] if n_bytes <= KEPT_BYTES else []
     except (pa.ArrowException, OSError, UnicodeDecodeError):
         return None
-    return schema
+    return schema, lambda: iter(kept) if kept else json_batches(path, schema)
 
 
 def _has_flat_lines(path: Path) -> bool:
@@ -112,6 +117,9 @@ def _has_flat_lines(path: Path) -> bool:
             block += stream.readline(BLOCK_BYTES)  # to the end of a line; one that is longer is no row of a table
             if b'[' in block or len(block) == 2 * BLOCK_BYTES:
                 return False
+            n_lines = block.count(b'\n') + (not block.endswith(b'\n'))
+            if block.count(b'{') == block.count(b'\n{') + block.startswith(b'{') == n_lines:
+                continue  # every line begins with its one brace, as all but odd files have it
             letters = np.frombuffer(b'\n' + block, np.uint8)
             if not np.isin(letters[1:][letters[:-1] == NEWLINE], (BRACE, NEWLINE, RETURN)).all():
                 return False

@@ -35,7 +35,7 @@ from robotrials.record import Episode, Store, read_store
 from robotrials.record.addition import Addition
 from robotrials.record.folder import Disk, replaced_disk, write_durably
 from robotrials.record.opened import OpenedSource, is_store
-from robotrials.record.part import id_hashes
+from robotrials.record.part import id_hashes, repeated_hashes
 from robotrials.record.provenance import ImportRecord, Provenance
 from robotrials.record.schema import EVENT_SCHEMA, episodes_to_arrow, events_to_arrow
 from robotrials.record.select import part_keys
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 EPISODES_PER_BATCH = 4096
 TRAJECTORIES_PER_PART = 256
+HELD_BYTES = 96 << 20  # of tables in memory until the commit
 STEPS_PER_PART = 1 << 18  # long episodes fill a part before it has many
 Key = tuple[str, int]
 
@@ -189,7 +190,7 @@ def _check_same(store: Store, same: dict[Key, int]) -> None:
 
 @dataclass(slots=True)
 class _Draft:
-    """Episodes on their way: batches spilled to a file of their own, trajectories and media handed on at once."""
+    """Episodes on their way: many are spilled to a file of their own, trajectories and media are handed on at once."""
 
     addition: Addition
     count: int = 0
@@ -197,6 +198,8 @@ class _Draft:
     _steps: list[tuple[Key, Trajectory]] = field(default_factory=list)
     _n_steps: int = 0
     _events: list[pa.Table] = field(default_factory=list)
+    _held: list[pa.Table] = field(default_factory=list)  # the first, up to HELD_BYTES; the others are in the file
+    _n_bytes: int = 0
     _path: Path | None = None
     _sink: pa.NativeFile | None = None
     _hashes: list[NDArray[np.uint64]] = field(default_factory=list)  # of the ids of each batch
@@ -233,11 +236,15 @@ class _Draft:
         self._write_spill(table)
 
     def _write_spill(self, table: pa.Table) -> None:
-        if self._sink is None:
-            self._path = self.addition.spill_path()
-            self._sink = pa.OSFile(str(self._path), 'wb')
-        with pa.ipc.new_stream(self._sink, table.schema) as writer:  # one each: they need not have the same columns
-            writer.write_table(table)
+        self._n_bytes += table.nbytes
+        if self._n_bytes <= HELD_BYTES:
+            self._held.append(table)
+        else:
+            if self._sink is None:
+                self._path = self.addition.spill_path()
+                self._sink = pa.OSFile(str(self._path), 'wb')
+            with pa.ipc.new_stream(self._sink, table.schema) as writer:  # one each: columns need not be the same
+                writer.write_table(table)
         hashed = id_hashes(table['episode_id'])
         self._hashes.append(hashed)
         if 'attempt' in table.column_names:
@@ -254,8 +261,7 @@ class _Draft:
         """The keys that several episodes of the source have: 8 bytes per episode find suspects, then text decides."""
         self._spill()
         self._write_steps()
-        ordered = np.sort(np.concatenate(self._keys))
-        suspects = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+        suspects = repeated_hashes(self._keys)
         seen: set[Key] = set()
         twice: set[Key] = set()
         for table, hashed in zip(self._tables(), self._keys, strict=True) if len(suspects) else ():
@@ -286,8 +292,10 @@ class _Draft:
         )
 
     def _tables(self) -> Iterator[pa.Table]:
-        if self._sink is not None:
-            self._sink.close()
+        yield from self._held
+        if self._sink is None:
+            return
+        self._sink.close()
         with pa.OSFile(str(self._path)) as source:
             while source.tell() < source.size():
                 with pa.ipc.open_stream(source) as reader:
