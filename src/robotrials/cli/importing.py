@@ -190,9 +190,9 @@ def _tell_unnamed(to: Path) -> None:
     parts = read_store(to).parts()
     has_steps = any(part.trajectories for part in parts)
     named: set[tuple[str, str, str]] = set()
-    for table in (t for p in parts for t in row_groups(p.path, p.logged, choose=lambda _: list(COLUMNS))):
-        cells = {row[:3] for row in distinct_values(table.select(COLUMNS)) if row[3] != Outcome.INVALID}
-        if not has_steps and any(not is_mentioned(task) for *told, task in cells if not any(told)):
+    for rows in (group for p in parts for group in row_groups(p.path, p.logged, choose=lambda _: list(COLUMNS))):
+        cells = {row[:3] for row in distinct_values(rows.select(COLUMNS)) if row[3] != Outcome.INVALID}
+        if not has_steps and any(not is_mentioned(task) for *names, task in cells if not any(names)):
             return  # no benchmark has all of the tasks, and nothing was recorded that safety could be scored on
         named |= cells
     from robotrials.measure.safety import load_registry, unnamed_benchmark

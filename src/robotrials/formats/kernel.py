@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,7 @@ def row_ids(texts: U1, ends: I8, codes: I8, numbers: I8, suffix: U1, ids: U1, is
     processor's own instructions serve where it has them, unless `is_plain`.
     """
     starts = [0, *ends.tolist()]
-    cells = [texts[a:b].tobytes() for a, b in zip(starts, starts[1:], strict=False)]
+    cells = [texts[a:b].tobytes() for a, b in itertools.pairwise(starts)]
     end, n_digits = suffix.tobytes(), ids.shape[1]
     rows = zip(codes.tolist(), *(column.tolist() for column in numbers), strict=True)
     digests = []

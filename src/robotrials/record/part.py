@@ -19,7 +19,6 @@ from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -249,7 +248,7 @@ def write_table(
 def parquet_options(schema: pa.Schema) -> dict[str, Any]:
     """How our Parquet is encoded: byte-stream-split floats, dictionaries for names only.
 
-    LZ4 where it is as small as zstd and faster: on split floats of trajectories, where it is 2 % larger, and on codes of
+    LZ4 where it is about as small as zstd, and faster: on split floats of trajectories (2 % larger) and on codes of
     names. Statistics of columns would be a third of the time to write episodes, and no reader of ours asks for them.
     """
     floats, dictionaries, compression = [], [], {}

@@ -48,7 +48,6 @@ class _NoPandas:
             raise ModuleNotFoundError(f'No module named {name!r}', name=name)
 
 
-
 # A migration takes a table of the version it is filed under to the next version.
 Migration = Callable[[pa.Table], pa.Table]
 
@@ -169,6 +168,9 @@ def episodes_from_arrow(table: pa.Table, events: Mapping[tuple[str, int], tuple[
     columns = {name: column_values(table.column(name)) for name in EPISODE_FIELDS}
     for name in JSON_FIELDS:
         parsed = {text: json.loads(text) for text in set(columns[name])}
+        wrong = next((text for text, values in parsed.items() if not isinstance(values, dict)), None)
+        if wrong is not None:
+            raise RecordError(f'row {columns[name].index(wrong)}: {name} is {wrong!r}, wanted a JSON object')
         columns[name] = [parsed[text] for text in columns[name]]
     keys = zip(columns['episode_id'], columns['attempt'], strict=True)
     columns['events'] = [events.get(key, ()) for key in keys] if table.num_rows and events else [()] * table.num_rows
@@ -197,7 +199,7 @@ def _built_at_once(table: pa.Table, columns: dict[str, list[Any]]) -> list[Episo
         try:
             for values in given.values():
                 check_maps(**{name: values})
-        except (RecordError, AttributeError):
+        except RecordError:
             return None
         built = {place: frozen_map(values) for place, values in given.items()}
         frozen[name] = [built[id(values)] for values in columns[name]]

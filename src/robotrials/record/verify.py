@@ -35,7 +35,15 @@ from robotrials.record.log import (
     read_log,
     signings,
 )
-from robotrials.record.part import PART_NAME, PartInfo, file_hash, id_hashes, read_companion, repeated_hashes, row_groups
+from robotrials.record.part import (
+    PART_NAME,
+    PartInfo,
+    file_hash,
+    id_hashes,
+    read_companion,
+    repeated_hashes,
+    row_groups,
+)
 from robotrials.record.provenance import provenance_from_json
 from robotrials.record.repair import QUARANTINE
 from robotrials.record.schema import EVENT_MIGRATIONS, SCHEMA_VERSION, events_by_episode, migrate
