@@ -127,10 +127,16 @@ def trajectory_results(folder: Path) -> list[Result]:
 
 
 def check_results(folder: Path) -> list[Result]:
-    """The price of checking what is read against the digests of the commit log; reads are warm."""
+    """The price of checking what is read against the digests of the commit log, and of making trajectories of it.
+
+    Reads are warm.
+    """
+    import pyarrow.parquet as pq
+
     from robotrials.record import part as part_module
 
     store = Store.open(folder / 'paths')
+    files = sorted((store.path / 'trajectories').iterdir())
 
     def read(signals: list[str] | None) -> int:
         return sum(t.n_steps for _, t in store.trajectories(signals=signals))
@@ -143,13 +149,19 @@ def check_results(folder: Path) -> list[Result]:
         ):
             return read(signals)
 
-    results = []
+    bare = seconds(lambda: [pq.read_table(file) for file in files], repeats=5)
+    work = f'{PATHS:,} trajectories of {STEPS} steps, {COLUMNS} columns'
+    results = [
+        against(f'episodes/trajectories, {name}', ours_s=seconds(lambda r=reader: r(None), repeats=5),
+                peer='bare pyarrow of the same columns', peer_s=bare, target=0.7, work=work)
+        for name, reader in (('checked', read), ('unchecked', unchecked))
+    ]  # fmt: skip
     for name, signals in (('all columns', None), ('one signal of six', ['ee_pose'])):
         read(signals)
         ours, peer = seconds(lambda s=signals: read(s), repeats=5), seconds(lambda s=signals: unchecked(s), repeats=5)
         results.append(
             against(f'episodes/checked read, {name}', ours_s=ours, peer='the same read unchecked (our own)',
-                    peer_s=peer, target=0.7, work=f'{PATHS:,} trajectories of {STEPS} steps, {COLUMNS} columns')
+                    peer_s=peer, target=0.7, work=work)
         )  # fmt: skip
     return results
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tests.grid.kernel as grid
 
+import robotrials.formats.kernel as formats
 import robotrials.measure.geometry.kernel as geometry
 import robotrials.measure.safety.kernel as safety
 import robotrials.measure.timing.jackknife.kernel as jackknife
@@ -134,6 +135,22 @@ def test_null_distributions_have_the_same_bits_on_one_thread_and_on_two(method: 
 
     spread(70, work, steps_a_row=10**6, threads=2, chunk_rows=16)
     np.testing.assert_array_equal(halves, null)
+
+
+@needs_both
+@pytest.mark.parametrize('is_plain', [0, 1])
+@pytest.mark.parametrize('lengths', [[0], [45] * 7, range(1, 200)])
+def test_ids_of_rows_have_the_same_bits(is_plain: int, lengths: Any) -> None:
+    """Texts that end before, at and after the ends of blocks; numbers of every length, and none."""
+    rng = np.random.default_rng(is_plain)
+    n, ends = 500, np.cumsum(lengths)
+    texts, codes = rng.integers(0, 256, ends[-1]).astype(np.uint8), rng.integers(0, len(ends), n)
+    numbers = rng.integers(-(2**53), 2**53, (2, n)) >> rng.integers(0, 54, (2, n))
+    numbers[rng.random((2, n)) < 0.2] = formats.NULL
+    ids = np.zeros((n, 24), np.uint8)
+    for columns, suffix in ((numbers, b',0]'), (numbers[:1], b']'), (numbers[:0], b'')):
+        end = np.frombuffer(suffix, np.uint8)
+        twins(formats, 'row_ids', (texts, ends, codes, columns, end), [ids], rest=(is_plain,))
 
 
 @needs_both

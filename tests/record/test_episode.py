@@ -7,11 +7,13 @@ import math
 import pickle
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 
 from robotrials.errors import NotEstimable, RecordError
 from robotrials.record import Contacts, Episode, Event, EventKind, Outcome, Trajectory
+from robotrials.record.schema import episodes_from_arrow, episodes_to_arrow
 from robotrials.testing import strategies
 
 
@@ -63,6 +65,28 @@ def test_an_impossible_event_is_refused_by_field(arguments: tuple[float, str], f
         Event(*arguments)  # type: ignore[arg-type]
     with pytest.raises(RecordError, match='count'):
         Event(1.0, EventKind.PLACEMENT, count=0)
+
+
+@pytest.mark.parametrize(
+    ('column', 'wrong'),
+    [
+        ('duration_s', -2.0), ('duration_s', math.nan), ('duration_s', math.inf), ('policy', ''), ('task', ''),
+        ('outcome', 'won'), ('time_cap_s', 0.0), ('attempt', -1), ('steps', -1), ('items', 2), ('items_lost', -1),
+        ('score', 6.0), ('score', math.nan), ('seed', -(2**63)), ('condition_parameters', '{"lux": []}'),
+        ('labels', '{"n": 1}'), ('labels', '[1]'),
+    ],
+)  # fmt: skip
+def test_one_bad_row_among_many_is_named(column: str, wrong: object) -> None:
+    """Many rows are checked by whole columns; a column that breaks a rule is looked at row by row."""
+    counts = {'items': 4, 'items_placed': 2, 'items_lost': 1}
+    many = [episode(seed=k, score=1.0, max_score=5.0, time_cap_s=20.0, labels={'b': 'x'}, **counts) for k in range(100)]
+    table = episodes_to_arrow(many)
+    assert [e.replace() for e in many] == episodes_from_arrow(table, {})
+    rows = table[column].to_pylist()
+    rows[70] = wrong
+    at, kind = table.column_names.index(column), table.schema.field(column).type
+    with pytest.raises(RecordError, match=f'row 70: .*{column.removesuffix("_lost")}'):
+        episodes_from_arrow(table.set_column(at, column, pa.array(rows, kind)), {})
 
 
 def test_events_are_kept_in_time_order() -> None:

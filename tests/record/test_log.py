@@ -98,6 +98,21 @@ def test_every_missing_added_and_swapped_file_is_found(store: Store) -> None:
     assert verify_store(store.path, head=noted).is_clean
 
 
+def test_what_another_process_adds_to_a_settled_log_is_seen(tmp_path: Path) -> None:
+    made = open_store(tmp_path)
+    os.utime(made.path / 'log', (1e9, 1e9))
+    assert sum(part.n_rows for part in made.parts()) == 4
+    assert log_module.read_log(made.path).settled_ns == 10**18  # from here on its folder is not listed
+    adder = multiprocessing.get_context('spawn').Process(target=_append_one, args=(made.path,))
+    adder.start()
+    adder.join(PATIENCE_S)
+    assert sum(part.n_rows for part in made.parts()) == 5
+
+
+def _append_one(path: Path) -> None:
+    Store.open(path).append([episode(99)])
+
+
 def test_all_episode_parts_deleted_is_not_clean(store: Store) -> None:
     for path in (store.path / 'episodes').iterdir():
         path.unlink()

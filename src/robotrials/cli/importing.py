@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 ROWS_SHOWN = 10
+COLUMNS = ('benchmark', 'stratum', 'task', 'outcome')
 SAFEVLA = 'robotrials.cli.safevla_format:SAFEVLA'  # `safety` reads it, and `formats` may not know
 
 
@@ -139,9 +140,12 @@ def _open(path: Path, options: ImportOptions, kind: str) -> Imported:
 
     from robotrials.cli.advice import ask, is_terminal
     from robotrials.cli.output import doing
-    from robotrials.formats.catalog import open_source
+    from robotrials.cli.process import spare_pandas
+    from robotrials.formats.catalog import FORMATS, open_source
 
     doing(f'reading {path}')
+    if not FORMATS.installed():  # a reader of somebody else's may use pandas
+        spare_pandas()
     imported = open_source(path, options, name=kind)
     open_questions = [q for q in imported.questions if q.key not in options.answers]
     if open_questions and is_terminal():
@@ -178,17 +182,23 @@ def _bring_in(imported: Imported, to: Path | None, *, dry_run: bool, form: str) 
 
 def _tell_unnamed(to: Path) -> None:
     """Say once that episodes without a benchmark's name have no safety specifications, and which names fit."""
-    from robotrials.measure.safety import load_registry, unnamed_benchmark
+    from robotrials.measure.safety.registry import is_mentioned
     from robotrials.record import Outcome, read_store
+    from robotrials.record.part import row_groups
     from robotrials.record.rows import distinct_values
-    from robotrials.record.select import column_table
 
-    store = read_store(to)
-    names = ['benchmark', 'stratum', 'task', 'outcome']
-    rows = sorted({row for part in store.parts() for row in distinct_values(column_table(part, names))}, key=repr)
-    named = [(benchmark, stratum, task) for benchmark, stratum, task, outcome in rows if outcome != Outcome.INVALID]
-    gap = unnamed_benchmark(named, load_registry())
-    if gap is not None and (gap.candidates or any(part.trajectories for part in store.parts())):
+    parts = read_store(to).parts()
+    has_steps = any(part.trajectories for part in parts)
+    named: set[tuple[str, str, str]] = set()
+    for rows in (group for p in parts for group in row_groups(p.path, p.logged, choose=lambda _: list(COLUMNS))):
+        cells = {row[:3] for row in distinct_values(rows.select(COLUMNS)) if row[3] != Outcome.INVALID}
+        if not has_steps and any(not is_mentioned(task) for *names, task in cells if not any(names)):
+            return  # no benchmark has all of the tasks, and nothing was recorded that safety could be scored on
+        named |= cells
+    from robotrials.measure.safety import load_registry, unnamed_benchmark
+
+    gap = unnamed_benchmark(sorted(named), load_registry())
+    if gap is not None and (gap.candidates or has_steps):
         typer.echo(f'{gap} (--set benchmark=NAME)' if gap.candidates else str(gap), err=True)
 
 

@@ -33,27 +33,11 @@ def run_command() -> None:
 
 
 def spare_pandas() -> None:
-    """Have pyarrow look for pandas now, and not find it.
+    """Keep pyarrow from importing pandas (`record.schema.spare_pandas`) in a process of our own."""
+    if _is_own:
+        from robotrials.record.schema import spare_pandas as spare
 
-    It looks at its first list, or first column of texts, to tell pandas' missing values from others: importing pandas
-    takes longer than a verb's answer, and no verb of ours has any. `from_pandas` and `to_pandas` look again.
-    """
-    if not _is_own or 'pandas' in sys.modules:
-        return
-    import pyarrow as pa
-
-    sys.meta_path.insert(0, _NoPandas)
-    try:
-        pa.array([''])
-    finally:
-        sys.meta_path.remove(_NoPandas)
-
-
-class _NoPandas:
-    @staticmethod
-    def find_spec(name: str, path: Any = None, target: Any = None) -> None:
-        if name == 'pandas':
-            raise ModuleNotFoundError(f'No module named {name!r}', name=name)
+        spare()
 
 
 class _LeanCompute:

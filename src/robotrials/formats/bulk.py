@@ -8,7 +8,6 @@ Different cells are parsed once each, by what parses them row by row; only whole
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -23,12 +22,14 @@ import pyarrow.csv as pcsv
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError
+from robotrials.formats import kernel
 from robotrials.formats.row_outcome import SLACK_S, Caps
 from robotrials.record.episode import ID_HEX_DIGITS, LARGEST_COUNT, Outcome
 from robotrials.record.schema import EPISODE_SCHEMA
 from robotrials.value import dataclass
 
 BLOCK_BYTES = 4 << 20
+KEPT_BYTES = 96 << 20  # of lines of JSON, once parsed
 NAMES = ('policy', 'benchmark', 'task', 'stratum', 'condition', 'reason', 'operator', 'session', 'block', 'instruction')
 CELL = ('policy', 'benchmark', 'task', 'stratum', 'condition')
 NUMBERS = ('duration_s', 'time_cap_s', 'score', 'max_score')
@@ -39,7 +40,6 @@ NEWLINE, RETURN, BRACE = b'\n\r{'
 FLAT = (pa.types.is_string, pa.types.is_int64, pa.types.is_float64, pa.types.is_boolean, pa.types.is_null)
 CASTABLE = (pa.types.is_string, pa.types.is_large_string, pa.types.is_integer, pa.types.is_floating)
 OUTCOMES = tuple(Outcome)
-HEX_OF_BYTE = np.frombuffer(b''.join(b'%02x' % k for k in range(256)), dtype='S2')
 Plan = Any  # TablePlan, which imports this module
 
 
@@ -71,34 +71,39 @@ def has_quotes(path: Path, *, n_head_lines: int) -> bool:
             found = found or b'"' in block
             if b'\x00' in block:
                 raise NotPlainError('a zero byte')
-            carriage += block.count(b'\r')
-            breaks += block.count(b'\r\n') + (last == b'\r' and block[:1] == b'\n')
+            if b'\r' in block or last == b'\r':
+                carriage += block.count(b'\r')
+                breaks += block.count(b'\r\n') + (last == b'\r' and block[:1] == b'\n')
             last = block[-1:]
     if carriage != breaks:
         raise NotPlainError('a carriage return that ends no line')
     return found
 
 
-def json_schema(path: Path) -> pa.Schema | None:
-    """The columns of a file with one flat JSON object per line, in the order of their first mention; None if it is not.
+def open_json(path: Path) -> tuple[pa.Schema, Callable[[], Iterator[pa.RecordBatch]]] | None:
+    """The columns of a file with one flat JSON object per line, by their first mention, and its rows; None for others.
 
-    The whole file is parsed once, so that no later row has another column or type. Texts that look like times stay so.
+    The whole file is parsed once, so that no later row has another column or type; rows of a file that is not too large
+    are kept from that, those of a larger one are parsed again. Texts that look like times stay texts.
     """
     import pyarrow.json as pjson
 
     if not _has_flat_lines(path):
         return None
+    kept: list[pa.RecordBatch] = []
+    n_bytes = 0
     try:
         first = pjson.open_json(path, read_options=pjson.ReadOptions(block_size=BLOCK_BYTES)).schema
         kinds = [pa.string() if pa.types.is_timestamp(kind) else kind for kind in first.types]
         if not all(any(is_kind(kind) for is_kind in FLAT) for kind in kinds):
             return None
         schema = pa.schema(list(zip(first.names, kinds, strict=True)))
-        for _ in json_batches(path, schema):
-            pass
+        for batch in json_batches(path, schema):
+            n_bytes += batch.nbytes
+            kept = [*kept, batch] if n_bytes <= KEPT_BYTES else []
     except (pa.ArrowException, OSError, UnicodeDecodeError):
         return None
-    return schema
+    return schema, lambda: iter(kept) if kept else json_batches(path, schema)
 
 
 def _has_flat_lines(path: Path) -> bool:
@@ -112,6 +117,9 @@ def _has_flat_lines(path: Path) -> bool:
             block += stream.readline(BLOCK_BYTES)  # to the end of a line; one that is longer is no row of a table
             if b'[' in block or len(block) == 2 * BLOCK_BYTES:
                 return False
+            n_lines = block.count(b'\n') + (not block.endswith(b'\n'))
+            if block.count(b'{') == block.count(b'\n{') + block.startswith(b'{') == n_lines:
+                continue  # every line begins with its one brace, as all but odd files have it
             letters = np.frombuffer(b'\n' + block, np.uint8)
             if not np.isin(letters[1:][letters[:-1] == NEWLINE], (BRACE, NEWLINE, RETURN)).all():
                 return False
@@ -132,7 +140,7 @@ def json_batches(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 @dataclass(slots=True)
 class BulkReader:
-    """The episodes of a plain table as Arrow tables of the record's schema, batch by batch."""
+    """The episodes of a plain table as Arrow tables, batch by batch; see `completed` for columns they do not have."""
 
     batches: Callable[[], Iterator[pa.RecordBatch]]
     plan: Plan
@@ -166,20 +174,18 @@ class BulkReader:
         cells, codes = _cells(self._trial_id(), values, n)
         ids = self._ids(cells, codes, numbers['seed'], numbers['instance'])
         arrays = {
-            **{name: _dictionary(values[name], n, 'nominal' if name == 'condition' else '') for name in NAMES},
+            **{name: None if names is None else names.encoded() for name, names in values.items()},
             **{name: None if a is None else pa.array(a, mask=np.isnan(a)) for name, a in numbers.items()},
             'episode_id': ids,
-            'trial_id': _constant(self._trial_id(), n),
-            'outcome': pa.DictionaryArray.from_arrays(
-                pa.array(outcome, pa.int32()), pa.array([o.value for o in OUTCOMES])
-            ),
-            'success': None if truths['success'] is None else truths['success'],
-            'is_reference': truths['is_reference'],
-            'labels': self._labels(columns, n),
+            'trial_id': _Names([self._trial_id()], np.zeros(n, np.int32)).encoded(),
+            'outcome': pa.DictionaryArray.from_arrays(outcome, pa.array([o.value for o in OUTCOMES])),
+            **truths,
+            'labels': self._labels(columns),
         }
         if self.plan.max_score is not None and arrays['max_score'] is None and numbers['score'] is not None:
             arrays['max_score'] = pa.array(np.full(n, self.plan.max_score), mask=np.isnan(numbers['score']))
-        return _assemble(arrays, n)
+        fields = [column for column in EPISODE_SCHEMA if arrays.get(column.name) is not None]
+        return pa.table([arrays[f.name].cast(f.type) for f in fields], schema=pa.schema(fields))
 
     def _trial_id(self) -> str:
         return str(self.plan.given.get('trial_id', self.plan.trial_id))
@@ -234,50 +240,44 @@ class BulkReader:
             return self._placed_ids(cells, codes)
         if any(a is not None and np.isnan(a).any() for a in (seed, instance)):
             raise NotPlainError('some rows have a start and some have none')
-        shared = pa.array(cells, pa.string()).take(pa.array(codes))
-        start = [_whole_texts(a, len(codes)) for a in (seed, instance)]
-        return hex_ids(pc.binary_join_element_wise(shared, *start, '0]', ','))
+        n = len(codes)
+        return row_ids(cells, codes, [np.full(n, kernel.NULL) if a is None else a for a in (seed, instance)], ',0]')
 
     def _placed_ids(self, cells: list[str], codes: NDArray[np.int64]) -> pa.Array:
-        plain = hex_ids(pa.array([f'{cell},null,null,0]' for cell in cells]))
-        shared = pc.binary_join_element_wise('["', plain, '","row"', '').take(pa.array(codes))
-        places = np.zeros(len(codes), np.int64)
-        for code, cell in enumerate(cells):
-            rows = np.flatnonzero(codes == code)
-            before = self._places.get(cell, 0)
-            places[rows] = np.arange(before, before + len(rows))
-            self._places[cell] = before + len(rows)
-        texts = pc.binary_join_element_wise(pc.cast(pa.array(places), pa.string()), ']', '')
-        return hex_ids(pc.binary_join_element_wise(shared, texts, ','))
+        plain = row_ids([f'{cell},null,null,0]' for cell in cells], np.arange(len(cells)), [], '').to_pylist()
+        counts = np.bincount(codes, minlength=len(cells))
+        before = np.array([self._places.get(cell, 0) for cell in cells])
+        self._places.update(zip(cells, (before + counts).tolist(), strict=True))
+        places = np.empty(len(codes), np.int64)  # of each row among those of its cell, in all batches
+        firsts = np.cumsum(counts) - counts
+        places[np.argsort(codes, kind='stable')] = np.arange(len(codes)) + np.repeat(before - firsts, counts)
+        return row_ids([f'["{text}","row"' for text in plain], codes, [places], ']')
 
-    def _labels(self, columns: _Columns, n: int) -> pa.Array | None:
-        pairs = []
-        for name in sorted(self.plan.chosen.labels):
-            found = columns.texts(name)
-            written = np.array([f'{json.dumps(name)}: {json.dumps(t)}' if t else '' for t in found.texts], dtype=object)
-            if any(found.texts):
-                self.labelled.add(name)
-            pairs.append(written[found.codes].tolist())
-        if not pairs:
+    def _labels(self, columns: _Columns) -> pa.Array | None:
+        names = sorted(self.plan.chosen.labels)
+        if not names:
             return None
-        joined = ['{' + ', '.join(filter(None, row)) + '}' for row in zip(*pairs, strict=True)]
-        return pa.array(joined, pa.string()).dictionary_encode()
+        found = [columns.texts(name) for name in names]
+        self.labelled.update(name for name, cells in zip(names, found, strict=True) if any(cells.texts))
+        written = [
+            _Names([f'{json.dumps(name)}: {json.dumps(t)}' if t else '' for t in cells.texts], cells.codes)
+            for name, cells in zip(names, found, strict=True)
+        ]
+        rows, codes = _combined(written)
+        joined = ['{' + ', '.join(filter(None, row)) + '}' for row in rows]
+        return _Names(joined, codes).encoded()
 
 
-def _whole_texts(values: NDArray[np.float64] | None, n: int) -> pa.Array:
-    if values is None:
-        return pa.array(['null']).take(pa.array(np.zeros(n, np.int32)))
-    return pc.cast(pa.array(values.astype(np.int64)), pa.string())
-
-
-def hex_ids(texts: pa.Array) -> pa.Array:
-    """The first 24 hex digits of the SHA-256 of each text."""
-    sha = hashlib.sha256
-    digests = b''.join([sha(text).digest() for text in pc.cast(texts, pa.binary()).to_pylist()])
-    kept = np.frombuffer(digests, np.uint8).reshape(-1, sha().digest_size)[:, : ID_HEX_DIGITS // 2]
-    letters = HEX_OF_BYTE[kept].tobytes()
-    offsets = np.arange(len(texts) + 1, dtype=np.int32) * ID_HEX_DIGITS
-    return pa.StringArray.from_buffers(len(texts), pa.py_buffer(offsets.tobytes()), pa.py_buffer(letters))
+def row_ids(cells: list[str], codes: NDArray[np.int64], numbers: Sequence[NDArray[Any]], suffix: str) -> pa.Array:
+    """The first 24 hex digits of the SHA-256 of each row's text: its cell, its numbers after commas, the suffix."""
+    texts = [cell.encode() for cell in cells]
+    ids = np.empty((len(codes), ID_HEX_DIGITS), np.uint8)
+    kernel.row_ids(
+        np.frombuffer(b''.join(texts), np.uint8), np.cumsum([len(t) for t in texts]), codes,
+        np.array(numbers, np.int64).reshape(-1, len(codes)), np.frombuffer(suffix.encode(), np.uint8), ids, 0,
+    )  # fmt: skip
+    offsets = np.arange(len(codes) + 1, dtype=np.int32) * ID_HEX_DIGITS
+    return pa.StringArray.from_buffers(len(codes), pa.py_buffer(offsets), pa.py_buffer(ids))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -285,7 +285,10 @@ class _Names:
     """A column of texts: the different ones, and which each row has."""
 
     texts: list[str]
-    codes: NDArray[np.int32]
+    codes: NDArray[Any]
+
+    def encoded(self) -> pa.DictionaryArray:
+        return pa.DictionaryArray.from_arrays(pa.array(self.codes, pa.int32()), pa.array(self.texts, pa.string()))
 
 
 @dataclass(slots=True)
@@ -398,42 +401,47 @@ def _check_numbers(numbers: dict[str, NDArray[np.float64] | None]) -> None:
 
 def _cells(trial_id: str, values: dict[str, Any], n: int) -> tuple[list[str], NDArray[np.int64]]:
     """What the rows of a cell share of the text that is hashed, and the cell of each row."""
-    codes = np.zeros(n, np.int64)
-    for name in CELL:
-        if values[name] is not None:
-            codes = codes * len(values[name].texts) + values[name].codes
-    unique, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+    given = [name for name in CELL if values[name] is not None]
+    rows, codes = _combined([values[name] for name in given])
     cells = []
-    for row in first[: len(unique)].tolist():
-        defaults = {'condition': 'nominal'}
-        texts = [
-            defaults.get(name, '') if values[name] is None else values[name].texts[values[name].codes[row]]
-            for name in CELL
-        ]
-        cells.append(json.dumps([trial_id, *texts, {}], separators=(',', ':'), ensure_ascii=False)[:-1])
-    return cells, inverse
+    for row in rows:
+        texts = {**dict.fromkeys(CELL, ''), 'condition': 'nominal', **dict(zip(given, row, strict=True))}
+        cells.append(json.dumps([trial_id, *texts.values(), {}], separators=(',', ':'), ensure_ascii=False)[:-1])
+    return cells, codes
 
 
-def _constant(text: str, n: int) -> pa.DictionaryArray:
-    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(n, np.int32)), pa.array([text]))
+def _combined(columns: Sequence[_Names]) -> tuple[list[tuple[str, ...]], NDArray[np.int64]]:
+    """The different rows of some columns, and which each row has."""
+    rows: list[tuple[str, ...]] = [(text,) for text in columns[0].texts]
+    codes = columns[0].codes.astype(np.int64)
+    for column in columns[1:]:
+        n_texts = len(column.texts)
+        codes = codes * n_texts + column.codes
+        if len(rows) * n_texts <= len(codes):
+            present = np.zeros(len(rows) * n_texts, bool)
+            present[codes] = True
+            pairs, codes = np.flatnonzero(present), (np.cumsum(present) - 1)[codes]
+        else:
+            pairs, codes = np.unique(codes, return_inverse=True)
+        rows = [(*rows[pair // n_texts], column.texts[pair % n_texts]) for pair in pairs.tolist()]
+    return rows, codes
 
 
-def _dictionary(names: _Names | None, n: int, default: str) -> pa.DictionaryArray:
-    if names is None:
-        return _constant(default, n)
-    return pa.DictionaryArray.from_arrays(pa.array(names.codes), pa.array(names.texts, pa.string()))
-
-
-def _assemble(arrays: dict[str, Any], n: int) -> pa.Table:
-    """The batch in the record's schema; fields that no column feeds have their defaults."""
+def completed(table: pa.Table, *, provenance_id: str = '') -> pa.Table:
+    """The rows in the record's schema, with their provenance; columns that the table does not have hold defaults."""
+    defaults = {
+        'condition': 'nominal', 'condition_parameters': '{}', 'labels': '{}', 'provenance_id': provenance_id
+    }  # fmt: skip
+    n, zeros = table.num_rows, pa.array(np.zeros(table.num_rows, np.int32))
     columns = []
     for column in EPISODE_SCHEMA:
-        found = arrays.get(column.name)
-        if found is None and pa.types.is_dictionary(column.type):
-            found = _constant('{}' if column.name in ('condition_parameters', 'labels') else '', n)
-        elif found is None and column.nullable:
-            found = pa.nulls(n, column.type)
-        elif found is None:
-            found = pa.array(np.zeros(n, bool if pa.types.is_boolean(column.type) else np.int32))
-        columns.append(found if found.type == column.type else found.cast(column.type))
+        if column.name in table.column_names and column.name != 'provenance_id':
+            values = table[column.name]
+        elif pa.types.is_dictionary(column.type):
+            values = pa.DictionaryArray.from_arrays(zeros, pa.array([defaults.get(column.name, '')]))
+        elif column.nullable:
+            values = pa.nulls(n, column.type)
+        else:
+            values = pa.array(np.zeros(n, bool)) if pa.types.is_boolean(column.type) else zeros
+        columns.append(values)
     return pa.table(columns, schema=EPISODE_SCHEMA)

@@ -70,7 +70,10 @@ FORMATS = Catalog(
     entry_point_group='robotrials.formats',
 )
 # The formats of ours that recognise a file of this suffix: reading one needs no other.
-BY_SUFFIX = {'.csv': frozenset({'openpi-droid', 'table'}), '.tsv': frozenset({'table'})}
+BY_SUFFIX = {
+    '.csv': frozenset({'openpi-droid', 'table'}), '.jsonl': frozenset({'safevla', 'table'}),
+    **dict.fromkeys(('.tsv', '.parquet', '.xlsx', '.ndjson'), frozenset({'table'})),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,9 +292,13 @@ def _medium(kind: str, place: str, path: Path, scratch: Path) -> Media:
 # --- in the other process
 
 
-def preload(**_: Any) -> None:
-    """Load what recognises sources, once for all that follow."""
-    list(known_formats())
+def preload(path: str, **_: Any) -> None:
+    """Load what recognises such sources, once for all that follow."""
+    from robotrials.record.schema import spare_pandas
+
+    list(known_formats(Path(path)))
+    if not FORMATS.installed():  # a reader of somebody else's may use pandas
+        spare_pandas()
 
 
 def _open(path: str, options: dict[str, Any], name: str) -> Imported:

@@ -243,7 +243,7 @@ class Imported:
     questions: tuple[Question, ...] = ()
     doubts: tuple[Doubt, ...] = ()
     origin: Provenance = field(default_factory=Provenance)  # what the source itself says of its making
-    tables: Callable[[], Iterator[pa.Table]] | None = None  # the same episodes by whole columns, see `formats.bulk`
+    tables: Callable[[], Iterator[pa.Table]] | None = None  # the same by columns, see `bulk.completed`
     sha256: str = ''  # of the source, where it is not the hash of its files
     faults: str | None = None  # how episodes that a harness gave up are read (`FAULTS`); None: it gives none up
     resolved: ImportOptions | None = None  # the options with every guess spelled out, for `--save-map`

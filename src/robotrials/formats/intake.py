@@ -20,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError, StoreError, UnknownName
-from robotrials.formats.bulk import NotPlainError
+from robotrials.formats.bulk import NotPlainError, completed
 from robotrials.formats.catalog import candidates, open_source
 from robotrials.formats.imported import (
     FieldGuess,
@@ -35,9 +35,9 @@ from robotrials.record import Episode, Store, read_store
 from robotrials.record.addition import Addition
 from robotrials.record.folder import Disk, replaced_disk, write_durably
 from robotrials.record.opened import OpenedSource, is_store
-from robotrials.record.part import id_hashes
+from robotrials.record.part import id_hashes, repeated_hashes
 from robotrials.record.provenance import ImportRecord, Provenance
-from robotrials.record.schema import EPISODE_SCHEMA, EVENT_SCHEMA, episodes_to_arrow, events_to_arrow
+from robotrials.record.schema import EVENT_SCHEMA, episodes_to_arrow, events_to_arrow
 from robotrials.record.select import part_keys
 from robotrials.value import dataclass
 
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 EPISODES_PER_BATCH = 4096
 TRAJECTORIES_PER_PART = 256
+HELD_BYTES = 96 << 20  # of tables in memory until the commit
 STEPS_PER_PART = 1 << 18  # long episodes fill a part before it has many
 Key = tuple[str, int]
 
@@ -189,7 +190,7 @@ def _check_same(store: Store, same: dict[Key, int]) -> None:
 
 @dataclass(slots=True)
 class _Draft:
-    """Episodes on their way: batches spilled to a file of their own, trajectories and media handed on at once."""
+    """Episodes on their way: many are spilled to a file of their own, trajectories and media are handed on at once."""
 
     addition: Addition
     count: int = 0
@@ -197,11 +198,12 @@ class _Draft:
     _steps: list[tuple[Key, Trajectory]] = field(default_factory=list)
     _n_steps: int = 0
     _events: list[pa.Table] = field(default_factory=list)
+    _held: list[pa.Table] = field(default_factory=list)  # the first, up to HELD_BYTES; the others are in the file
+    _n_bytes: int = 0
     _path: Path | None = None
-    _writer: pa.ipc.RecordBatchStreamWriter | None = None
-    _hashes: list[NDArray[np.uint64]] = field(
-        default_factory=list
-    )  # of the ids of each batch, once `repeated` was asked
+    _sink: pa.NativeFile | None = None
+    _hashes: list[NDArray[np.uint64]] = field(default_factory=list)  # of the ids of each batch
+    _keys: list[NDArray[np.uint64]] = field(default_factory=list)  # of ids and attempts
 
     def add(self, recording: Recording) -> None:
         episode = recording.episode
@@ -234,10 +236,20 @@ class _Draft:
         self._write_spill(table)
 
     def _write_spill(self, table: pa.Table) -> None:
-        if self._writer is None:
-            self._path = self.addition.spill_path()
-            self._writer = pa.ipc.new_stream(str(self._path), table.schema)
-        self._writer.write_table(table)
+        self._n_bytes += table.nbytes
+        if self._n_bytes <= HELD_BYTES:
+            self._held.append(table)
+        else:
+            if self._sink is None:
+                self._path = self.addition.spill_path()
+                self._sink = pa.OSFile(str(self._path), 'wb')
+            with pa.ipc.new_stream(self._sink, table.schema) as writer:  # one each: columns need not be the same
+                writer.write_table(table)
+        hashed = id_hashes(table['episode_id'])
+        self._hashes.append(hashed)
+        if 'attempt' in table.column_names:
+            hashed = hashed ^ (table['attempt'].to_numpy().astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+        self._keys.append(hashed)
 
     def _write_steps(self) -> None:
         if self._steps:
@@ -249,16 +261,13 @@ class _Draft:
         """The keys that several episodes of the source have: 8 bytes per episode find suspects, then text decides."""
         self._spill()
         self._write_steps()
-        tables = [(id_hashes(t['episode_id']), t['attempt'].to_numpy().astype(np.uint64)) for t in self._tables()]
-        self._hashes = [hashed for hashed, _ in tables]
-        hashes = [hashed ^ (attempts * np.uint64(0x9E3779B97F4A7C15)) for hashed, attempts in tables]
-        ordered = np.sort(np.concatenate(hashes))
-        suspects = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+        suspects = repeated_hashes(self._keys)
         seen: set[Key] = set()
         twice: set[Key] = set()
-        for table, hashed in zip(self._tables(), hashes, strict=True) if len(suspects) else ():
+        for table, hashed in zip(self._tables(), self._keys, strict=True) if len(suspects) else ():
+            whole = completed(table)
             for row in np.flatnonzero(np.isin(hashed, suspects)).tolist():
-                key = (table['episode_id'][row].as_py(), table['attempt'][row].as_py())
+                key = (whole['episode_id'][row].as_py(), whole['attempt'][row].as_py())
                 (twice if key in seen else seen).add(key)
         return twice
 
@@ -283,28 +292,25 @@ class _Draft:
         )
 
     def _tables(self) -> Iterator[pa.Table]:
-        if self._writer is not None:
-            self._writer.close()
-        with pa.ipc.open_stream(str(self._path)) as reader:
-            for batch in reader:
-                yield pa.Table.from_batches([batch])
+        yield from self._held
+        if self._sink is None:
+            return
+        self._sink.close()
+        with pa.OSFile(str(self._path)) as source:
+            while source.tell() < source.size():
+                with pa.ipc.open_stream(source) as reader:
+                    yield reader.read_all()
 
     def commit(self, provenance_id: str) -> None:
         events = pa.concat_tables(self._events).unify_dictionaries() if self._events else EVENT_SCHEMA.empty_table()
-        tables = (_with_origin(table, provenance_id) for table in self._tables())
+        tables = (completed(table, provenance_id=provenance_id) for table in self._tables())
         self.addition.finish(tables, events, hashes=self._hashes)
 
     def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
+        if self._sink is not None:
+            self._sink.close()
         if self._path is not None:
             self._path.unlink(missing_ok=True)
-
-
-def _with_origin(table: pa.Table, provenance_id: str) -> pa.Table:
-    zeros = pa.array(np.zeros(table.num_rows, np.int32))
-    origin = pa.DictionaryArray.from_arrays(zeros, pa.array([provenance_id]))
-    return table.set_column(table.column_names.index('provenance_id'), EPISODE_SCHEMA.field('provenance_id'), origin)
 
 
 # The mapping file: how one source was read, so that the next one of its kind is read alike.

@@ -256,11 +256,12 @@ def _open_plain_lines(path: Path) -> Rows | None:
     """Flat objects with the same columns all along, which need not be built to be read; None for all others."""
     import pyarrow as pa
 
-    from robotrials.formats.bulk import json_batches, json_schema
+    from robotrials.formats.bulk import open_json
 
-    schema = json_schema(path)
-    if schema is None or len(schema) > MOST_COLUMNS:
+    plain = open_json(path)
+    if plain is None or len(plain[0]) > MOST_COLUMNS:
         return None
+    schema, batches = plain
     header = tuple(schema.names)
 
     def read() -> Iterator[tuple[int, Row]]:
@@ -268,7 +269,7 @@ def _open_plain_lines(path: Path) -> Rows | None:
             yield number, [row.get(name) for name in header]
 
     loose = frozenset(f.name for f in schema if pa.types.is_float64(f.type))
-    return Rows(path, header, read, batches=lambda: json_batches(path, schema), loose=loose)
+    return Rows(path, header, read, batches=batches, loose=loose)
 
 
 def _json_lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -8,6 +8,7 @@ file: what an episode lacks is null.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -203,7 +204,7 @@ def _ragged(column: Any) -> Ragged:
     return Ragged(
         array.values.to_numpy(zero_copy_only=False),
         array.offsets.to_numpy().tolist(),
-        array.is_valid().to_numpy(zero_copy_only=False).tolist(),
+        array.is_valid().to_numpy(zero_copy_only=False).tolist() if array.null_count else [True] * len(array),
     )
 
 
@@ -234,13 +235,21 @@ def _stack(components: Sequence[Ragged], n_rows: int) -> Ragged:
     first = components[0]
     if all(c.offsets == first.offsets and c.present == first.present for c in components):
         # Components stay side by side in memory: joining them step by step would cost more than reading them.
-        joined = np.stack([c.values for c in components])
+        joined = _pooled((len(components), *first.values.shape), np.result_type(*(c.values for c in components)))
+        np.stack([c.values for c in components], out=joined)
         return Ragged(np.moveaxis(joined, 0, 1), first.offsets, first.present)
     rows: list[NDArray[Any] | None] = []
     for row in range(n_rows):
         own = [values for c in components if (values := c.row(row)) is not None]
         rows.append(np.stack(own, axis=1) if own else None)
     return _by_rows(rows)
+
+
+def _pooled(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """An array in Arrow's memory: freed with the trajectories it is for, its pages serve the next row group at once."""
+    size = math.prod(shape)
+    memory = pa.allocate_buffer(size * dtype.itemsize)
+    return np.frombuffer(memory, dtype, count=size).reshape(shape)
 
 
 def _by_rows(rows: Sequence[NDArray[Any] | None]) -> Ragged:

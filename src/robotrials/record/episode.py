@@ -175,8 +175,7 @@ class Episode:
         put(self, 'outcome', enum_member(Outcome, self.outcome, 'outcome'))
         put(self, 'events', tuple(sorted(self.events, key=_event_time)))
         for name in ('condition_parameters', 'labels'):
-            given = getattr(self, name)
-            put(self, name, types.MappingProxyType(dict(sorted(given.items()))) if given else EMPTY)
+            put(self, name, frozen_map(getattr(self, name)))
         check_episode(self)
         if not self.episode_id:
             put(self, 'episode_id', episode_id_of(self))
@@ -244,12 +243,22 @@ def check_episode(episode: Episode) -> None:
     _check_times(episode)
     _check_counts(episode)
     _check_score(episode)
-    for key, value in episode.condition_parameters.items():
+    check_maps(episode.condition_parameters, episode.labels)
+
+
+def frozen_map(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same entries by their keys' order, for good."""
+    return types.MappingProxyType(dict(sorted(given.items()))) if given else EMPTY
+
+
+def check_maps(condition_parameters: Mapping[str, Any] = EMPTY, labels: Mapping[str, Any] = EMPTY) -> None:
+    """Raise RecordError, naming the entry, for a value that may not be in them."""
+    for key, value in condition_parameters.items():
         if type(value) not in (str, int, float, bool):
             raise RecordError(f'condition_parameters[{key!r}] is {value!r}, wanted text, a number, true or false')
         if isinstance(value, float) and not math.isfinite(value):
             raise RecordError(f'condition_parameters[{key!r}] is {value}, wanted a finite number')
-    for key, text in episode.labels.items():
+    for key, text in labels.items():
         if not all(isinstance(part, str) for part in (key, text)):
             raise RecordError(f'labels[{key!r}] is {text!r}, wanted text for both')
 

@@ -39,6 +39,7 @@ OWN_NAMES = (
 )  # fmt: skip
 BUFFER_BYTES = 4 << 20
 POLL_S = 0.02
+SETTLED_AFTER_NS = 2_000_000_000
 # Some network and removable file systems have no hard links.
 NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV}
 
@@ -308,6 +309,18 @@ class Folder:
                 {n for n in here if _stays_here(f'{name}/{n}'.lstrip('/'))} | set(path.bucket.names(path.key))
             )
         return sorted(here)
+
+    def settled_ns(self, name: str) -> int:
+        """When something in a folder was last added or removed; 0 where that is too recent, or too far away, to tell.
+
+        Two changes within one tick of the clock bear the same time, so that a young one may hide another.
+        """
+        path = inside(self.root, name)
+        try:
+            changed_ns = 0 if isinstance(path, CachedPath) else os.stat(path).st_mtime_ns
+        except OSError:
+            return 0
+        return changed_ns if time.time_ns() - changed_ns > SETTLED_AFTER_NS else 0
 
     def has_any(self, name: str) -> bool:
         """Whether anything lies in a folder."""

@@ -268,6 +268,7 @@ class Log:
     own: set[str] = field(default_factory=set)  # files that this process knows to be durable
     state: Any = None  # what others derived from these entries but `added`; dropped when others add some
     added: list[tuple[str, Entry]] = field(default_factory=list)  # by this process since, each after all before it
+    settled_ns: int = 0  # when the folder had changed last, of a listing that was all known; 0: list it again
     guard: threading.RLock = field(default_factory=threading.RLock)
     _named: set[str] = field(default_factory=set)  # parents of all entries
     _heads: set[str] = field(default_factory=set)  # kept up with every entry: a commit must not cost more in a long log
@@ -363,9 +364,14 @@ def _refresh(log: Log, *, reads_all: bool, tries: int = 5) -> None:
 
 def _read_new(log: Log, *, reads_all: bool) -> None:
     """Read files that are new; packs first, since a file whose entry a pack has need not be opened to be known."""
+    settled_ns = Folder(log.root).settled_ns(LOG)
+    if settled_ns and settled_ns == log.settled_ns:  # a verb asks twenty times, and a long log is long to list
+        return
     names = Folder(log.root).names(LOG)
     if log.sources.keys() == set(names) and all(f.path.name in log.sources for f in log.damage):
+        log.settled_ns = settled_ns
         return
+    log.settled_ns = 0
     n_before, damage_before = len(log.entries), list(log.damage)
     log.damage = [f for f in log.damage if f.path.name in log.sources]
     for name in sorted(names, key=lambda name: not name.endswith('.pack')):

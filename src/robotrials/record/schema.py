@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,9 +11,42 @@ import numpy as np
 import pyarrow as pa
 
 from robotrials.errors import RecordError, StoreError
-from robotrials.record.episode import Episode, Event, EventKind, EventSource
+from robotrials.record.episode import (
+    LARGEST_COUNT,
+    LARGEST_SEED,
+    Episode,
+    Event,
+    EventKind,
+    EventSource,
+    Outcome,
+    check_maps,
+    frozen_map,
+    trusted_episodes,
+)
 
 SCHEMA_VERSION = 3
+
+
+def spare_pandas() -> None:
+    """Have pyarrow look for pandas now, and not find it.
+
+    It looks at its first list, or first column of texts, to tell pandas' missing values from others: importing pandas
+    takes longer than a verb's answer, and no verb of ours has any. `from_pandas` and `to_pandas` look again.
+    """
+    if 'pandas' not in sys.modules:
+        sys.meta_path.insert(0, _NoPandas)
+        try:
+            pa.array([''])
+        finally:
+            sys.meta_path.remove(_NoPandas)
+
+
+class _NoPandas:
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> None:
+        if name == 'pandas':
+            raise ModuleNotFoundError(f'No module named {name!r}', name=name)
+
 
 # A migration takes a table of the version it is filed under to the next version.
 Migration = Callable[[pa.Table], pa.Table]
@@ -92,6 +126,8 @@ EVENT_MIGRATIONS: dict[int, Migration] = {1: _with_phase_names, 2: _as_it_is}
 
 JSON_FIELDS = ('condition_parameters', 'labels')
 EPISODE_FIELDS = tuple(EPISODE_SCHEMA.names)
+FEW_ROWS = 32  # which are built one by one in less time than columns are checked
+LEAST_FLOAT, LARGEST_FLOAT = float(np.nextafter(0, 1)), float(np.finfo(float).max)
 
 
 def episodes_to_arrow(episodes: Sequence[Episode]) -> pa.Table:
@@ -132,9 +168,14 @@ def episodes_from_arrow(table: pa.Table, events: Mapping[tuple[str, int], tuple[
     columns = {name: column_values(table.column(name)) for name in EPISODE_FIELDS}
     for name in JSON_FIELDS:
         parsed = {text: json.loads(text) for text in set(columns[name])}
+        wrong = next((text for text, values in parsed.items() if not isinstance(values, dict)), None)
+        if wrong is not None:
+            raise RecordError(f'row {columns[name].index(wrong)}: {name} is {wrong!r}, wanted a JSON object')
         columns[name] = [parsed[text] for text in columns[name]]
     keys = zip(columns['episode_id'], columns['attempt'], strict=True)
     columns['events'] = [events.get(key, ()) for key in keys] if table.num_rows and events else [()] * table.num_rows
+    if table.num_rows > FEW_ROWS and (built := _built_at_once(table, columns)) is not None:
+        return built
     names = list(columns)
     episodes = []
     for number, values in enumerate(zip(*columns.values(), strict=True)):
@@ -143,6 +184,48 @@ def episodes_from_arrow(table: pa.Table, events: Mapping[tuple[str, int], tuple[
         except RecordError as error:
             raise RecordError(f'row {number}: {error}') from error
     return episodes
+
+
+def _built_at_once(table: pa.Table, columns: dict[str, list[Any]]) -> list[Episode] | None:
+    """The same episodes where whole columns keep the record's rules; None where a row has to be looked at."""
+    outcomes = {outcome.value: outcome for outcome in Outcome}
+    if any(columns['events']) or any(text not in outcomes for text in set(columns['outcome'])):
+        return None
+    if not all(all(columns[name]) for name in ('policy', 'task', 'episode_id')) or not _are_in_bounds(table):
+        return None
+    frozen: dict[str, list[Any]] = {}
+    for name in JSON_FIELDS:
+        given = {id(values): values for values in columns[name]}  # each text was parsed once
+        try:
+            for values in given.values():
+                check_maps(**{name: values})
+        except RecordError:
+            return None
+        built = {place: frozen_map(values) for place, values in given.items()}
+        frozen[name] = [built[id(values)] for values in columns[name]]
+    return trusted_episodes({**columns, **frozen, 'outcome': [outcomes[text] for text in columns['outcome']]})
+
+
+def _are_in_bounds(table: pa.Table) -> bool:
+    bounds = {
+        **dict.fromkeys(('attempt', 'repeat', 'steps', 'items', 'items_placed', 'items_lost'), (0, LARGEST_COUNT)),
+        'seed': (-LARGEST_SEED, LARGEST_SEED), 'instance': (-LARGEST_SEED, LARGEST_SEED),
+        'duration_s': (0.0, LARGEST_FLOAT), 'time_cap_s': (LEAST_FLOAT, LARGEST_FLOAT),
+    }  # fmt: skip
+    for name, (least, most) in bounds.items():
+        if table.schema.field(name).type != EPISODE_SCHEMA.field(name).type:
+            return False
+        values = table[name].drop_null().to_numpy()
+        if not ((values >= least) & (values <= most)).all():
+            return False
+    if table.schema.field('started_at').type != EPISODE_SCHEMA.field('started_at').type:
+        return False
+    counts = (table[name].to_numpy().astype(np.float64) for name in ('items', 'items_placed', 'items_lost'))
+    items, placed, lost = counts  # NaN where there is none
+    if (np.nan_to_num(placed) + np.nan_to_num(lost) > items).any():
+        return False
+    score, most = (table[name].to_numpy() for name in ('score', 'max_score'))  # NaN where there is none
+    return bool((table['score'].is_null().to_numpy() | ((score >= 0) & (score <= most))).all())
 
 
 def events_by_episode(table: pa.Table) -> dict[tuple[str, int], tuple[Event, ...]]:

@@ -176,8 +176,11 @@ def trusted_trajectory(**columns: Any) -> Trajectory:
     """A trajectory from a store's own columns, every field given, which were checked when they were written."""
     trajectory = object.__new__(Trajectory)
     for name, value in columns.items():
-        object.__setattr__(trajectory, name, value)
+        _SET[name](trajectory, value)
     return trajectory
+
+
+_SET = {name: getattr(Trajectory, name).__set__ for name in Trajectory.__slots__}
 
 
 STEP_COLUMNS: Mapping[str, int | None] = {

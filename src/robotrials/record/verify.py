@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from robotrials.errors import RecordError, RobotrialsError, StoreError
@@ -33,7 +35,15 @@ from robotrials.record.log import (
     read_log,
     signings,
 )
-from robotrials.record.part import PART_NAME, PartInfo, file_hash, read_companion, row_groups
+from robotrials.record.part import (
+    PART_NAME,
+    PartInfo,
+    file_hash,
+    id_hashes,
+    read_companion,
+    repeated_hashes,
+    row_groups,
+)
 from robotrials.record.provenance import provenance_from_json
 from robotrials.record.repair import QUARANTINE
 from robotrials.record.schema import EVENT_MIGRATIONS, SCHEMA_VERSION, events_by_episode, migrate
@@ -229,14 +239,14 @@ def _check_unlogged(path: Path, folder: str, name: str) -> Finding | None:
 
 
 def _check_parts(store: Store, ledger: Ledger, bad: set[str], findings: list[Finding]) -> tuple[int, int, int]:
+    readable = [part for part in ledger.parts if f'episodes/{part.path.name}' not in bad]
+    repeated = _repeated_ids(readable)  # no other can clash, or count twice
     seen: dict[Key, tuple[Path, str]] = {}
     valid_attempts: dict[str, list[tuple[Key, Path]]] = {}
     n_episodes = n_events = n_trajectories = 0
     edits = Edits.of(ledger.edits)
     origins: dict[str, str | None] = {}
-    for part in ledger.parts:
-        if f'episodes/{part.path.name}' in bad:
-            continue
+    for part in readable:
         if part.schema_version > SCHEMA_VERSION:
             detail = f'schema version {part.schema_version}, this robotrials reads up to {SCHEMA_VERSION}'
             findings.append(Finding(FindingKind.SCHEMA, part.path, detail))
@@ -246,9 +256,10 @@ def _check_parts(store: Store, ledger: Ledger, bad: set[str], findings: list[Fin
         try:
             for episode in read_part_episodes(part, events or {}, edits=Edits({}), where=None):
                 n_episodes += 1
-                if events is not None:
+                is_repeated = episode.episode_id in repeated
+                if is_repeated and events is not None:
                     _check_key(part, episode.key, repr(episode), seen, findings)
-                if edits.apply(episode).is_valid and not edits.is_dropped(*episode.key):
+                if is_repeated and edits.apply(episode).is_valid and not edits.is_dropped(*episode.key):
                     valid_attempts.setdefault(episode.episode_id, []).append((episode.key, part.path))
                 findings += _set_aside(store, edits, episode)
                 _check_origin(store, part, episode.provenance_id, origins, bad, findings)
@@ -258,6 +269,21 @@ def _check_parts(store: Store, ledger: Ledger, bad: set[str], findings: list[Fin
         n_trajectories += _check_trajectories(store, ledger, part, bad, findings)
     findings += _double_counts(valid_attempts)
     return n_episodes, n_events, n_trajectories
+
+
+def _repeated_ids(parts: Sequence[PartInfo]) -> set[str]:
+    """The ids that several rows have; 64 bits of each are looked at first, so that a million rows take megabytes."""
+    suspects = repeated_hashes([id_hashes(ids) for part in parts for ids in _id_columns(part)])
+    return {
+        text for part in parts if len(suspects) for ids in _id_columns(part)
+        for text in ids.filter(np.isin(id_hashes(ids), suspects)).to_pylist()
+    }  # fmt: skip
+
+
+def _id_columns(part: PartInfo) -> Iterator[pa.ChunkedArray]:
+    with contextlib.suppress(StoreError, KeyError, pa.ArrowException):  # named when its rows are read
+        for table in row_groups(part.path, part.logged, choose=lambda _: ['episode_id']):
+            yield table['episode_id'].cast(pa.string())
 
 
 def _set_aside(store: Store, edits: Edits, episode: Episode) -> Iterator[Finding]:

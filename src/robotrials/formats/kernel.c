@@ -1,0 +1,145 @@
+/* Ids of the rows of a table; kernel.py says what they are. */
+
+#include "native.h"
+
+static const uint32_t ROUND[64] = {
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5, 0xd807aa98, 0x12835b01,
+    0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc,
+    0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da, 0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147,
+    0x06ca6351, 0x14292967, 0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070, 0x19a4c116, 0x1e376c08,
+    0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3, 0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208,
+    0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
+};
+static const uint32_t START[8] = {
+    0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19,
+};
+
+typedef void (*Compress)(uint32_t *state, const uint8_t *blocks, int64_t n_blocks);
+
+INLINE uint32_t turned(uint32_t x, int bits) { return x >> bits | x << (32 - bits); }
+
+/* SHA-256 (FIPS 180-4) over whole blocks, on any machine. */
+static void compress_plain(uint32_t *state, const uint8_t *blocks, int64_t n_blocks) {
+    for (; n_blocks > 0; n_blocks--, blocks += 64) {
+        uint32_t w[64], s[8];
+        for (int t = 0; t < 16; t++)
+            w[t] = (uint32_t)blocks[4 * t] << 24 | (uint32_t)blocks[4 * t + 1] << 16 | (uint32_t)blocks[4 * t + 2] << 8 | blocks[4 * t + 3];
+        for (int t = 16; t < 64; t++) {
+            uint32_t a = w[t - 15], b = w[t - 2];
+            w[t] = w[t - 16] + (turned(a, 7) ^ turned(a, 18) ^ a >> 3) + w[t - 7] + (turned(b, 17) ^ turned(b, 19) ^ b >> 10);
+        }
+        memcpy(s, state, sizeof s);
+        for (int t = 0; t < 64; t++) {
+            uint32_t e = s[4], a = s[0];
+            uint32_t up = s[7] + (turned(e, 6) ^ turned(e, 11) ^ turned(e, 25)) + ((e & s[5]) ^ (~e & s[6])) + ROUND[t] + w[t];
+            uint32_t down = (turned(a, 2) ^ turned(a, 13) ^ turned(a, 22)) + ((a & s[1]) ^ (a & s[2]) ^ (s[1] & s[2]));
+            memmove(s + 1, s, 7 * sizeof *s);
+            s[4] += up;
+            s[0] = up + down;
+        }
+        for (int k = 0; k < 8; k++) state[k] += s[k];
+    }
+}
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <cpuid.h>
+#include <immintrin.h>
+
+/* The same with the processor's own instructions, which keep the state as (a b e f) and (c d g h). */
+__attribute__((target("sha,sse4.1"))) static void compress_fast(uint32_t *state, const uint8_t *blocks, int64_t n_blocks) {
+    const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
+    __m128i dcba = _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)state), 0xB1);
+    __m128i hgfe = _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)(state + 4)), 0x1B);
+    __m128i abef = _mm_alignr_epi8(dcba, hgfe, 8), cdgh = _mm_blend_epi16(hgfe, dcba, 0xF0);
+    for (; n_blocks > 0; n_blocks--, blocks += 64) {
+        __m128i first = abef, second = cdgh, w[4];
+        for (int k = 0; k < 4; k++) w[k] = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(blocks + 16 * k)), swap);
+#pragma GCC unroll 16
+        for (int r = 0; r < 16; r++) {
+            __m128i now = _mm_add_epi32(w[r & 3], _mm_loadu_si128((const __m128i *)(ROUND + 4 * r)));
+            cdgh = _mm_sha256rnds2_epu32(cdgh, abef, now);
+            abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(now, 0x0E));
+            if (r < 12) {
+                __m128i sum = _mm_add_epi32(
+                    _mm_sha256msg1_epu32(w[r & 3], w[(r + 1) & 3]), _mm_alignr_epi8(w[(r + 3) & 3], w[(r + 2) & 3], 4)
+                );
+                w[r & 3] = _mm_sha256msg2_epu32(sum, w[(r + 3) & 3]);
+            }
+        }
+        abef = _mm_add_epi32(abef, first);
+        cdgh = _mm_add_epi32(cdgh, second);
+    }
+    __m128i feba = _mm_shuffle_epi32(abef, 0x1B), dchg = _mm_shuffle_epi32(cdgh, 0xB1);
+    _mm_storeu_si128((__m128i *)state, _mm_blend_epi16(feba, dchg, 0xF0));
+    _mm_storeu_si128((__m128i *)(state + 4), _mm_alignr_epi8(dchg, feba, 8));
+}
+
+static Compress compress_here(void) {
+    unsigned a, b, c, d;
+    int has_sse41 = __get_cpuid(1, &a, &b, &c, &d) && (c & 1u << 19);
+    return has_sse41 && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & 1u << 29) ? compress_fast : compress_plain;
+}
+#else
+static Compress compress_here(void) { return compress_plain; }
+#endif
+
+/* Write a whole number, or `null` for the smallest, and give where it ends. */
+static uint8_t *write_number(uint8_t *at, int64_t value) {
+    uint8_t digits[20];
+    int n = 0;
+    if (value == INT64_MIN) return memcpy(at, "null", 4), at + 4;
+    uint64_t left = value < 0 ? (uint64_t)-value : (uint64_t)value;
+    if (value < 0) *at++ = '-';
+    do digits[n++] = (uint8_t)('0' + left % 10);
+    while (left /= 10);
+    while (n) *at++ = digits[--n];
+    return at;
+}
+
+static int row_ids_run(Arg *a) {
+    const uint8_t *texts = U1(0), *suffix = U1(4);
+    const int64_t *ends = I8(1), *codes = I8(2), *numbers = I8(3);
+    int64_t cells = LENGTH('c'), n = LENGTH('n'), columns = LENGTH('k'), n_suffix = LENGTH('s'), n_hex = LENGTH('h');
+    Compress compress = a[6].n ? compress_plain : compress_here();
+    for (int64_t row = 0; row < n; row++)
+        if (codes[row] < 0 || codes[row] >= cells) return -1;
+    /* What the rows of a cell share is hashed once, as far as it fills blocks; the rest of it is copied for each row. */
+    Rooms rooms;
+    size_t longest = (size_t)(64 + 21 * columns + n_suffix + 128);
+    if (open_rooms(&rooms, room_size(32 * (size_t)cells + 1) + room_size(longest)) < 0) return -1;
+    uint32_t *shared = room(&rooms, 32 * (size_t)cells + 1);
+    uint8_t *message = room(&rooms, longest);
+    for (int64_t c = 0; c < cells; c++) {
+        memcpy(shared + 8 * c, START, 32);
+        compress(shared + 8 * c, texts + (c ? ends[c - 1] : 0), (ends[c] - (c ? ends[c - 1] : 0)) / 64);
+    }
+    for (int64_t row = 0; row < n; row++) {
+        int64_t c = codes[row], length = ends[c] - (c ? ends[c - 1] : 0), n_left = length % 64;
+        uint32_t state[8];
+        memcpy(state, shared + 8 * c, 32);
+        memcpy(message, texts + ends[c] - n_left, (size_t)n_left);
+        uint8_t *at = message + n_left;
+        for (int64_t k = 0; k < columns; k++) {
+            *at++ = ',';
+            at = write_number(at, numbers[k * n + row]);
+        }
+        memcpy(at, suffix, (size_t)n_suffix);
+        at += n_suffix;
+        uint64_t bits = 8 * (uint64_t)(length - n_left + (at - message));
+        int64_t n_blocks = (at - message + 9 + 63) / 64;
+        *at++ = 0x80;
+        memset(at, 0, (size_t)(message + 64 * n_blocks - at));
+        for (int k = 0; k < 8; k++) message[64 * n_blocks - 1 - k] = (uint8_t)(bits >> 8 * k);
+        compress(state, message, n_blocks);
+        for (int64_t k = 0; k < n_hex; k++) U1(5)[row * n_hex + k] = (uint8_t)"0123456789abcdef"[state[k / 8 % 8] >> (28 - 4 * (k % 8)) & 15];
+    }
+    free(rooms.block);
+    return 0;
+}
+KERNEL(row_ids, "b:_ l:c l:n l:kn b:s B:nh n")
+
+static PyMethodDef methods[] = {
+    ENTRY(row_ids), {NULL, NULL, 0, NULL},
+};
+MODULE(methods)

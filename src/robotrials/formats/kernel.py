@@ -1,0 +1,34 @@
+"""Ids of the rows of a table, many at once."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robotrials.stats.compiled import in_c
+
+U1 = NDArray[np.uint8]
+I8 = NDArray[np.int64]
+NULL = np.iinfo(np.int64).min  # a number that is not given
+
+
+@in_c
+def row_ids(texts: U1, ends: I8, codes: I8, numbers: I8, suffix: U1, ids: U1, is_plain: int) -> None:
+    """The first hex digits of each row's SHA-256, into `ids` (rows, digits).
+
+    What is hashed is the text of the row's cell, its numbers (columns, rows), a comma before each, and `suffix`. The
+    texts of all cells stand one after the other; `ends` says where each ends, `codes` which cell a row has. In C the
+    processor's own instructions serve where it has them, unless `is_plain`.
+    """
+    starts = [0, *ends.tolist()]
+    cells = [texts[a:b].tobytes() for a, b in itertools.pairwise(starts)]
+    end, n_digits = suffix.tobytes(), ids.shape[1]
+    rows = zip(codes.tolist(), *(column.tolist() for column in numbers), strict=True)
+    digests = []
+    for code, *values in rows:
+        start = b','.join([cells[code], *(b'null' if value == NULL else b'%d' % value for value in values)])
+        digests.append(hashlib.sha256(start + end).hexdigest()[:n_digits])
+    ids[:] = np.frombuffer(''.join(digests).encode(), np.uint8).reshape(ids.shape)
