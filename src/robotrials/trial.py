@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from robotrials.record.opened import OpenedSource
     from robotrials.record.select import Where
 
 
@@ -382,24 +381,13 @@ def load_trial(
         from robotrials.formats.intake import open_for_asking
 
         options = ImportOptions(columns=columns or {}, defaults=given)
-        return Trial(analyse_opened(open_for_asking(source, options), where=where))
+        opened = open_for_asking(source, options)
+        return Trial(analyse(opened.store, where=where, title=opened.name))
     rows = list(_rows(source))
     episodes = [row for row in rows if isinstance(row, Episode)]
     if episodes and len(episodes) == len(rows):
         return Trial(analyse(episodes))
     return Trial(analyse(_table_episodes(rows, columns or {}, given), title='table'))
-
-
-def analyse_opened(
-    opened: OpenedSource, *, where: Where | None = None, advance: Callable[[str, int, int], None] | None = None,
-    **changes: Any,
-) -> Analysis:  # fmt: skip
-    """The analysis of what was opened for asking, under the name that the user knows it by."""
-    found = analyse(opened.store, where=where, advance=advance, **changes)
-    if opened.name == str(opened.store.path):
-        return found
-    selection = dataclasses.replace(found.selection, source=opened.name)
-    return Analysis(selection, found.declared, advance=advance)
 
 
 def _table_episodes(rows: Sequence[Any], columns: Mapping[str, str], given: Mapping[str, str]) -> Iterator[Episode]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -99,8 +99,8 @@ def root(
         )  # fmt: skip
 
 
-def build_app(load: Callable[[str], bool]) -> typer.Typer:
-    """The command line with the verbs that `load` accepts; the others are only named."""
+def build_app(loaded: Collection[str], named: Collection[str]) -> typer.Typer:
+    """The command line with these verbs; those that are not loaded are only named."""
     app = typer.Typer(
         name='robotrials',
         help='Two-arm trials for robot arms: declare, run, score and report robot-policy evaluations.',
@@ -113,8 +113,9 @@ def build_app(load: Callable[[str], bool]) -> typer.Typer:
     Stages.moved = MOVED
     Stages.stages = {stage: tuple(verbs) for stage, verbs in STAGES.items()}
     app.callback()(root)
-    for name, (target, summary) in VERBS.items():
-        if not load(name):
+    for name in named:
+        target, summary = VERBS[name]
+        if name not in loaded:
             app.command(name, short_help=summary)(_named_only)
             continue
         module, _, attribute = target.partition(':')
@@ -134,7 +135,7 @@ def _named_only() -> None:
 
 def full_app() -> typer.Typer:
     """The command line with every verb loaded."""
-    return build_app(lambda name: True)
+    return build_app(VERBS, VERBS)
 
 
 def _log_board_look(store: Store) -> None:
@@ -198,7 +199,8 @@ def main() -> None:
     try:
         try:
             with told_while_working(asked) if asked in WAITED_FOR else contextlib.nullcontext():
-                build_app(lambda name: name == asked)()
+                # The others are for the help, and for whoever mistypes.
+                build_app({asked}, [asked] if sys.argv[1:2] == [asked] else VERBS)()
         finally:
             _tell_missing()
             _read_as_usual()

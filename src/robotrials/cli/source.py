@@ -91,17 +91,17 @@ def open_analysis(
     """
     from robotrials.cli.option import analysis_settings
     from robotrials.cli.output import analysis_progress, doing
-    from robotrials.trial import analyse_opened
+    from robotrials.verdict.analysis import analyse
 
     named, matching = named_changes(**changes), parse_where(where) or None  # refused before anything is read
     named |= {name: value for name, value in analysis_settings().items() if name not in named}
     check_plan(named)
     source = open_named(store, given)
     doing(f'analysing {store}')
-    opened = analyse_opened(source, where=matching, advance=analysis_progress(), **named)
+    analysis = analyse(source.store, where=matching, advance=analysis_progress(), title=source.name, **named)
     if is_look:
-        log_look(opened)
-    return opened
+        log_look(analysis)
+    return analysis
 
 
 def check_plan(changes: Mapping[str, Any]) -> None:

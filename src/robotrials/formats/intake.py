@@ -253,7 +253,7 @@ class _Draft:
         self._hashes = [hashed for hashed, _ in tables]
         hashes = [hashed ^ (attempts * np.uint64(0x9E3779B97F4A7C15)) for hashed, attempts in tables]
         ordered = np.sort(np.concatenate(hashes))
-        suspects = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+        suspects = ordered[1:][ordered[1:] == ordered[:-1]]
         seen: set[Key] = set()
         twice: set[Key] = set()
         for table, hashed in zip(self._tables(), hashes, strict=True) if len(suspects) else ():
@@ -302,7 +302,7 @@ class _Draft:
 
 
 def _with_origin(table: pa.Table, provenance_id: str) -> pa.Table:
-    zeros = pa.array(np.zeros(table.num_rows, np.int32))
+    zeros = pa.repeat(pa.scalar(0, pa.int32()), table.num_rows)
     origin = pa.DictionaryArray.from_arrays(zeros, pa.array([provenance_id]))
     return table.set_column(table.column_names.index('provenance_id'), EPISODE_SCHEMA.field('provenance_id'), origin)
 

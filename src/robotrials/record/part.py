@@ -10,7 +10,6 @@ import base64
 import hashlib
 import json
 import mmap
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
@@ -28,7 +27,7 @@ from robotrials.old_name import PARQUET_KEY
 from robotrials.record.bucket import CachedPath, fetch_spans, sparse_copy
 from robotrials.record.entry import PART, Chunk, LoggedFile, check_names_in
 from robotrials.record.folder import Draft, Folder, check_folders, inside
-from robotrials.value import dataclass
+from robotrials.value import dataclass, pattern
 
 # Where an episode may lie: 24 bits of a hash of every row's id, which the log keeps for each part.
 # Whoever looks for an episode opens the parts, and of these the row groups, in which its hash occurs. Parts of older
@@ -45,9 +44,10 @@ def id_hashes(ids: pa.ChunkedArray) -> NDArray[np.uint64]:
     """A 64-bit hash of each id: FNV-1a over its UTF-8 bytes, all ids of one length at once."""
     lengths = pc.binary_length(ids).to_numpy()
     hashes = np.full(len(ids), 0xCBF29CE484222325, np.uint64)
-    for length in np.unique(lengths).tolist():
+    for length in np.flatnonzero(np.bincount(lengths)).tolist():
         rows = np.flatnonzero(lengths == length)
-        text = b''.join(pc.cast(ids.take(rows), pa.binary()).to_pylist())
+        alike = ids if len(rows) == len(ids) else ids.take(rows)  # as all ids of our own making
+        text = b''.join(pc.cast(alike, pa.binary()).to_pylist())
         letters = np.frombuffer(text, np.uint8).reshape(len(rows), length)
         own = hashes[rows]
         for column in letters.T:
@@ -91,7 +91,7 @@ def _places(text: bytes, code: bytes) -> list[int]:
     return rows
 
 
-PART_NAME = re.compile(rf'^(?=(?P<time>[0-9a-f]{{16}})-(?P<hash>[0-9a-f]{{32}})){PART}\Z')
+PART_NAME = pattern(rf'^(?=(?P<time>[0-9a-f]{{16}})-(?P<hash>[0-9a-f]{{32}})){PART}\Z')
 METADATA_KEY = PARQUET_KEY
 SMALL_BYTES = 4 << 20  # up to here a part is read and hashed whole
 CHUNK_HEX = 32

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit
 
 from robotrials.errors import InputError, UnknownName
-from robotrials.show.document import Definition, Document, EpisodeFilter
 from robotrials.show.table import CONTROL, cell_text
 from robotrials.value import dataclass
 
 if TYPE_CHECKING:
-    from robotrials.show.document import Words
+    from robotrials.show.document import Definition, Document, EpisodeFilter, Words
     from robotrials.stats import Interval
 
 
@@ -113,6 +112,8 @@ class Glossary:
 def glossary() -> Glossary:
     import tomllib
     from importlib import resources
+
+    from robotrials.show.document import Definition
 
     text = (resources.files('robotrials.show') / 'data' / 'glossary.toml').read_text(encoding='utf-8')
     values = tomllib.loads(text)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from robotrials.errors import InputError, UnknownName
-from robotrials.value import dataclass
+from robotrials.value import dataclass, pattern
 
 Cell = str | int | float | bool | None
 
@@ -139,7 +139,7 @@ def cell_text(value: Cell, number_format: str = '') -> str:
     return CONTROL.sub(_visible, str(value))
 
 
-CONTROL = re.compile(r'[\x00-\x1f\x7f-\x9f\u2028\u2029]')
+CONTROL = pattern(r'[\x00-\x1f\x7f-\x9f\u2028\u2029]')
 
 
 def _visible(match: re.Match[str]) -> str:
@@ -245,7 +245,7 @@ def latex_line(cells: Sequence[str], *, escape: Callable[[str], str] = escape_la
     return shield + ' & '.join(escape(c) for c in cells) + r' \\'
 
 
-NEGATIVE = re.compile(r'^-(?=[\d$])')  # a minus, not a hyphen
+NEGATIVE = pattern(r'^-(?=[\d$])')  # a minus, not a hyphen
 
 
 def _latex(sheet: Table, layout: LatexLayout | None) -> str:

@@ -15,7 +15,6 @@ from robotrials.stats.dominance import Claim, PairFlags, adjusted_p_values, judg
 from robotrials.value import dataclass
 from robotrials.verdict.analysis.arm import success_of
 from robotrials.verdict.analysis.contrast import Contrast, contrast
-from robotrials.verdict.analysis.pairs import compare_cells
 from robotrials.verdict.analysis.selection import Absent
 from robotrials.verdict.analysis.verdict import EndpointPairs, EndpointVerdict, Standing, lettered
 from robotrials.verdict.planning.analysis_plan import EndpointName
@@ -78,6 +77,8 @@ def compare_shapes(
     advance: Advance | None = None,
 ) -> tuple[TimeComparison, ...]:  # fmt: skip
     """Whether curves differ anywhere, and every scalar of them, pair by pair; the KS p-values corrected over pairs."""
+    from robotrials.verdict.analysis.pairs import compare_cells
+
     found = []
     for one in contrasts:
         names = [c.name for c in one.cells]

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from robotrials.errors import InputError, NotEstimable
-from robotrials.measure.timing import Cohort, Scale, auc, hrt, operations, rmst, score_cohort, success_curve
+from robotrials.measure.timing import Cohort, operations, rmst, success_curve
 from robotrials.measure.timing.curve import check_tau
 from robotrials.measure.timing.operation import Unit
-from robotrials.measure.timing.scalar import mean_time
 from robotrials.measure.timing.unit import followed_to
 from robotrials.record.rows import column, join
 from robotrials.value import dataclass
@@ -21,7 +20,7 @@ from robotrials.verdict.analysis.frame import SEPARATOR
 from robotrials.verdict.analysis.selection import Absent
 
 if TYPE_CHECKING:
-    from robotrials.measure.timing import CohortScore, FailureModes, Operations, RelativeScore
+    from robotrials.measure.timing import CohortScore, FailureModes, Operations, RelativeScore, Scale
     from robotrials.measure.timing.operation import FloatArray
     from robotrials.record import Episode
     from robotrials.stats import Estimate
@@ -75,6 +74,8 @@ class Ranking:
     @cached_property
     def means_s(self) -> Mapping[str, Estimate]:
         """The macro RMST of every policy with its interval, which takes no resamples."""
+        from robotrials.measure.timing.scalar import mean_time
+
         return {
             name: mean_time(c, scale=self.times.scale(tuple(c.cells)), level=self.plan.level)
             for name, c in self.times.cohorts.items() if c.cells
@@ -83,6 +84,8 @@ class Ranking:
     @cached_property
     def scores(self) -> Mapping[str, CohortScore]:
         """Every scalar of every policy, in the strata that it is judged on."""
+        from robotrials.measure.timing.scalar import score_cohort
+
         return {
             name: score_cohort(
                 c, scale=self.times.scale(tuple(c.cells)), n_resamples=self.plan.resamples,
@@ -94,11 +97,15 @@ class Ranking:
     @cached_property
     def relative(self) -> Mapping[str, RelativeScore]:
         """HRT of everyone who shares a stratum with the reference."""
+        from robotrials.measure.timing.reference import hrt
+
         return self._against_reference('hrt', hrt)
 
     @cached_property
     def areas(self) -> Mapping[str, RelativeScore]:
         """AUC against the reference."""
+        from robotrials.measure.timing.reference import auc
+
         return self._against_reference('auc', auc)
 
     def _against_reference(self, kind: str, compute: Callable[..., RelativeScore]) -> dict[str, RelativeScore]:
@@ -219,6 +226,8 @@ class Times:
     @staticmethod
     def scale_of(taus: Mapping[str, float]) -> Scale:
         """The times that scores of cells with these taus are asked at."""
+        from robotrials.measure.timing.scalar import Scale
+
         least = min(taus.values())
         inside = tuple(t for t in THRESHOLDS_S if t < least)
         if len(set(taus.values())) == 1:
