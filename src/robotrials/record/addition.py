@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import field
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -43,8 +43,10 @@ from robotrials.record.store import (
     write_episodes,
     write_trajectories,
 )
-from robotrials.record.trajectory import Trajectory
 from robotrials.value import dataclass
+
+if TYPE_CHECKING:
+    from robotrials.record.trajectory import Trajectory
 
 
 @dataclass(slots=True)
