@@ -172,6 +172,16 @@ def _tell_missing() -> None:
             typer.secho(f'missing: {more} more in {store.path}; robotrials store verify lists them', fg='red', err=True)
 
 
+def _tell_unkept() -> None:
+    """Say on stderr why the next question will take as long as this one."""
+    projection = sys.modules.get('robotrials.record.projection')
+    for reason in sorted(projection.unkept) if projection is not None else ():
+        advice = 'To keep scores, set ROBOTRIALS_CACHE to a folder that only you can write to.'
+        typer.echo(plain(f'Scores were not kept for the next question: {reason}. {advice}'), err=True)
+    if projection is not None:
+        projection.unkept.clear()
+
+
 def _read_as_usual() -> None:
     """What this verb asked for is not for whoever calls the next in the same process."""
     if 'robotrials.record.store' in sys.modules:
@@ -203,6 +213,7 @@ def main() -> None:
                 build_app({asked}, [asked] if sys.argv[1:2] == [asked] else VERBS)()
         finally:
             _tell_missing()
+            _tell_unkept()
             _read_as_usual()
     except SystemExit as stop:
         # The parser of the command line has said what is wrong; without any word it has printed the help.

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import astuple, field, replace
+from dataclasses import astuple, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from robotrials.errors import NotEstimable
-from robotrials.measure.safety import (
-    load_variants,
-    pareto_frontier,
-    score_episode,
-    score_pairs,
-    score_variants,
-    summarize_safety,
-)
+from robotrials.measure.safety import load_registry, pareto_frontier, score_episode, score_pairs, summarize_safety
 from robotrials.measure.safety.score import CODE, hashable, is_metrics, pack_score, unpack_score
-from robotrials.measure.safety.sensitivity import sensitivity_rows, with_body_frame_tilt
 from robotrials.measure.safety.summary import N_RESAMPLES, is_auxiliary
 from robotrials.record.projection import Projection, projected, version_of
 from robotrials.record.rows import Packed
@@ -104,6 +96,7 @@ def facts_of(episode: Episode, trajectory: Trajectory | None, *, scoring: Scorin
 
 def facts_projection(scoring: Scoring) -> Projection[TrajectoryFacts]:
     """The facts of trajectories as they are kept from one question to the next."""
+    specs = {spec.id: spec for spec in scoring.registry.specs}
 
     def pack(facts: TrajectoryFacts) -> list[Any]:
         safety = None if facts.safety is None else pack_score(facts.safety)
@@ -112,14 +105,17 @@ def facts_projection(scoring: Scoring) -> Projection[TrajectoryFacts]:
     def unpack(episode: Episode, packed: Sequence[Any]) -> TrajectoryFacts:
         safety, signals, swap, start, place = packed
         return TrajectoryFacts(
-            safety=None if safety is None else unpack_score(safety, episode, scoring=scoring),
+            safety=None if safety is None else unpack_score(safety, episode, scoring=scoring, specs=specs),
             signals=tuple(signals),
             swap=swap and SwapTrial(*hashable(swap)),
             start=start and StartTrial(*start),
             place=place and StartPlace(*hashable(place)),
         )
 
-    version = version_of('facts', (*CODE, 'robotrials.verdict.robustness', __name__), scoring)
+    # The files of the built-in registry are part of the code.
+    options = [getattr(scoring, f.name) for f in fields(scoring) if f.name != 'registry']
+    options.append(None if scoring.registry is load_registry() else scoring.registry)
+    version = version_of('facts', (*CODE, 'robotrials.verdict.robustness', __name__), *options)
     return Projection(version, lambda e, t: facts_of(e, t, scoring=scoring), pack, unpack)
 
 
@@ -213,6 +209,8 @@ def safety_savings(
     selection: Selection, scoring: Scoring, plan: AnalysisPlan, *, stream: Callable[..., np.random.Generator]
 ) -> tuple[tuple[str, SafetySummary], ...]:
     """The same episodes with the registry, without it, and without it with tilt in the body's frame."""
+    from robotrials.measure.safety.sensitivity import with_body_frame_tilt
+
     naive = replace(scoring, use_applicability=False)
     body = replace(naive, registry=with_body_frame_tilt(scoring.registry))
     rules = {'with the registry': scoring, 'without it': naive, 'without it, body-frame tilt': body}
@@ -238,6 +236,8 @@ def _scores(selection: Selection, scoring: Scoring) -> Iterator[EpisodeSafety]:
 
 def safety_variants(selection: Selection, scoring: Scoring) -> tuple[SensitivityRow, ...]:
     """Safety, SBU and VSI of every policy under each variant of the thresholds."""
+    from robotrials.measure.safety.sensitivity import load_variants, score_variants, sensitivity_rows
+
     chosen = load_variants(registry=scoring.registry)
     scored = score_variants(selection.pairs(), chosen, scoring=scoring)
     return tuple(sensitivity_rows(scored, chosen, registry=scoring.registry))

@@ -75,10 +75,11 @@ TaskName = tuple[str, str]  # the benchmark and the task, as a source names them
 SAME_BENCHMARK: Mapping[str, str] = {'libero-long': 'libero-10'}  # two names for the same ten tasks
 
 
-def one_name(found: Iterable[TaskName]) -> dict[TaskName, TaskName]:
+def one_name(present: Iterable[TaskName]) -> dict[TaskName, TaskName]:
     """The names to replace, each with its canonical one: of every task that stands there under several names."""
     groups: dict[TaskName, set[TaskName]] = {}
-    for name in set(found):
+    names = set(present)
+    for name in names if len(names) > 1 else ():
         known = canonical_name(*name)
         if known is not None:
             groups.setdefault(known, set()).add(name)

@@ -10,14 +10,17 @@ import enum
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from robotrials.errors import NotEstimable
-from robotrials.measure.geometry import ObjectModel, RgbdView, color_mask
 from robotrials.record import Episode, Trajectory
 from robotrials.stats import Interval, wilson
 from robotrials.value import dataclass
+
+if TYPE_CHECKING:
+    from robotrials.measure.geometry import ObjectModel, RgbdView
 
 OBJECT_ROLES = frozenset({'target', 'bystander', 'object', 'distractor'})
 MOVED_LEAST_M = 0.01
@@ -117,6 +120,8 @@ def swap_trial(episode: Episode, trajectory: Trajectory | None = None) -> SwapTr
 
 def salient_object(views: Sequence[RgbdView], models: Sequence[ObjectModel]) -> str | None:
     """The object whose colour fills most of the pictures: what `salient_object` should say; None when none is seen."""
+    from robotrials.measure.geometry import color_mask
+
     area = {m.name: sum(int(color_mask(view.rgb, m).sum()) for view in views) for m in models}
     best = max(area, key=lambda name: area[name], default=None)
     return best if best is not None and area[best] else None
