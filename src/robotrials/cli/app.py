@@ -52,7 +52,7 @@ STAGES: dict[str, dict[str, tuple[str, str]]] = {
     },
     'Ask': {
         'compare': ('robotrials.cli.compare:compare', 'Compare two policies, or all pairs.'),
-        'score': ('robotrials.cli.score:score', 'Score every policy by time to success.'),
+        'score': ('robotrials.cli.compare:score', 'Score every policy by time to success.'),
         'safety': ('robotrials.cli.safety:safety_app', 'Was it safe while it succeeded?'),
         'robustness': ('robotrials.cli.robustness:robustness', 'What a changed world costs each policy.'),
         'gate': ('robotrials.cli.gate:gate', 'No worse than the baseline? An exit code says so.'),
@@ -62,8 +62,8 @@ STAGES: dict[str, dict[str, tuple[str, str]]] = {
     },
     'Show': {
         'report': ('robotrials.cli.report:report', 'Write one page with everything known about a trial.'),
-        'tables': ('robotrials.cli.tables:tables', 'Print a named table from a store.'),
-        'plot': ('robotrials.cli.plot:plot', 'Draw a named figure from a store.'),
+        'tables': ('robotrials.cli.named:tables', 'Print a named table from a store.'),
+        'plot': ('robotrials.cli.named:plot', 'Draw a named figure from a store.'),
         'explore': ('robotrials.cli.explore:explore', 'Look at episodes in a browser, frame by frame.'),
     },
     'Serve': {
