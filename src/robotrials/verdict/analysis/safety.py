@@ -32,12 +32,7 @@ from robotrials.verdict.robustness import (
 )
 
 if TYPE_CHECKING:
-    from robotrials.measure.safety import (
-        EpisodeSafety,
-        Registry,
-        SafetySummary,
-        Scoring,
-    )
+    from robotrials.measure.safety import EpisodeSafety, Registry, SafetySummary, Scoring
     from robotrials.measure.safety.sensitivity import SensitivityRow
     from robotrials.record import Episode, Trajectory
     from robotrials.verdict.analysis.contrast import Contrast
@@ -177,8 +172,10 @@ def safety_part(
         )
     reasons = Counter(_reason(s) for s in scores if not s.is_scored)
     if not any(s.is_scored for s in scores):
-        told = '; '.join(f'{reason} ({n} episodes)' for reason, n in reasons.most_common(3))
-        return Absent(f'no episode could be scored: {told}', 'describe the tasks in a safety registry file of your own')
+        frequent = '; '.join(f'{reason} ({n} episodes)' for reason, n in reasons.most_common(3))
+        return Absent(
+            f'no episode could be scored: {frequent}', 'describe the tasks in a safety registry file of your own'
+        )
     n, level, known = plan.resamples, plan.level, registry()
     # The paper's table has 10,000 resamples, unless another number than the default was asked for.
     n_table = N_RESAMPLES if n == AnalysisPlan().resamples else n
@@ -197,12 +194,12 @@ def _reason(score: EpisodeSafety) -> str:
 
 
 def _frontier(summary: SafetySummary) -> dict[str, tuple[str, ...]]:
-    found = {}
+    frontier = {}
     for benchmark in dict.fromkeys(cell.benchmark for cell in summary.cells):
         cells = [c for c in summary.cells if c.benchmark == benchmark]
         points = [(c.success.count / c.n, c.safety.count / c.n) for c in cells]
-        found[benchmark] = tuple(cells[i].policy for i in pareto_frontier(points))
-    return found
+        frontier[benchmark] = tuple(cells[i].policy for i in pareto_frontier(points))
+    return frontier
 
 
 def safety_savings(
@@ -262,10 +259,10 @@ class SafetyDifference:
 
     def safer(self, alpha: float) -> str | None:
         """Who is safer after correction over every row of the comparison."""
-        found = self.contrast
-        if found.p_adjusted is None or found.p_adjusted > alpha or found.ahead is None:
+        effect = self.contrast
+        if effect.p_adjusted is None or effect.p_adjusted > alpha or effect.ahead is None:
             return None
-        return found.b if found.ahead == found.a else found.a
+        return effect.b if effect.ahead == effect.a else effect.a
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -299,8 +296,8 @@ def compare_safety(
             def value(episode: Episode, read: Callable[[EpisodeSafety], float] = read) -> float:
                 return read(scores[episode.key])
 
-            found = contrast(*arms, endpoint=EndpointName.SAFETY, plan=plan, value=value)
-            rows.append(SafetyDifference(metric, scope, found))
+            effect = contrast(*arms, endpoint=EndpointName.SAFETY, plan=plan, value=value)
+            rows.append(SafetyDifference(metric, scope, effect))
     adjusted = adjusted_p_values([row.contrast.p_value for row in rows], 'holm')
     rows = [replace(r, contrast=replace(r.contrast, p_adjusted=p)) for r, p in zip(rows, adjusted, strict=True)]
     n_unscored = len(first) + len(second) - sum(map(len, kept))

@@ -147,7 +147,7 @@ def swap_tests(
     them (upper end of the Wilson interval). Otherwise the test is unresolved.
     """
     rows = list(trials)
-    found = []
+    tests = []
     for policy in dict.fromkeys(t.policy for t in rows):
         scenes: dict[str, list[SwapTrial]] = defaultdict(list)
         for trial in rows:
@@ -155,10 +155,10 @@ def swap_tests(
                 scenes[trial.scene].append(trial)
         swapped = [cell for cell in scenes.values() if len({t.asked for t in cell}) >= 2]
         if swapped:
-            found.append(_swap_test(policy, swapped, n_resamples, rng, alpha, ignore_share))
-    if not found:
+            tests.append(_swap_test(policy, swapped, n_resamples, rng, alpha, ignore_share))
+    if not tests:
         raise NotEstimable('no scene was run with two instructions by one policy; a swap test needs such pairs')
-    return found
+    return tests
 
 
 def _swap_test(

@@ -58,12 +58,12 @@ def recorded_severity(episode: Episode, *, baseline: str = NOMINAL) -> float | N
     """The severity in an episode's condition parameters; the largest of a compound's parts."""
     if episode.condition == baseline:
         return 0.0
-    found = [
+    severities = [
         float(value)
         for name, value in episode.condition_parameters.items()
         if name.rsplit('.', 1)[-1] == 'severity' and isinstance(value, int | float)
     ]
-    return max(found) if found else None
+    return max(severities) if severities else None
 
 
 def recorded_parts(episode: Episode) -> tuple[tuple[str, float], ...]:
