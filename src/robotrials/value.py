@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
     from dataclasses import dataclass as dataclass
-    from re import compile as pattern
+
+    pattern = re.compile
 else:
 
     class pattern:  # noqa: N801 (called as `re.compile` is)
