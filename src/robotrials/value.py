@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
     from dataclasses import dataclass as dataclass
+    from typing import AnyStr
 
-    pattern = re.compile
+    def pattern(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]: ...
 else:
 
     class pattern:  # noqa: N801 (called as `re.compile` is)

@@ -90,6 +90,8 @@ def _of_file(
             yield episode, projection.make(episode, trajectory)
         return
     place = key_of(projection.version, logged.sha256)
+    keys: list[Key] | None
+    rows: dict[str, Any]
     keys, rows = kept.get(place) or (None, {})
     asked = [] if keys is None else [episodes[key] for i, attempt in keys if (key := (i, attempt)) in episodes]
     known = [(episode, rows.get(_row_name(episode))) for episode in asked]

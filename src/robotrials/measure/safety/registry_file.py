@@ -161,9 +161,9 @@ def _open_after(line: str, quote: str, depth: int) -> tuple[str, int]:
 
 
 def _line_of_key(text: str, key: str) -> int:
-    for line, kind, _ in _places(text):
+    for start, kind, _ in _places(text):
         if kind == key:
-            return line
+            return start
     for number, line in enumerate(text.splitlines(), start=1):
         if re.match(rf'\s*\[*\s*["\']?{re.escape(key)}\b', line):
             return number
