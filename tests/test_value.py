@@ -5,6 +5,7 @@ import dataclasses
 import inspect
 import math
 import pickle
+import re
 import subprocess
 import sys
 from typing import Any, ClassVar
@@ -53,8 +54,11 @@ def outcome(call: Any) -> Any:
         return type(error), str(error).split('.')[-1]
 
 
+@pytest.mark.parametrize('few', [0, 3, 1000])  # compiled at once, in between, and never
 @pytest.mark.parametrize('options', OPTIONS, ids=str)
-def test_a_value_looks_and_acts_as_the_standard_librarys(options):
+def test_a_value_looks_and_acts_as_the_standard_librarys(options, few, monkeypatch):
+    monkeypatch.setattr(value, 'FEW_VALUES', few)
+
     def seen(kind: Any) -> list[Any]:
         first, same = kind(name='a', ratio=1.0), kind(name='a', ratio=1.0)
         other = dataclasses.replace(first, ratio=2.0)
@@ -63,7 +67,8 @@ def test_a_value_looks_and_acts_as_the_standard_librarys(options):
             outcome(lambda: hash(first) == hash(same)), outcome(lambda: kind(name='a') in {first}),
             outcome(lambda: setattr(kind(name='c'), 'name', 'b')), outcome(lambda: delattr(kind(name='c'), 'name')),
             outcome(kind), outcome(lambda: repr(kind('a'))),
-            outcome(lambda: kind(name='a', nothing=1)),
+            outcome(lambda: kind(name='a', nothing=1)), outcome(lambda: kind('a', name='a')),
+            outcome(lambda: repr(kind('a', 1.0, [2], 'x', (3,)))), outcome(lambda: kind(*'abcdefgh')),
             str(inspect.signature(kind)), kind.__match_args__, kind.__doc__, kind.__init__.__qualname__,
             [(f.name, f.type, f.kw_only) for f in dataclasses.fields(kind)], dataclasses.asdict(other),
             kind(name='a').parts is kind(name='a').parts, repr(copy.copy(first)), repr(copy.deepcopy(first)),
@@ -145,14 +150,14 @@ def test_derived_classes_and_class_variables_are_the_standard_librarys():
         value.dataclass(slots=True)(type('Thawed', (Base,), {}))
 
 
-def test_nothing_is_compiled_before_the_first_value():
+def test_nothing_is_compiled_for_a_few_values():
     code = (
         'import builtins, robotrials.value as v; compiled = []; run = builtins.exec\n'
         'builtins.exec = lambda *a: (compiled.append(a[0]), run(*a))[1]\n'
         'body = {"__annotations__": {"a": "int"}, "__module__": "builtins"}\n'
         'kind = v.dataclass(frozen=True, slots=True)(type("K", (), body))\n'
         'count = lambda: sum(str(c).count("def __init__") for c in compiled)\n'
-        'assert count() == 0; kind(1); kind(2); assert count() == 1'
+        '[kind(a=n) for n in range(v.FEW_VALUES)]; assert count() == 0; kind(1); kind(2); assert count() == 1'
     )
     subprocess.run([sys.executable, '-c', code], check=True)
 
@@ -160,3 +165,11 @@ def test_nothing_is_compiled_before_the_first_value():
 def test_a_frozen_value_takes_no_further_attribute():
     with pytest.raises(dataclasses.FrozenInstanceError, match='further'):
         Kept(1.0).further = 2  # type: ignore[attr-defined]
+
+
+def test_a_pattern_is_compiled_at_its_first_use():
+    letters = value.pattern('[a-c]+', re.IGNORECASE)
+    assert 'match' not in vars(letters)
+    assert letters.match('Abd').group() == 'Ab'
+    assert letters.sub('-', 'xAByc') == 'x-y-'
+    assert letters.pattern == '[a-c]+'

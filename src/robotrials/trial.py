@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from robotrials.record.opened import OpenedSource
     from robotrials.record.select import Where
 
 
@@ -63,10 +62,10 @@ class Result:
         """One of the tables (the first) as an Arrow table, in full precision."""
         import pyarrow as pa
 
-        shown = self._table(number)
-        columns = [[row[k] for row in shown.rows] for k in range(len(shown.columns))]
+        table = self._table(number)
+        columns = [[row[k] for row in table.rows] for k in range(len(table.columns))]
         arrays = [pa.array(_of_one_type(values)) for values in columns]
-        return pa.table(arrays, names=[c.name for c in shown.columns])
+        return pa.table(arrays, names=[c.name for c in table.columns])
 
     def to_frame(self, number: int = 0) -> Any:
         """One of the tables as a pandas frame where pandas is installed, else as an Arrow table."""
@@ -120,7 +119,7 @@ class Comparison(Result):
         self.kind: str = pairs.decision(a, b).verdict.value
         self.winner: str | None = pairs.decision(a, b).winner
         self.endpoints = {
-            name.value: _endpoint_result(found, name.value, a, b) for name, found in pairs.endpoints.items()
+            name.value: _endpoint_result(endpoint, name.value, a, b) for name, endpoint in pairs.endpoints.items()
         }
         self._lead = next((e for e in self.endpoints.values() if e.difference is not None), None)
 
@@ -157,12 +156,12 @@ def _absent_result(name: str, reason: str) -> EndpointResult:
     return EndpointResult(name, 'not compared', None, None, None, '', None, None, '', (0, 0), None, reason)
 
 
-def _endpoint_result(found: EndpointPairs | Absent, name: str, a: str, b: str) -> EndpointResult:
+def _endpoint_result(pairs: EndpointPairs | Absent, name: str, a: str, b: str) -> EndpointResult:
     from robotrials.show.verdict_text import short_verdict
 
-    if isinstance(found, Absent):
-        return _absent_result(name, found.reason)
-    pair = found.pair(a, b)
+    if isinstance(pairs, Absent):
+        return _absent_result(name, pairs.reason)
+    pair = pairs.pair(a, b)
     span, needed = pair.interval, pair.needed
     unit = {'points': 'share', 's': 's'}.get(pair.unit_text, pair.unit_text)
     return EndpointResult(
@@ -183,8 +182,8 @@ def _card_html(card: Card) -> str:
         f'<td style="text-align:left;white-space:pre;font-family:monospace">{escape(text)}</td></tr>'
         for label, text in card.rows
     )
-    told = [f'What would change it: {card.change}'] if card.change else []
-    notes = ''.join(f'<div><small>{escape(line)}</small></div>' for line in (*told, *card.notes))
+    lines = [f'What would change it: {card.change}'] if card.change else []
+    notes = ''.join(f'<div><small>{escape(line)}</small></div>' for line in (*lines, *card.notes))
     head = f'<div>{escape(card.title)} <small>{escape(card.scope)}</small></div>'
     return f'<div>{head}<div>{verdict}</div><table>{rows}</table>{notes}</div>'
 
@@ -250,9 +249,9 @@ class Trial:
     @property
     def tasks(self) -> tuple[str, ...]:
         """The names of the tasks, by benchmark where there are several."""
-        found = {(e.benchmark, e.task) for e in self.analysis.episodes}
-        several = len({benchmark for benchmark, _ in found}) > 1
-        return tuple(f'{b}/{task}' if several and b else task for b, task in sorted(found))
+        tasks = {(e.benchmark, e.task) for e in self.analysis.episodes}
+        several = len({benchmark for benchmark, _ in tasks}) > 1
+        return tuple(f'{b}/{task}' if several and b else task for b, task in sorted(tasks))
 
     @property
     def episodes(self) -> Any:
@@ -312,8 +311,8 @@ class Trial:
         analysis = self.analysis.between(a, b)
         request = ShowRequest(subject=analysis, policies=(a, b))
         compared(request)
-        shown, card = find_table('pairs')(request), compare_card(analysis, (a, b))
-        return Comparison(shown, statement=analysis.statement, card=card, pairs=present(analysis.pairs), a=a, b=b)
+        listed, card = find_table('pairs')(request), compare_card(analysis, (a, b))
+        return Comparison(listed, statement=analysis.statement, card=card, pairs=present(analysis.pairs), a=a, b=b)
 
     def safety(self) -> Result:
         """Was it safe while it succeeded?"""
@@ -382,24 +381,13 @@ def load_trial(
         from robotrials.formats.intake import open_for_asking
 
         options = ImportOptions(columns=columns or {}, defaults=given)
-        return Trial(analyse_opened(open_for_asking(source, options), where=where))
+        opened = open_for_asking(source, options)
+        return Trial(analyse(opened.store, where=where, title=opened.name))
     rows = list(_rows(source))
     episodes = [row for row in rows if isinstance(row, Episode)]
     if episodes and len(episodes) == len(rows):
         return Trial(analyse(episodes))
     return Trial(analyse(_table_episodes(rows, columns or {}, given), title='table'))
-
-
-def analyse_opened(
-    opened: OpenedSource, *, where: Where | None = None, advance: Callable[[str, int, int], None] | None = None,
-    **changes: Any,
-) -> Analysis:  # fmt: skip
-    """The analysis of what was opened for asking, under the name that the user knows it by."""
-    found = analyse(opened.store, where=where, advance=advance, **changes)
-    if opened.name == str(opened.store.path):
-        return found
-    selection = dataclasses.replace(found.selection, source=opened.name)
-    return Analysis(selection, found.declared, advance=advance)
 
 
 def _table_episodes(rows: Sequence[Any], columns: Mapping[str, str], given: Mapping[str, str]) -> Iterator[Episode]:

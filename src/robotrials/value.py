@@ -1,23 +1,41 @@
-"""`dataclass` as the standard library has it, made without compiling code before somebody needs it.
+"""`dataclass` and `pattern` as the standard library has them, made without compiling before somebody needs it.
 
 `dataclasses.dataclass` writes and compiles five functions for a frozen class: 0.3 ms each time a process starts, and an
-answer of `robotrials compare` needs some 200 classes, most of which it never builds. Here methods that all classes
-share in form are closures, and `__init__` is compiled when the first value is built (or its signature is asked for).
-What one can see is the same: fields, `replace`, equality, hash, text, pickles, signatures, and what a frozen value
-refuses. Type checkers see the standard library's.
+answer of `robotrials compare` needs some 200 classes, most of which it builds never or a few times. Here methods that
+all classes share in form are closures, and `__init__` is compiled when many values are built (or its signature is asked
+for). What one can see is the same: fields, `replace`, equality, hash, text, pickles, signatures, and what a frozen
+value refuses. Type checkers see the standard library's.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import operator
+import re
 import reprlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from dataclasses import dataclass as dataclass
+    from typing import AnyStr
+
+    def pattern(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]: ...
 else:
+
+    class pattern:  # noqa: N801 (called as `re.compile` is)
+        """A regular expression that is compiled at its first use: most of those that a verb imports never match."""
+
+        def __init__(self, text, flags=0):
+            self._given = (text, flags)
+
+        def __getattr__(self, name):
+            if name.startswith('_'):
+                raise AttributeError(name)
+            method = getattr(re.compile(*self._given), name)
+            setattr(self, name, method)
+            return method
 
     def dataclass(cls=None, /, *, eq=True, frozen=False, slots=False, kw_only=False):
         """See `dataclasses.dataclass`; the options that this package uses."""
@@ -25,18 +43,24 @@ else:
         return _make(cls, **options) if cls is not None else lambda cls: _make(cls, **options)
 
 
+FEW_VALUES = 25  # filling so many costs as much as compiling
 # Annotations that are no fields, and bases with fields of their own: seldom, and left to the standard library.
 _NO_FIELDS = ('ClassVar', 'InitVar', 'KW_ONLY')
 
 
 def _make(cls: type, *, eq: bool, frozen: bool, slots: bool, kw_only: bool) -> Any:
     own = dict(vars(cls))
-    annotations = str(own.get('__annotations__', {}))
-    if any(word in annotations for word in _NO_FIELDS) or any(dataclasses.is_dataclass(b) for b in cls.__mro__[1:]):
+    annotations = own.get('__annotations__', {})
+    text = str(annotations)
+    if any(word in text for word in _NO_FIELDS) or any(dataclasses.is_dataclass(b) for b in cls.__mro__[1:]):
         return dataclasses.dataclass(eq=eq, frozen=frozen, slots=slots, kw_only=kw_only)(cls)
     cls.__doc__ = cls.__doc__ or cls.__name__  # else a signature is worked out, and __init__ compiled
     plain = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots, kw_only=kw_only)
+    cls.__annotations__ = dict.fromkeys(annotations, object)  # a text would be searched for what is no field
     made: Any = plain(cls)
+    made.__annotations__ = annotations
+    for f in made.__dataclass_fields__.values():
+        f.type = annotations[f.name]
     methods: dict[str, Any] = {'__init__': _Init(made, frozen=frozen), '__repr__': _repr}
     if eq:
         methods['__eq__'] = _equality(made)
@@ -55,16 +79,51 @@ def _make(cls: type, *, eq: bool, frozen: bool, slots: bool, kw_only: bool) -> A
 
 
 class _Init:
-    """In the place of `__init__` until somebody asks for it."""
+    """In the place of `__init__` until its signature is asked for, or compiling it costs less than doing without."""
 
     def __init__(self, cls: Any, *, frozen: bool) -> None:
-        self.cls, self.frozen = cls, frozen
+        self.cls, self.frozen, self.n_built = cls, frozen, 0
 
     def __get__(self, value: Any, owner: type | None = None) -> Any:
+        self.n_built += 1
+        if value is not None and self.n_built <= FEW_VALUES:
+            return functools.partial(self._fill, value)
+        made = self._compiled()
+        return made if value is None else made.__get__(value, owner)
+
+    def _compiled(self) -> Any:
         made = _compiled_init(self.cls, frozen=self.frozen)
         if vars(self.cls).get('__init__') is self:
             self.cls.__init__ = made
-        return made if value is None else made.__get__(value, owner)
+        return made
+
+    def _fill(self, value: Any, /, *places: Any, **words: Any) -> None:
+        """What the compiled `__init__` does; arguments that do not fit are left to it, which says what is wrong."""
+        put = object.__setattr__ if self.frozen else setattr
+        missing = dataclasses.MISSING
+        n_left, n_placed = len(words), 0
+        for f in self.cls.__dataclass_fields__.values():
+            if f.init and not f.kw_only and n_placed < len(places):
+                given = places[n_placed]
+                n_placed += 1
+            elif f.init and f.name in words:
+                given = words[f.name]
+                n_left -= 1
+            elif f.default is not missing:
+                given = f.default
+            elif f.default_factory is not missing:
+                given = f.default_factory()
+            elif f.init:
+                break
+            else:
+                continue  # __post_init__ sets it
+            put(value, f.name, given)
+        else:
+            if not n_left and n_placed == len(places):
+                if hasattr(value, '__post_init__'):
+                    value.__post_init__()
+                return
+        self._compiled()(value, *places, **words)
 
 
 class _Factory:

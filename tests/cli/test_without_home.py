@@ -9,14 +9,37 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.measure.safety.scene import lifted
+
+from robotrials.record import Episode, Outcome, Store
 
 VERBS = tuple(map(str.split, (
     'compare r.csv', 'compare store', 'score store', 'tables needed-n store',
     'gate store --baseline store --policy p1 --baseline-policy p0', 'plot cdf store -o {out}/f.svg',
     'report store -o {out}/r.html', 'store verify store', 'store ls store', 'doctor store', 'power size',
     'export store --to table --out {out}/e.csv', 'watch store --once', 'robustness c.csv',
-    'tables headline store --format json', 'doctor r.csv',
+    'tables headline store --format json', 'doctor r.csv', 'compare recorded', 'safety recorded',
+    'safety explain libero-10/task_4', 'report recorded -o {out}/recorded.html', 'tables safety-specs recorded',
+    'audit topline 90 95 --tasks 10 --samples 50', 'actions datasets', 'tables action-errors published', 'policies ls',
+    'env ls', 'store log recorded', 'store verify recorded',
 )))  # fmt: skip
+SCORES = ('compare recorded', 'safety recorded', 'report recorded', 'tables safety-specs')
+# Only the folder of temporary files can be written to, as under ProtectSystem=strict and PrivateTmp=yes; root too.
+WALLED = """
+import ctypes, sys
+from pathlib import Path
+from robotrials.record.foreign import PR_SET_NO_NEW_PRIVS, _landlock
+libc = ctypes.CDLL(None, use_errno=True)
+libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+_landlock(libc, Path(sys.argv.pop(1)))
+try:
+    Path('written').touch()
+except OSError:
+    from robotrials.cli import run_command
+    run_command()
+else:
+    sys.exit('no Landlock')
+"""
 
 
 @pytest.fixture(scope='module')
@@ -27,30 +50,44 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = [f'{line},{c}' for c in ('nominal', 'dark') for line in rows.splitlines()]
     (folder / 'c.csv').write_text('\n'.join(['policy,task,seed,success,duration_s,condition', *lines, '']))
     subprocess.run([sys.executable, '-m', 'robotrials', 'import', 'r.csv', '--to', 'store'], cwd=folder, check=True)
+    episodes = [
+        Episode(
+            policy=f'p{k % 2}', task='task_4', benchmark='libero-10', seed=k // 2, duration_s=5.0, time_cap_s=20.0,
+            outcome=Outcome.SUCCESS if k % 3 else Outcome.FAILURE,
+        )
+        for k in range(12)
+    ]  # fmt: skip
+    Store.create(folder / 'recorded').append(episodes, trajectories={e.key: lifted(20) for e in episodes})
     (folder / 'out').mkdir()
-    (folder / 'bare').mkdir()
     return folder
 
 
+@pytest.mark.skipif(not sys.platform.startswith('linux'), reason='Landlock is of Linux')
 @pytest.mark.parametrize('arguments', VERBS, ids=lambda a: '-'.join(a[:2]))
-def test_verbs_work_without_a_home(lab: Path, arguments: list[str]) -> None:
-    """No HOME, no cache folder that could be made, and no bytecode written."""
+def test_verbs_that_ask_need_a_folder_of_temporary_files_alone(lab: Path, arguments: list[str]) -> None:
+    """No HOME, an installation, a store and a working folder that cannot be written to; what was not kept is said."""
+    environment = {'PATH': os.environ['PATH'], 'TMPDIR': str(lab / 'out'), 'PYTHONPYCACHEPREFIX': str(lab / 'out')}
+    stores = ('store', 'recorded')
+    before = {p: p.stat().st_mtime_ns for name in stores for p in (lab / name).rglob('*')}
+    words = [word.format(out=lab / 'out') for word in arguments]
+    command = [sys.executable, '-c', WALLED, str(lab / 'out'), *words]
+    ran = subprocess.run(command, cwd=lab, env=environment, capture_output=True, text=True)
+    if ran.stderr.endswith('no Landlock\n'):
+        pytest.skip('a kernel without Landlock')
+    assert ran.returncode in ((0, 1, 3) if arguments[0] == 'gate' else (0,)), ran.stderr
+    assert 'Traceback' not in ran.stderr
+    assert ('Scores were not kept' in ran.stderr) == (' '.join(arguments).startswith(SCORES)), ran.stderr
+    assert {p: p.stat().st_mtime_ns for name in stores for p in (lab / name).rglob('*')} == before
+
+
+@pytest.mark.parametrize('arguments', [['compare', 'r.csv'], ['safety', 'recorded']], ids=lambda a: a[0])
+def test_verbs_work_where_no_folder_can_be_made_at_home(lab: Path, arguments: list[str]) -> None:
     nowhere = '/proc/nowhere'  # where nobody can make a folder, not even root
-    environment = {
-        'PATH': os.environ['PATH'], 'PYTHONDONTWRITEBYTECODE': '1', 'HOME': nowhere, 'XDG_CACHE_HOME': nowhere,
-        'XDG_CONFIG_HOME': nowhere,
-    }  # fmt: skip
-    before = {p: p.stat().st_mtime_ns for p in (lab / 'store').rglob('*')}
-    bare = {k: v for k, v in environment.items() if not k.startswith(('HOME', 'XDG'))}
-    for out, env in (('out', environment), ('bare', bare)):
-        words = [word.format(out=lab / out) for word in arguments]
-        ran = subprocess.run(
-            [sys.executable, '-m', 'robotrials', *words], cwd=lab, env=env, capture_output=True, text=True
-        )
-        wanted = (0, 1, 3) if arguments[0] == 'gate' else (0,)
-        assert ran.returncode in wanted, ran.stderr
-        assert 'Traceback' not in ran.stderr
-    assert {p: p.stat().st_mtime_ns for p in (lab / 'store').rglob('*')} == before
+    environment = {'PATH': os.environ['PATH'], 'HOME': nowhere, 'XDG_CACHE_HOME': nowhere, 'XDG_CONFIG_HOME': nowhere}
+    ran = subprocess.run(
+        [sys.executable, '-m', 'robotrials', *arguments], cwd=lab, env=environment, capture_output=True, text=True
+    )
+    assert (ran.returncode, 'Traceback' in ran.stderr) == (0, False), ran.stderr
 
 
 def test_the_units_of_a_service_are_those_that_systemd_takes(tmp_path: Path) -> None:

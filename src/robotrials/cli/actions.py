@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from robotrials.cli.output import DetailsOption, FormatOption, check_form, print_card, print_table, print_tables
+from robotrials.errors import InputError
 
 if TYPE_CHECKING:
     from robotrials.formats.dataset import ActionDataset
@@ -46,7 +47,6 @@ def convert(
     """
     import json
 
-    from robotrials.errors import InputError
     from robotrials.formats.space import read_space
     from robotrials.measure.actions.convert import parse_conversions
 
@@ -80,8 +80,6 @@ def read_actions(path: Path) -> FloatArray:
     """Actions (T, D) of a .npy or .csv file; a first line of names is passed over."""
     import numpy as np
 
-    from robotrials.errors import InputError
-
     try:
         if path.suffix == '.npy':
             values = np.load(path, allow_pickle=False)
@@ -103,8 +101,6 @@ def read_actions(path: Path) -> FloatArray:
 
 def write_actions(path: Path, actions: FloatArray) -> None:
     import numpy as np
-
-    from robotrials.errors import InputError
 
     if path.suffix == '.npy':
         np.save(path, actions)
@@ -329,7 +325,6 @@ def report(
 
     Example: `robotrials actions report runs/offline --invalid exclude --figures figures`
     """
-    from robotrials.errors import InputError
     from robotrials.measure.actions.compare import build_report, difficulty, group_scores, published_scores
     from robotrials.measure.actions.evaluate import read_runs
     from robotrials.show.actions import (

@@ -204,16 +204,16 @@ def asked_again(error: FixableError, source: Path) -> str:
     return and_ask(f'{error.problem}\nTry: {import_command(source, error.options)}', source)
 
 
-def and_ask(told: str, source: Path) -> str:
+def and_ask(text: str, source: Path) -> str:
     """The text with every import of the source that it offers followed by this question, put to the store."""
     from robotrials.formats.imported import ImportOptions, import_command, store_name
 
     words = list(sys.argv[1:])
     if str(source) not in words:
-        return told
+        return text
     words[words.index(str(source))] = store_name(source)
     start = f'Try: {import_command(source, ImportOptions())}'
     return '\n'.join(
         f'{line} && {shlex.join(["robotrials", *words])}' if line.startswith(start) else line
-        for line in told.split('\n')
+        for line in text.split('\n')
     )

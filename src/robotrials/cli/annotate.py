@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from robotrials.cli.output import DetailsOption, FormatOption, print_card, print_table, say
-from robotrials.cli.source import SeedOption, StoreArgument, WhereOption
+from robotrials.cli.source import SeedOption, StoreArgument, WhereOption, parse_where
+from robotrials.errors import InputError, NotEstimable, RobotrialsError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +41,6 @@ def detect(
 
     Example: `robotrials annotate detect runs/may --settings cell.toml`
     """
-    from robotrials.cli.source import parse_where
     from robotrials.measure.annotate import scan, statuses
     from robotrials.measure.safety import store_pairs
     from robotrials.record import read_store
@@ -61,7 +61,6 @@ def queue(
 
     Example: `robotrials annotate queue runs/may`
     """
-    from robotrials.cli.source import parse_where
     from robotrials.measure.annotate import LabelStanding, statuses
     from robotrials.record import read_store
     from robotrials.show.record import queue_card, queue_table, standing_table
@@ -85,7 +84,6 @@ def assess_store(
 
     Example: `robotrials annotate assess runs/labelled`
     """
-    from robotrials.cli.source import parse_where
     from robotrials.measure.annotate import assess, assess_settings
     from robotrials.record import read_store
     from robotrials.show.record import assessment_card, assessment_table
@@ -122,7 +120,6 @@ def calibrate_store(
 
     Example: `robotrials annotate calibrate runs/labelled -o cell.toml`
     """
-    from robotrials.cli.source import parse_where
     from robotrials.measure.annotate import calibrate
     from robotrials.measure.annotate.calibrate import settings_text
     from robotrials.record import read_store
@@ -170,7 +167,6 @@ def robustness(
 
     Example: `robotrials annotate robustness runs/may`
     """
-    from robotrials.cli.source import parse_where
     from robotrials.record import read_store
     from robotrials.show.record import label_card, label_tables
     from robotrials.verdict.analysis.labels import label_robustness
@@ -199,7 +195,6 @@ def weights(
 
     Example: `robotrials annotate weights runs/may scale.csv --item-kg 0.035`
     """
-    from robotrials.errors import InputError, RobotrialsError
     from robotrials.measure.annotate import ScaleOptions, statuses, weigh
     from robotrials.measure.annotate.detector import read_weights
     from robotrials.record import read_store
@@ -222,7 +217,6 @@ def weights(
 
 def _settings(store: Store, path: Path | None) -> tuple[Zones, Settings]:
     """Zones and settings: from a file, or those of the embedded cell for its own trials."""
-    from robotrials.errors import InputError
     from robotrials.measure.annotate import Settings, Zones
     from robotrials.measure.annotate.calibrate import read_settings
 
@@ -252,7 +246,6 @@ def _host_name(store: Store) -> str:
 
 def _labelled(store: Store, zones: Zones, where: dict[str, list[object]] | None) -> Sequence[Labelled]:
     """The valid episodes whose placements are all timed, with telemetry."""
-    from robotrials.errors import NotEstimable, RobotrialsError
     from robotrials.measure.annotate import Labelled, LabelStanding, read_telemetry, status_of, with_marks
 
     annotations = store.annotations()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -52,7 +52,7 @@ STAGES: dict[str, dict[str, tuple[str, str]]] = {
     },
     'Ask': {
         'compare': ('robotrials.cli.compare:compare', 'Compare two policies, or all pairs.'),
-        'score': ('robotrials.cli.score:score', 'Score every policy by time to success.'),
+        'score': ('robotrials.cli.compare:score', 'Score every policy by time to success.'),
         'safety': ('robotrials.cli.safety:safety_app', 'Was it safe while it succeeded?'),
         'robustness': ('robotrials.cli.robustness:robustness', 'What a changed world costs each policy.'),
         'gate': ('robotrials.cli.gate:gate', 'No worse than the baseline? An exit code says so.'),
@@ -62,8 +62,8 @@ STAGES: dict[str, dict[str, tuple[str, str]]] = {
     },
     'Show': {
         'report': ('robotrials.cli.report:report', 'Write one page with everything known about a trial.'),
-        'tables': ('robotrials.cli.tables:tables', 'Print a named table from a store.'),
-        'plot': ('robotrials.cli.plot:plot', 'Draw a named figure from a store.'),
+        'tables': ('robotrials.cli.named:tables', 'Print a named table from a store.'),
+        'plot': ('robotrials.cli.named:plot', 'Draw a named figure from a store.'),
         'explore': ('robotrials.cli.explore:explore', 'Look at episodes in a browser, frame by frame.'),
     },
     'Serve': {
@@ -99,8 +99,8 @@ def root(
         )  # fmt: skip
 
 
-def build_app(load: Callable[[str], bool]) -> typer.Typer:
-    """The command line with the verbs that `load` accepts; the others are only named."""
+def build_app(loaded: Collection[str], named: Collection[str]) -> typer.Typer:
+    """The command line with these verbs; those that are not loaded are only named."""
     app = typer.Typer(
         name='robotrials',
         help='Two-arm trials for robot arms: declare, run, score and report robot-policy evaluations.',
@@ -113,8 +113,9 @@ def build_app(load: Callable[[str], bool]) -> typer.Typer:
     Stages.moved = MOVED
     Stages.stages = {stage: tuple(verbs) for stage, verbs in STAGES.items()}
     app.callback()(root)
-    for name, (target, summary) in VERBS.items():
-        if not load(name):
+    for name in named:
+        target, summary = VERBS[name]
+        if name not in loaded:
             app.command(name, short_help=summary)(_named_only)
             continue
         module, _, attribute = target.partition(':')
@@ -134,7 +135,7 @@ def _named_only() -> None:
 
 def full_app() -> typer.Typer:
     """The command line with every verb loaded."""
-    return build_app(lambda name: True)
+    return build_app(VERBS, VERBS)
 
 
 def _log_board_look(store: Store) -> None:
@@ -171,6 +172,16 @@ def _tell_missing() -> None:
             typer.secho(f'missing: {more} more in {store.path}; robotrials store verify lists them', fg='red', err=True)
 
 
+def _tell_unkept() -> None:
+    """Say on stderr why the next question will take as long as this one."""
+    projection = sys.modules.get('robotrials.record.projection')
+    for reason in sorted(projection.unkept) if projection is not None else ():
+        advice = 'To keep scores, set ROBOTRIALS_CACHE to a folder that only you can write to.'
+        typer.echo(plain(f'Scores were not kept for the next question: {reason}. {advice}'), err=True)
+    if projection is not None:
+        projection.unkept.clear()
+
+
 def _read_as_usual() -> None:
     """What this verb asked for is not for whoever calls the next in the same process."""
     if 'robotrials.record.store' in sys.modules:
@@ -198,9 +209,11 @@ def main() -> None:
     try:
         try:
             with told_while_working(asked) if asked in WAITED_FOR else contextlib.nullcontext():
-                build_app(lambda name: name == asked)()
+                # The others are for the help, and for whoever mistypes.
+                build_app({asked}, [asked] if sys.argv[1:2] == [asked] else VERBS)()
         finally:
             _tell_missing()
+            _tell_unkept()
             _read_as_usual()
     except SystemExit as stop:
         # The parser of the command line has said what is wrong; without any word it has printed the help.

@@ -10,6 +10,7 @@ import typer
 from robotrials.cli.audit_data import card_command, datasource_command, mix_command, overfit_command, shortcut_command
 from robotrials.cli.audit_outcome import drop_command, paired_command, replay_command, traces_command
 from robotrials.cli.output import DetailsOption, FormatOption, check_form, harmless, print_card, print_tables
+from robotrials.errors import InputError, UnknownName
 
 if TYPE_CHECKING:
     from robotrials.show.table import Table
@@ -42,7 +43,6 @@ def topline_command(
 
     Example: `robotrials audit topline --benchmark libero-spatial 95.3 96.6`
     """
-    from robotrials.errors import InputError
     from robotrials.show.audit import topline_card, topline_table
     from robotrials.verdict.audit import topline
 
@@ -95,7 +95,6 @@ def leaderboard_command(
 
     Example: `robotrials audit leaderboard leaderboard.json --csv claims.csv --figure pies.svg`
     """
-    from robotrials.errors import UnknownName
     from robotrials.show.leaderboard import (
         claims_table,
         count_table,
@@ -186,7 +185,6 @@ def _preset(benchmark: str, tasks: int | None, samples: int | None, max_score: i
     """The preset with what was overridden, or one made of the numbers given."""
     import dataclasses
 
-    from robotrials.errors import InputError
     from robotrials.verdict.audit import Benchmark, Protocol, find_benchmark
 
     if not benchmark:
@@ -206,7 +204,6 @@ def _preset(benchmark: str, tasks: int | None, samples: int | None, max_score: i
 
 def _check_scale(scores: list[str], preset: Benchmark) -> None:
     """Two scores of at most 1 where percentages are the custom are most likely fractions: ask, don't guess."""
-    from robotrials.errors import InputError
     from robotrials.verdict.audit.envelope import exact
 
     values = [exact(score, 'score') for score in scores]
@@ -258,7 +255,6 @@ def _suite(name: str) -> str:
 def _candidates(
     tables: list[Path], bibtex: Path | None, benchmark: str, usage: str, leaderboard: Path | None
 ) -> list[Candidate]:
-    from robotrials.errors import InputError, UnknownName
     from robotrials.verdict.audit import (
         Usage,
         candidates_from_bibtex,

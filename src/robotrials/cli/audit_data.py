@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from robotrials.cli.output import LINE_EVERY_S, DetailsOption, FormatOption, check_form, print_card, print_tables
+from robotrials.errors import InputError
 
 if TYPE_CHECKING:
     from robotrials.run.plan import PolicyEntry
@@ -64,8 +65,6 @@ def shortcut_command(
     Example: `robotrials audit shortcut tabletop -t choose_red -t choose_green --episodes 40 --time-cap 12`
     With a plan: `robotrials audit shortcut shortcut.toml --reported scores.csv --figure shortcut.svg`
     """
-    from robotrials.cli.output import check_form
-    from robotrials.errors import InputError
     from robotrials.show import shortcut as shown
 
     check_form(form)
@@ -111,7 +110,6 @@ def _plan(
     """The declared plan, or that of a host with what was given; how it is read may be changed for both."""
     import dataclasses
 
-    from robotrials.errors import InputError
     from robotrials.study import read_shortcut_plan
     from robotrials.study.shortcut import host_plan
 
@@ -193,7 +191,6 @@ def datasource_command(
 
     Example: `robotrials audit datasource work/source --task single_block --distance-mm 0 --distance-mm 100`
     """
-    from robotrials.errors import InputError
     from robotrials.show.audit_data import (
         SUBMISSION_FORM,
         datasource_card,
@@ -249,7 +246,6 @@ def overfit_command(
 
     Example: `robotrials audit overfit work/overfit --plan overfit.toml`
     """
-    from robotrials.errors import InputError
     from robotrials.show.audit_data import alteration_plot, alteration_table, lacking_table, overfit_card
     from robotrials.verdict.audit.overfit import read_overfit
 
@@ -338,7 +334,6 @@ def mix_command(
 
     Example: `robotrials audit mix work/mix --plan mix.toml`
     """
-    from robotrials.errors import InputError
     from robotrials.show.audit_data import mix_table, published_mix_table
     from robotrials.verdict.audit.run_score import read_mix
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from robotrials.cli.output import DetailsOption, FormatOption, print_card
+from robotrials.cli.output import DetailsOption, FormatOption, analysis_progress, check_form, print_card, say
+from robotrials.errors import InputError, NotEstimable
 
 if TYPE_CHECKING:
     from robotrials.show.table import Table
@@ -35,8 +36,6 @@ def paired_command(
     """
     import numpy as np
 
-    from robotrials.cli.output import check_form, say
-    from robotrials.errors import InputError, NotEstimable
     from robotrials.show.audit import contrast_card, contrast_table, paired_table
     from robotrials.verdict.analysis.outcome_contrast import run_contrast
     from robotrials.verdict.audit import compare_outcomes, read_outcomes
@@ -83,8 +82,6 @@ def drop_command(
 
     Example: `robotrials audit drop 172/288 90/288 --label "stacked support"`
     """
-    from robotrials.cli.output import check_form
-    from robotrials.errors import InputError
     from robotrials.show.audit import contrast_card, contrast_table, drop_card, drop_table
     from robotrials.verdict.analysis.outcome_contrast import run_contrast
     from robotrials.verdict.audit import drop
@@ -143,7 +140,6 @@ def traces_command(
 
     Example: `robotrials audit traces runs/epyc runs/xeon --control runs/epyc-again --closed-loop`
     """
-    from robotrials.cli.output import check_form
     from robotrials.show.divergence import (
         channel_table,
         divergence_table,
@@ -162,7 +158,6 @@ def traces_command(
     printed = tables if details or form != 'text' else tables[4:]
     print_card(lambda: trace_card(comparison), lambda: printed, form, details=details or episodes)
     if figure is not None:
-        from robotrials.errors import NotEstimable
         from robotrials.show.divergence import growth_plot
         from robotrials.show.figure import save_figure
         from robotrials.show.plot_paper import paint_paper
@@ -188,7 +183,6 @@ def replay_command(
 
     Example: `robotrials audit replay runs/may --most 5`
     """
-    from robotrials.cli.output import analysis_progress
     from robotrials.record import read_store
     from robotrials.run.component import open_host
     from robotrials.show.divergence import channel_table, divergence_table, grade_table, trace_card, trace_table
@@ -241,7 +235,6 @@ def _paper_drop(
     full_score: int | None, level: float, label: str,
 ) -> list[Drop]:  # fmt: skip
     """The paper's own interval of two runs, by its named method; none where runs cannot be told apart by sample."""
-    from robotrials.errors import InputError
     from robotrials.verdict.audit import drop_of_outcomes, read_outcomes
 
     runs = [read_outcomes(p, policy=policy, condition=c) for p, c in zip(paths, conditions, strict=True)]
@@ -264,7 +257,6 @@ def _run_names(first: str, second: str) -> tuple[str, str]:
 
 
 def _counts(text: str, where: str) -> tuple[int, int]:
-    from robotrials.errors import InputError
 
     match = COUNTS.match(text.strip())
     if match is None:
@@ -275,7 +267,6 @@ def _counts(text: str, where: str) -> tuple[int, int]:
 def _drops_of_rows(path: Path, level: float) -> list[Drop]:
     import csv
 
-    from robotrials.errors import InputError
     from robotrials.verdict.audit import drop
 
     if not path.exists():

@@ -1,4 +1,4 @@
-"""robotrials compare: do two policies differ, and which is better?"""
+"""robotrials compare and score: which policy is better, and how fast and how reliably each one works."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from robotrials.cli.named import PolicyOption
-from robotrials.cli.output import DetailsOption, FormatOption, MethodsOption, PerTaskOption
+from robotrials.cli.output import DetailsOption, FormatOption, MethodsOption, PerTaskOption, check_form, print_answer
 from robotrials.cli.source import (
     AlphaOption,
     BaselineOption,
     PairingOption,
+    PolicyOption,
     PrimaryOption,
     ReferenceOption,
     ResamplesOption,
@@ -21,7 +21,9 @@ from robotrials.cli.source import (
     StoreArgument,
     TauOption,
     WhereOption,
+    open_analysis,
 )
+from robotrials.errors import InputError
 
 if TYPE_CHECKING:
     from robotrials.show.table import Table
@@ -54,9 +56,6 @@ def compare(
 
     Example: `robotrials compare runs/may openpi groot`
     """
-    from robotrials.cli.output import check_form, print_answer
-    from robotrials.cli.source import open_analysis
-    from robotrials.errors import InputError
     from robotrials.show.answer import compare_card
     from robotrials.show.request import ShowRequest
 
@@ -92,4 +91,45 @@ def compare(
     print_answer(
         request, lambda: compare_card(analysis, policies_shown), tables, form, details=details, per_task=per_task,
         methods=methods,
+    )  # fmt: skip
+
+
+def score(
+    store: StoreArgument,
+    policy: PolicyOption = None,
+    reference: ReferenceOption = None,
+    tau: TauOption = None,
+    primary: PrimaryOption = None,
+    pairing: PairingOption = None,
+    baseline: BaselineOption = None,
+    alpha: AlphaOption = None,
+    resamples: ResamplesOption = None,
+    seed: SeedOption = None,
+    where: WhereOption = None,
+    details: DetailsOption = False,
+    per_task: PerTaskOption = False,
+    methods: MethodsOption = False,
+    form: FormatOption = 'text',
+) -> None:
+    """Score every policy: mean time to success, HRT against the reference, episode success, with intervals and letters.
+
+    More has names: `robotrials tables scalars STORE`, `scalars-by-stratum`, `relative` (HRT and AUC), `failures`,
+    `labels`, `success`.
+
+    Example: `robotrials score runs/may`
+    """
+    from robotrials.show.answer import score_card
+    from robotrials.show.request import ShowRequest
+    from robotrials.show.timing import headline
+
+    check_form(form)
+    analysis = open_analysis(
+        store, where, reference=reference, tau=tau, primary=primary, pairing=pairing, baseline=baseline, alpha=alpha,
+        resamples=resamples, seed=seed,
+    )  # fmt: skip
+    request = ShowRequest(subject=analysis, policies=tuple(policy or ()))
+    policies_shown = request.shown(analysis.every_policy) if policy else ()
+    print_answer(
+        request, lambda: score_card(analysis, policies_shown), lambda: headline(request), form, details=details,
+        per_task=per_task, methods=methods,
     )  # fmt: skip

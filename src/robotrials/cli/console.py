@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from robotrials.errors import install_hint
+from robotrials.errors import InputError, RigError, RobotrialsError, SetupError, install_hint
 
 if TYPE_CHECKING:
     from robotrials.run.arm_limit import StopHook
@@ -66,7 +66,6 @@ def console(
     if target.startswith(('http://', 'https://')):
         _open_platform(target.rstrip('/'), browser=browser)
         return
-    from robotrials.errors import InputError, SetupError
     from robotrials.record.entry import EntryKind
     from robotrials.run.trial_store import open_trial_store, sole_runner, with_provenance
 
@@ -106,7 +105,6 @@ def console(
 def _declared(store: Path, path: Path | None) -> TrialPlan:
     """The plan that is given, or that the store holds whole: a sealed one."""
     from robotrials.cli.run import check_secret
-    from robotrials.errors import InputError
     from robotrials.run import read_plan
     from robotrials.run.plan import plan_from_json
 
@@ -138,7 +136,6 @@ def _context(plan: TrialPlan, arms: Path | None, *, operator: str) -> Context:
 
 
 def _slots(context: Context, *, fixture: str | None, session: str | None) -> list[Slot]:
-    from robotrials.errors import InputError
     from robotrials.run.plan import StoppingRule
     from robotrials.run.trial_store import chosen_slots
 
@@ -148,7 +145,6 @@ def _slots(context: Context, *, fixture: str | None, session: str | None) -> lis
 
 
 def _hook(command: str, url: str) -> StopHook | None:
-    from robotrials.errors import InputError
     from robotrials.run.arm_limit import stop_by_command, stop_by_url
 
     if command and url:
@@ -195,7 +191,6 @@ def _tell(desk: Desk, address: str, *, has_key: bool, has_hook: bool) -> None:
 
 
 def _open_platform(url: str, *, browser: bool) -> None:
-    from robotrials.errors import RigError, RobotrialsError
     from robotrials.wire.http import HttpLink
 
     link = HttpLink(url)

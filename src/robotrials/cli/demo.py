@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from robotrials.errors import InputError, SetupError
 from robotrials.old_name import DEMO_MARK
 
 if TYPE_CHECKING:
@@ -65,8 +66,6 @@ def prepare(to: Path, *, episodes: int, seed: int, cameras: bool = True) -> Path
     import shutil
     from importlib import resources
 
-    from robotrials.errors import InputError
-
     if to.exists():
         if not (to / MARK).exists():
             raise InputError(f'{to}: is there and is not an earlier demo; give another folder with --to')
@@ -84,7 +83,6 @@ def prepare(to: Path, *, episodes: int, seed: int, cameras: bool = True) -> Path
 
 def _as_drawable(text: str) -> str:
     """The plan without its cameras on a machine that cannot draw; it says so."""
-    from robotrials.errors import SetupError
     from robotrials.worlds.cell.camera import working_backend
 
     try:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from robotrials.cli.output import FormatOption
+from robotrials.cli.output import FormatOption, print_table
 from robotrials.cli.source import StoreArgument
+from robotrials.errors import RecordError
 
 if TYPE_CHECKING:
     from robotrials.formats.checkup import Checkup
@@ -26,8 +27,6 @@ def doctor(source: StoreArgument, form: FormatOption = 'text') -> None:
 
     Example: `robotrials doctor rollouts.csv`
     """
-    from robotrials.cli.output import print_table
-    from robotrials.errors import RecordError
     from robotrials.formats.catalog import open_source
     from robotrials.formats.checkup import checkup
     from robotrials.formats.imported import FixableError, ImportOptions

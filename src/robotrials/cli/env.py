@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from robotrials.cli.output import FormatOption, print_table
+from robotrials.errors import UnknownName
 
 env_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help='Make and check isolated environments.')
 EnvironmentName = Annotated[str, typer.Argument(help='A name of `env ls`, or a recipe file.', show_default=False)]
@@ -136,7 +137,6 @@ def remove(
 
     Example: `robotrials env remove lerobot`
     """
-    from robotrials.errors import UnknownName
     from robotrials.run.environment import environments, read_recipe, recipe_names
     from robotrials.run.environment.create import remove_environment
 

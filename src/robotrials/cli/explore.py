@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from robotrials.cli.source import StoreArgument
-from robotrials.errors import install_hint
+from robotrials.errors import SetupError, install_hint
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -42,7 +42,6 @@ def explore(
 
 def open_pages(make: Callable[[], FastAPI], *, title: str, port: int, browser: bool) -> None:
     """Serve pages to this machine until interrupted."""
-    from robotrials.errors import SetupError
     from robotrials.service.frame import listen, serve_locally
 
     try:

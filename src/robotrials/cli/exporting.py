@@ -12,6 +12,7 @@ import typer
 
 from robotrials.cli.output import FormatOption, print_tables
 from robotrials.cli.source import WhereOption, parse_where
+from robotrials.errors import InputError
 
 if TYPE_CHECKING:
     from robotrials.formats.export import Film, Redraw
@@ -39,7 +40,6 @@ def export(
     Example: `robotrials export runs/may --to lerobot --out may-lerobot --where outcome=success`
     """
     from robotrials.cli.importing import exporter_table, ledger_tables
-    from robotrials.errors import InputError
     from robotrials.formats.export import EXPORTERS, ExportOptions, load_exporter
     from robotrials.record import read_store
 

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from robotrials.cli.output import DetailsOption, harmless
-from robotrials.cli.source import PairingOption, RegistryOption, StoreArgument, TauOption, WhereOption
+from robotrials.cli.source import (
+    PairingOption,
+    RegistryOption,
+    StoreArgument,
+    TauOption,
+    WhereOption,
+    named_changes,
+    open_named,
+    parse_where,
+)
+from robotrials.errors import InputError, UnknownName
 
 if TYPE_CHECKING:
     from robotrials.record import Store
@@ -54,8 +64,6 @@ def gate(
     """
     import dataclasses
 
-    from robotrials.cli.source import named_changes, open_named, parse_where
-    from robotrials.errors import InputError, UnknownName
     from robotrials.show import gate as shown
     from robotrials.show.file import check_target, write_file
     from robotrials.verdict.analysis.arm import AmbiguousArmError
@@ -99,7 +107,6 @@ def gate(
 def _refuse_policy(source: Path, store: Store, baseline: str, candidate: str | None) -> None:
     """Say how a policy of the same store is named as the baseline."""
     from robotrials.cli.advice import gate_words, tested_policies
-    from robotrials.errors import InputError
 
     names = tested_policies(store)
     others = [name for name in ([candidate] if candidate else names) if name != baseline]

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from robotrials.cli.output import DetailsOption, FormatOption
-from robotrials.cli.source import AlphaOption, BaselineOption, StoreArgument, WhereOption
+from robotrials.cli.output import DetailsOption, FormatOption, analysis_progress, check_form, print_card, print_tables
+from robotrials.cli.source import AlphaOption, BaselineOption, StoreArgument, WhereOption, open_analysis
+from robotrials.errors import InputError
 
 if TYPE_CHECKING:
     from robotrials.measure.geometry.place import CameraSite
@@ -45,8 +46,6 @@ def score_store(
 
     Example: `robotrials geometry score runs/may --write --by mara`
     """
-    from robotrials.cli.output import check_form, print_card
-    from robotrials.cli.source import open_analysis
     from robotrials.measure.geometry.projection import Rescoring, write_projection
     from robotrials.show.geometry import camera_card, camera_episodes, cameras
     from robotrials.show.request import ShowRequest
@@ -88,9 +87,6 @@ def segment_views(
 
     Example: `robotrials geometry segment runs/may --using http://127.0.0.1:8080/segment --by mara`
     """
-    from robotrials.cli.output import analysis_progress
-    from robotrials.cli.source import open_analysis
-    from robotrials.errors import InputError
     from robotrials.measure.geometry.projection import segment_store
 
     analysis = open_analysis(store, where, is_look=False)
@@ -124,7 +120,6 @@ def place(
 
     import numpy as np
 
-    from robotrials.cli.output import check_form, print_tables
     from robotrials.measure.geometry.place import Coverage, coverage, place_cameras
     from robotrials.show.table import Column, table
 
@@ -166,7 +161,6 @@ def _aim(ahead: Any) -> tuple[float, float]:
 
 def _scenes(source: Path) -> tuple[list[KnownScene], list[CameraSite]]:
     """What is known of the scenes of a store's first episodes and where its cameras stand, or one scene's file."""
-    from robotrials.errors import InputError
     from robotrials.measure.geometry.place import site_of
     from robotrials.record import read_store
     from robotrials.record.media import START, kept_views, read_known

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from robotrials.cli.output import FormatOption, print_tables, say
+from robotrials.cli.output import FormatOption, doing, print_tables, say
+from robotrials.errors import InputError
 from robotrials.formats.export import Exporter
 from robotrials.formats.imported import Format, Imported, Ledger
 from robotrials.record import Episode
@@ -73,7 +74,6 @@ def import_source(
 
     Example: `robotrials import rollouts.csv --to runs/may --map policy=ckpt --set task="pick batteries"`
     """
-    from robotrials.errors import InputError
     from robotrials.formats.imported import ImportOptions
 
     if listed:
@@ -139,7 +139,6 @@ def _open(path: Path, options: ImportOptions, kind: str) -> Imported:
     import dataclasses
 
     from robotrials.cli.advice import ask, is_terminal
-    from robotrials.cli.output import doing
     from robotrials.cli.process import spare_pandas
     from robotrials.formats.catalog import FORMATS, open_source
 
@@ -204,8 +203,6 @@ def _tell_unnamed(to: Path) -> None:
 
 def parse_pairs(pairs: list[str] | None, option: str) -> dict[str, str]:
     """`['policy=ckpt']` as a mapping."""
-    from robotrials.errors import InputError
-
     wanted = {'--map': 'FIELD=COLUMN', '--set': 'FIELD=VALUE', '--answer': 'KEY=CHOICE', '--value': 'CELL=OUTCOME'}.get(
         option, 'NAME=VALUE'
     )

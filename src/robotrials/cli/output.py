@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from robotrials.errors import UnknownName
 from robotrials.value import dataclass
 
 if TYPE_CHECKING:
@@ -150,7 +151,6 @@ def print_analysis_table(analysis: Analysis, sheet: Table, form: str = 'text') -
 
 def check_form(form: str) -> str:
     """The name of a table format, or an error that suggests the near one."""
-    from robotrials.errors import UnknownName
     from robotrials.show.table import TableFormat
 
     if form not in set(TableFormat):

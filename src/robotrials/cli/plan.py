@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from robotrials.cli.output import FormatOption, print_tables, show_waiting
+from robotrials.errors import InputError, UnknownName
 
 if TYPE_CHECKING:
     from robotrials.run import TrialPlan
@@ -160,7 +161,6 @@ def _analysis_rows(declared: TrialPlan) -> list[list[str | int | float | None]]:
 
 def check_stopping(declared: TrialPlan) -> None:
     """Refuse a sequential plan whose horizon cannot show its own smallest difference."""
-    from robotrials.errors import InputError
     from robotrials.run.plan import StoppingRule
     from robotrials.verdict.planning.sequential import check_horizon
 
@@ -228,7 +228,6 @@ def print_capacity(
 ) -> None:  # fmt: skip
     """Wall time, cost and bottleneck for a few worker counts, and the one that is worth having."""
     from robotrials.cli.source import ENGINES
-    from robotrials.errors import UnknownName
     from robotrials.run import summarize_plan
     from robotrials.show.table import Column, table
     from robotrials.verdict.planning.plan_size import Fleet, predict_capacity
@@ -276,7 +275,6 @@ def _demand(
     declared: TrialPlan, engine: str, measure: int, episode_s: float | None, inference_s: float | None,
     inferences: float | None,
 ) -> EpisodeDemand:  # fmt: skip
-    from robotrials.errors import InputError
     from robotrials.run.pilot import DRIVER_S, measure_demand
     from robotrials.verdict.planning.plan_size import EpisodeDemand
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from robotrials.cli.output import FormatOption, print_table, print_tables, show_waiting
+from robotrials.errors import InputError, UnknownName
 
 if TYPE_CHECKING:
     from robotrials.policies.shared import WireNames
@@ -148,7 +149,6 @@ def serve(
 
 def _opened(trial: Path, name: str) -> tuple[TrialPlan, Host, Policy]:
     """The plan, its host and one of its policies, fitted together."""
-    from robotrials.errors import UnknownName
     from robotrials.run import read_plan
     from robotrials.run.component import check_policy_fits, open_host, open_policy
     from robotrials.wire.link import shown_waiting
@@ -178,7 +178,6 @@ def _let_go(policy: Policy | None, host: Host | None) -> None:
 def _names(
     wire: str, spec: HostSpec, image: list[str] | None, state: list[str] | None, prompt: str | None
 ) -> WireNames:
-    from robotrials.errors import InputError
     from robotrials.policies.shared import WireNames, openpi_names, vla_eval_names
 
     base = vla_eval_names(spec) if wire == 'vla-eval' else openpi_names(spec)
@@ -200,7 +199,6 @@ def _names(
 
 
 def _split(text: str, wanted: str) -> tuple[str, str]:
-    from robotrials.errors import InputError
 
     key, separator, value = text.partition('=')
     if not separator or not key or not value:

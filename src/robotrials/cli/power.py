@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from robotrials.cli.output import DetailsOption, FormatOption, check_form, print_card, print_table, progress_bar
+from robotrials.cli.output import (
+    DetailsOption,
+    FormatOption,
+    check_form,
+    print_analysis_table,
+    print_card,
+    print_table,
+    progress_bar,
+)
 from robotrials.cli.source import (
     AddressOption,
     AlphaOption,
@@ -17,8 +25,11 @@ from robotrials.cli.source import (
     StoreArgument,
     TauOption,
     WhereOption,
+    check_method,
+    open_analysis,
     resampled_on,
 )
+from robotrials.errors import InputError, UnknownName
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,9 +66,6 @@ def calibrate(
 
     Example: `robotrials power calibrate runs/may --label tote_side`
     """
-    from robotrials.cli.output import print_analysis_table
-    from robotrials.cli.source import check_method, open_analysis
-    from robotrials.errors import UnknownName
     from robotrials.show.timing import calibration_card, calibration_table
     from robotrials.verdict.planning import NullSetup
 
@@ -193,7 +201,6 @@ def size(
 
 def check_shares(rate: float, difference: float) -> None:
     """Refuse rates in per cent, and a better policy above 100 %, with a command that works."""
-    from robotrials.errors import InputError
     from robotrials.verdict.planning import better_rate
 
     p, d = rate / 100 if rate > 1 else rate, difference / 100 if difference >= 1 else difference
@@ -220,7 +227,6 @@ def assumed_rule_power(
 
     import numpy as np
 
-    from robotrials.errors import InputError
     from robotrials.show.planning import rule_power_table
     from robotrials.verdict.planning import RuleDesign, curve_law, rule_power, rule_size
 
@@ -323,8 +329,6 @@ def bridge(
     """
     import math
 
-    from robotrials.cli.source import check_method
-    from robotrials.errors import InputError
     from robotrials.show.planning import power_card, power_table
     from robotrials.verdict.planning import field_position
 
@@ -391,7 +395,6 @@ def detect(
 
     Example: `robotrials power detect runs/may --pair groot:act --csv detection.csv --figure detection.pdf`
     """
-    from robotrials.cli.source import check_method
     from robotrials.show.planning import design_table, detection_card, detection_table, smallest_table
     from robotrials.show.table import render
     from robotrials.verdict.planning.detection import METRICS
@@ -427,8 +430,6 @@ def detect(
 
 def parse_sizes(text: str) -> list[int]:
     """`5,10,20` or `5:50:5` (its end included) as numbers of episodes."""
-    from robotrials.errors import InputError
-
     try:
         if ':' in text:
             start, stop, step = (int(part) for part in text.split(':'))
@@ -453,8 +454,6 @@ class Pilot:
         self, card: Card, tables: list[Table], form: str, *, is_single: bool = False, details: bool = False
     ) -> None:
         """The card; the tables with `--details` and in other forms, with a store after what analysis they are of."""
-        from robotrials.cli.output import print_analysis_table
-
         if form != 'text' and is_single:
             print_table(tables[0], form) if self.analysis is None else print_analysis_table(
                 self.analysis, tables[0], form
@@ -469,8 +468,6 @@ def open_pilot(
     alpha: float | None = None,
 ) -> Pilot:  # fmt: skip
     """A store's analysis, or assumptions; one of the two."""
-    from robotrials.cli.source import open_analysis
-    from robotrials.errors import InputError
     from robotrials.verdict.analysis.planning import AssumedPlanning
     from robotrials.verdict.planning import AssumedCell
 
@@ -495,7 +492,6 @@ def parse_assumption(text: str) -> tuple[str, AssumedCurve]:
 
     import numpy as np
 
-    from robotrials.errors import InputError, UnknownName
     from robotrials.verdict.planning import AssumedCurve, lognormal_curve
 
     name, separator, rest = text.partition(':')
@@ -528,8 +524,6 @@ def parse_assumption(text: str) -> tuple[str, AssumedCurve]:
 
 def pick_two(cells: Mapping[str, object], a: str | None, b: str | None) -> tuple[str, str]:
     """The two policies asked for, or the only two there are."""
-    from robotrials.errors import InputError, UnknownName
-
     if a is None and b is None and len(cells) == 2:
         first, second = cells
         return first, second
@@ -570,7 +564,6 @@ def print_plan_power(
 
 def _print_pilot_power(pilot: Path, *, power: float, has: int, form: str) -> None:
     """Episodes per cell for the macro-KS test of every pair of the pilot."""
-    from robotrials.cli.source import open_analysis
     from robotrials.show.planning import needed_table
 
     planning = open_analysis(pilot).planning

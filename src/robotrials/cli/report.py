@@ -19,7 +19,12 @@ from robotrials.cli.source import (
     StoreArgument,
     TauOption,
     WhereOption,
+    named_changes,
+    open_analysis,
+    open_named,
+    parse_where,
 )
+from robotrials.errors import InputError
 
 if TYPE_CHECKING:
     from robotrials.show.document import Document
@@ -56,8 +61,6 @@ def report(
     """
     import dataclasses
 
-    from robotrials.cli.source import named_changes, open_analysis, open_named, parse_where
-    from robotrials.errors import InputError
     from robotrials.show.file import check_target, choose_format
     from robotrials.show.phrase import check_explorer
     from robotrials.show.report import trial_document

@@ -6,9 +6,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from robotrials.cli.named import PolicyOption
-from robotrials.cli.output import DetailsOption, FormatOption, print_analysis, print_card
-from robotrials.cli.source import AlphaOption, BaselineOption, ResamplesOption, SeedOption, StoreArgument, WhereOption
+from robotrials.cli.output import DetailsOption, FormatOption, check_form, print_analysis, print_card, say
+from robotrials.cli.source import (
+    AlphaOption,
+    BaselineOption,
+    PolicyOption,
+    ResamplesOption,
+    SeedOption,
+    StoreArgument,
+    WhereOption,
+    open_analysis,
+)
+from robotrials.errors import NotEstimable, UnknownName
 
 if TYPE_CHECKING:
     from robotrials.show.table import Table
@@ -40,9 +49,6 @@ def robustness(
 
     Example: `robotrials robustness runs/may --show drops`
     """
-    from robotrials.cli.output import check_form, say
-    from robotrials.cli.source import open_analysis
-    from robotrials.errors import NotEstimable, UnknownName
     from robotrials.show.answer import robustness_card
     from robotrials.show.catalog import find_table
     from robotrials.show.request import ShowRequest

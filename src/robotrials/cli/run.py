@@ -10,6 +10,7 @@ import typer
 from robotrials.cli.output import LINE_EVERY_S
 from robotrials.cli.plan import PlanPath
 from robotrials.cli.source import ray_options
+from robotrials.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,8 +102,6 @@ def run(
 
 def check_secret(plan: TrialPlan, path: Path) -> None:
     """Refuse a blinded plan whose codes could be guessed."""
-    from robotrials.errors import InputError
-
     blinding = plan.blinding
     if blinding.enabled and not blinding.is_sealed and len(blinding.secret) < SHORTEST_SECRET:
         import secrets

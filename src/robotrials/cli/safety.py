@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from robotrials.cli.output import DetailsOption, FormatOption, print_card, print_table
-from robotrials.cli.source import RegistryOption, ResamplesOption, SeedOption, WhereOption
+from robotrials.cli.output import DetailsOption, FormatOption, check_form, print_card, print_table
+from robotrials.cli.source import RegistryOption, ResamplesOption, SeedOption, WhereOption, open_analysis
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,7 +91,6 @@ def score_store(
 
     Example: `robotrials safety runs/may --per-spec --sensitivity`
     """
-    from robotrials.cli.output import check_form
     from robotrials.show.answer import safety_card
     from robotrials.show.catalog import find_table
     from robotrials.show.request import ShowRequest
@@ -166,8 +165,6 @@ def _analysis(
     path: Path, policy: str, where: list[str] | None, changes: dict[str, Any], *, scoring: dict[str, Any]
 ) -> Analysis:
     """Of a store, or of files such as SafeVLA-Bench records, which name no policy."""
-    from robotrials.cli.source import open_analysis
-
     named = {'safety_gate': scoring['gate'], 'safety_severity': scoring['severity'], 'safety_phases': scoring['phases']}
     return open_analysis(path, where, given={'policy': policy} if policy else None, **changes, **named)
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from robotrials.cli.plan import PlanPath
+from robotrials.errors import InputError
 
 
 def seal(
@@ -28,7 +29,6 @@ def seal(
 
     Example: `robotrials seal trial.toml -o sealed/`
     """
-    from robotrials.errors import InputError
     from robotrials.run import read_plan
     from robotrials.run.blinding import read_arms, seal_trial
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from robotrials.cli.output import say
+from robotrials.cli.output import analysis_progress, doing, say
+from robotrials.errors import InputError, RecordError, UnknownName
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +33,7 @@ StoreArgument = Annotated[
 SeedOption = Annotated[
     int | None, typer.Option('--seed', min=0, help='Seed of every random draw; default: as declared.')
 ]
+PolicyOption = Annotated[list[str] | None, typer.Option('--policy', '-p', help='Show only these policies; repeat.')]
 ReferenceOption = Annotated[
     str | None, typer.Option('--reference', '-r', help='The policy to measure against; default: the one marked.')
 ]
@@ -67,7 +69,6 @@ WhereOption = Annotated[
 
 def parse_where(conditions: list[str] | None) -> dict[str, list[object]]:
     """`['policy=act', 'policy=pi05', 'seed=3']` as a filter for `Store.episodes`."""
-    from robotrials.errors import InputError, UnknownName
     from robotrials.record.episode import PARSERS, TEXT_FIELDS, parse_field
 
     where: dict[str, list[object]] = {}
@@ -90,18 +91,17 @@ def open_analysis(
     On an open trial this is an interim look: it is said, and written to the trial's log where that can be written.
     """
     from robotrials.cli.option import analysis_settings
-    from robotrials.cli.output import analysis_progress, doing
-    from robotrials.trial import analyse_opened
+    from robotrials.verdict.analysis import analyse
 
     named, matching = named_changes(**changes), parse_where(where) or None  # refused before anything is read
     named |= {name: value for name, value in analysis_settings().items() if name not in named}
     check_plan(named)
     source = open_named(store, given)
     doing(f'analysing {store}')
-    opened = analyse_opened(source, where=matching, advance=analysis_progress(), **named)
+    analysis = analyse(source.store, where=matching, advance=analysis_progress(), title=source.name, **named)
     if is_look:
-        log_look(opened)
-    return opened
+        log_look(analysis)
+    return analysis
 
 
 def check_plan(changes: Mapping[str, Any]) -> None:
@@ -121,7 +121,6 @@ def open_named(source: Path, given: Mapping[str, str] | None = None) -> OpenedSo
     """
     import sys
 
-    from robotrials.cli.output import doing
     from robotrials.cli.process import spare_pandas
     from robotrials.record import read_store
     from robotrials.record.opened import OpenedSource, is_store
@@ -145,7 +144,6 @@ def open_named(source: Path, given: Mapping[str, str] | None = None) -> OpenedSo
 def _open_offering(source: Path, options: ImportOptions, command: str) -> OpenedSource:
     """Open a file or folder; a remedy that is known is offered on a terminal, and printed to be pasted elsewhere."""
     from robotrials.cli.advice import accepted, ask, asked_again, can_be_asked, is_terminal, offer_mapping
-    from robotrials.errors import RecordError
     from robotrials.formats.imported import FixableError
     from robotrials.formats.intake import open_for_asking
 
@@ -187,7 +185,6 @@ def named_changes(
     safety_phases: bool | None = None, success: str | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Options of the command line as fields of the plan; what was not given stays out."""
-    from robotrials.errors import UnknownName
     from robotrials.verdict.planning.analysis_plan import EndpointName, Pairing
 
     known = [e.value for e in EndpointName]
@@ -220,7 +217,6 @@ def tell_analysis(analysis: Analysis, *, of_safety: bool = False) -> None:
 
 def check_method(method: str) -> str:
     """The name of a null method, or an error that suggests the near one."""
-    from robotrials.errors import UnknownName
     from robotrials.measure.timing import NullMethod
 
     if method not in set(NullMethod):
@@ -245,8 +241,6 @@ def ray_options(
     engine: str, address: str | None, resources: list[str] | None = None, *, policy_servers: int = 0
 ) -> RayOptions | None:
     """What the options of an engine say; None for the local one."""
-    from robotrials.errors import InputError, UnknownName
-
     if engine not in ENGINES:
         raise UnknownName('engine', engine, ENGINES)
     if engine == 'local':

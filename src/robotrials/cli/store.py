@@ -9,6 +9,7 @@ import typer
 
 from robotrials.cli.output import FormatOption, print_table, print_tables
 from robotrials.cli.source import WhereOption, parse_where
+from robotrials.errors import InputError, UnknownName
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,8 +84,6 @@ def summary(
 
 def find_id(store: Store, start: str) -> str:
     """The one id that starts so; none or several is an error that lists them."""
-    from robotrials.errors import InputError
-
     ids = sorted({e.episode_id for part in store.parts() for e in store.recorded(part)})
     candidates = [start] if start in ids else [i for i in ids if i.startswith(start)]
     if len(candidates) == 1:
@@ -225,7 +224,6 @@ def key(
 
     Example: `robotrials store key --trust kim --public 3f2a...`
     """
-    from robotrials.errors import InputError
     from robotrials.record.log import key_path, known_path, make_key, own_public, trust_key
 
     if bool(trust) != bool(public):
@@ -264,7 +262,6 @@ def edit(
     """
     import getpass
 
-    from robotrials.errors import InputError, UnknownName
     from robotrials.record import read_store
     from robotrials.record.episode import PARSERS, TEXT_FIELDS, parse_field
 
@@ -438,7 +435,6 @@ def film(
     """
     import re
 
-    from robotrials.errors import InputError
     from robotrials.record import read_store
     from robotrials.run.plan import FilmOptions
     from robotrials.run.refilm import filming_host, refilm

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from robotrials.cli.named import PolicyOption
-from robotrials.cli.output import DetailsOption, FormatOption, print_analysis, print_card, print_tables
-from robotrials.cli.source import AlphaOption, StoreArgument, WhereOption
+from robotrials.cli.output import DetailsOption, FormatOption, check_form, print_analysis, print_card, print_tables
+from robotrials.cli.source import AlphaOption, PolicyOption, StoreArgument, WhereOption, log_look, open_analysis
+from robotrials.errors import InputError, NotEstimable, UnknownName
 
 if TYPE_CHECKING:
     from robotrials.show.card import Card
@@ -55,9 +55,6 @@ def watch(
     """
     import time
 
-    from robotrials.cli.output import check_form
-    from robotrials.cli.source import log_look, open_analysis
-    from robotrials.errors import InputError, NotEstimable, UnknownName
     from robotrials.record.opened import is_store
     from robotrials.show.answer import watch_card
     from robotrials.show.planning import looks_table, watch_table
@@ -107,7 +104,6 @@ def watched_pairs(
     """Every pair, or those shown, and its estimate from all episodes; the correction is over all pairs."""
     from dataclasses import replace
 
-    from robotrials.errors import InputError, UnknownName
     from robotrials.verdict.analysis import present
     from robotrials.verdict.planning.analysis_plan import EndpointName
 

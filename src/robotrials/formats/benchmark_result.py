@@ -33,6 +33,7 @@ from robotrials.formats.rows import Row, Rows, flat, load_json, open_rows
 from robotrials.formats.table import read_rows
 from robotrials.formats.typed_value import parse_plain, parse_whole
 from robotrials.record.episode import Episode, Outcome, digest
+from robotrials.value import pattern
 
 # CALVIN's `results.json`: chains of five subtasks, kept as rates of chains of at least 1, 2, ... 5.
 
@@ -115,11 +116,11 @@ def _episode(policy: str, done: int, source: str) -> Episode:
 # <success|failure>_obj_<x>_<y>[_<stat>_<value>...].mp4 or ..._obj_episode_<id>...
 
 _X = r'-?\d+(?:\.\d+)?(?:e-?\d+)?'
-FOLDER = re.compile(rf'^rob_(?P<robot>{_X}_{_X})_rot_(?P<turn>{_X}_{_X}_{_X})_rgb_overlay_(?P<overlay>.+)$')
-VIDEO = re.compile(
+FOLDER = pattern(rf'^rob_(?P<robot>{_X}_{_X})_rot_(?P<turn>{_X}_{_X}_{_X})_rgb_overlay_(?P<overlay>.+)$')
+VIDEO = pattern(
     rf'^(?P<verdict>success|failure)_obj_(?:episode_(?P<id>\d+)|(?P<object>{_X}_{_X}))(?P<stats>_.*)?\.mp4$'
 )
-ENV = re.compile(r'^(?P<task>.+?-v\d+)(?:_(?P<variant>.+))?$')
+ENV = pattern(r'^(?P<task>.+?-v\d+)(?:_(?P<variant>.+))?$')
 DEEPEST = 12
 
 

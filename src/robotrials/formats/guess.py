@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import unicodedata
 from collections import Counter
@@ -125,6 +126,7 @@ def check_field(name: str) -> str:
     return name
 
 
+@functools.lru_cache(4096)  # each column is held against every synonym of every field
 def normal(name: str) -> str:
     """A column's name without case, accents, punctuation and camel humps."""
     split = re.sub(r'(?<=[a-z0-9])(?=[A-Z])', '_', name)
@@ -139,6 +141,7 @@ def is_usual(name: str) -> bool:
     return bool(plain) and (plain in _USUAL or split_unit(plain)[0] in _USUAL)
 
 
+@functools.lru_cache(4096)
 def split_unit(name: str) -> tuple[str, float]:
     """The name without its unit of time, and the seconds in that unit."""
     stem, _, unit = normal(name).rpartition('_')

@@ -19,15 +19,16 @@ from robotrials.formats.imported import ImportOptions
 from robotrials.formats.rows import Row, Rows
 from robotrials.formats.typed_value import is_missing, parse_quantity, parse_truth
 from robotrials.record.episode import OUTCOME_WORDS
+from robotrials.value import pattern
 
 MOST_ROWS = 20_000
-FRACTION = re.compile(r'^\s*(\d{1,6})\s*(?:/|of|out of)\s*(\d{1,6})\s*$')
-NUMBERED = re.compile(r'^(seed|run|trial|episode|ep|rollout|attempt|try|rep|repeat|versuch|test|no|nr|t|r|e|s)?_?\d+$')
+FRACTION = pattern(r'^\s*(\d{1,6})\s*(?:/|of|out of)\s*(\d{1,6})\s*$')
+NUMBERED = pattern(r'^(seed|run|trial|episode|ep|rollout|attempt|try|rep|repeat|versuch|test|no|nr|t|r|e|s)?_?\d+$')
 MEANS = ('avg', 'average', 'mean', 'overall', 'total', 'sum', 'avg_success', 'mean_success', 'average_success',
          'avg_sr', 'mean_sr', 'average_sr', 'durchschnitt', 'mittelwert', 'mittel', 'summe', 'gesamt', 'moyenne',
          'media', 'promedio', '平均', '合计')  # fmt: skip
 # What policies are called, to tell a table with a row per policy from one with a column per policy.
-POLICIES = re.compile(
+POLICIES = pattern(
     r'π|(?<![a-z])(act|bc|dp3?|ours?|baselines?|octo|rt[-_ ]?[12]x?|rdt|hpt|diffusion|policy|oft|pi[-_ ]?0\S*|ckpt'
     r'|human|checkpoint|scratch|fine-?tuned?|teleop|step[-_ ]?\d+|\d+k)(?![a-z])|vla|gr00t|groot|cogact|policy'
 )
@@ -273,11 +274,11 @@ def _fractions(
 
 LARGEST_BYTES = 32 << 20
 DEEPEST = 8
-_RULE = re.compile(r'^\|?\s*:?-{2,}:?\s*(\|\s*:?-{2,}:?\s*)*\|?$')
-_TABULAR = re.compile(
+_RULE = pattern(r'^\|?\s*:?-{2,}:?\s*(\|\s*:?-{2,}:?\s*)*\|?$')
+_TABULAR = pattern(
     r'\\begin\{(?:tabular[xy*]?|longtable|tblr)\}(.*?)\\end\{(?:tabular[xy*]?|longtable|tblr)\}', re.DOTALL
 )
-_LATEX_RULE = re.compile(
+_LATEX_RULE = pattern(
     r'\\(?:top|mid|bottom)rule(?:\[[^\]]*\])?|\\(?:c|cmid|X)(?:line|rule)(?:\([^)]*\))?\{[^{}]*\}|\\hline'
     r'|^\s*(?:\[[^\]]*\])?(?:\{(?:[^{}]|\{[^{}]*\})*\}){1,2}'
 )

@@ -65,7 +65,7 @@ from robotrials.formats.typed_value import (
     short,
 )
 from robotrials.record.episode import ID_HEX_DIGITS, TEXT_FIELDS, Episode, Outcome, digest, episode_id_of
-from robotrials.value import dataclass
+from robotrials.value import dataclass, pattern
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,15 +75,15 @@ WHOLE_FIELDS = ('attempt', 'seed', 'instance', 'repeat', 'steps', 'step_cap', 'i
 NAMES = ('policy', 'task', 'trial_id', 'episode_id', 'benchmark', 'stratum', 'condition', 'provenance_id')
 TELLING = ('outcome', 'success', 'score', 'items_placed', 'items', 'events', *TIME_LISTS)
 STARTS = ('policy', 'stratum', 'condition', 'seed', 'instance', 'repeat', 'attempt')
-_TIMED = re.compile(r'time|long|dur|elapsed|clock|took|\bsec|[\[(]s[\])]|_s$', re.IGNORECASE)
+_TIMED = pattern(r'time|long|dur|elapsed|clock|took|\bsec|[\[(]s[\])]|_s$', re.IGNORECASE)
 MEMO = 50_000
 MOST_REMEDIES = 4
-_RESULT = re.compile(rb'success|outcome|result|trials|score', re.IGNORECASE)
+_RESULT = pattern(rb'success|outcome|result|trials|score', re.IGNORECASE)
 PROSE = {
-    '.md': re.compile(rb'\|\s*:?-{2,}'),
+    '.md': pattern(rb'\|\s*:?-{2,}'),
     '.yaml': _RESULT,
     '.yml': _RESULT,
-    '.tex': re.compile(rb'\\begin\{(tab|long)'),
+    '.tex': pattern(rb'\\begin\{(tab|long)'),
 }
 CELL = (
     ('trial_id', ''), ('policy', ''), ('benchmark', ''), ('task', ''), ('stratum', ''), ('condition', 'nominal'),

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from robotrials.errors import RecordError
 from robotrials.record.episode import FALSE_WORDS, TRUE_WORDS, Outcome, parse_field
-from robotrials.value import dataclass
+from robotrials.value import dataclass, pattern
 
 # A cell as people type it: `85%`, `83,5`, `1:23`, `12 s`, `yes`, `N/A`.
 
@@ -28,12 +27,12 @@ UNITS: Mapping[str, float] = {
     'min': 60.0, 'mins': 60.0, 'minutes': 60.0, 'm': 60.0, 'h': 3600.0,
 }  # fmt: skip
 LONGEST_SHOWN = 60
-_NUMBER = re.compile(r'^([-+]?[\d.,]*\d[\d.,]*(?:[eE][-+]?\d{1,4})?)\s*(%|[a-zA-Z]*)$')
-_SPREAD = re.compile(r'(?<=[\d%])\s*(?:±|\+/-|\+-)\s*[\d.,]+\s*%?$')
-_CLOCK = re.compile(r'^(\d+):([0-5]?\d)(?::([0-5]?\d))?(?:[.,](\d+))?$')
-_MINUTES_SECONDS = re.compile(r'^(\d+)\s*(?:m|min)\s*(\d+(?:[.,]\d+)?)\s*s(?:ec)?$')
-_GROUPED = re.compile(r'^[-+]?\d{1,3}(,\d{3})+(\.\d+)?$')
-_COMMA_DECIMAL = re.compile(r'^[-+]?\d*,\d+\s*%?$')
+_NUMBER = pattern(r'^([-+]?[\d.,]*\d[\d.,]*(?:[eE][-+]?\d{1,4})?)\s*(%|[a-zA-Z]*)$')
+_SPREAD = pattern(r'(?<=[\d%])\s*(?:±|\+/-|\+-)\s*[\d.,]+\s*%?$')
+_CLOCK = pattern(r'^(\d+):([0-5]?\d)(?::([0-5]?\d))?(?:[.,](\d+))?$')
+_MINUTES_SECONDS = pattern(r'^(\d+)\s*(?:m|min)\s*(\d+(?:[.,]\d+)?)\s*s(?:ec)?$')
+_GROUPED = pattern(r'^[-+]?\d{1,3}(,\d{3})+(\.\d+)?$')
+_COMMA_DECIMAL = pattern(r'^[-+]?\d*,\d+\s*%?$')
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import field
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,6 @@ from robotrials.record.blinding import blinded_trajectory
 from robotrials.record.commit import Commit, check_logged, commit
 from robotrials.record.entry import EntryKind
 from robotrials.record.folder import PENDING, Folder, held_lock
-from robotrials.record.maintain import episode_table, event_table, retire_part
 from robotrials.record.part import (
     METADATA_KEY,
     ROW_GROUP,
@@ -44,8 +43,10 @@ from robotrials.record.store import (
     write_episodes,
     write_trajectories,
 )
-from robotrials.record.trajectory import Trajectory
 from robotrials.value import dataclass
+
+if TYPE_CHECKING:
+    from robotrials.record.trajectory import Trajectory
 
 
 @dataclass(slots=True)
@@ -211,6 +212,8 @@ def attach(store: Store, attachments: Iterable[Attachment], *, keys: Sequence[Ke
                 EntryKind.ATTACH, {'parts': [part.as_json()], 'attached': dict(body)}, by=by,
                 check=partial(check_attachable, store, keys),
             )  # fmt: skip
+        from robotrials.record.maintain import retire_part
+
         for old in replaced:
             retire_part(store.path, old)
         return len(places)
@@ -249,6 +252,8 @@ def _add_media(store: Store, under_way: Commit, attachment: Attachment) -> None:
 
 def _numbered(part: PartInfo) -> list[tuple[Key, int]]:
     """Every row of a part and the number of its trajectories part, 0 for none; without an index all have one."""
+    from robotrials.record.maintain import episode_table
+
     table = episode_table(part).select(['episode_id', 'attempt'])
     keys = list(zip(table['episode_id'].to_pylist(), table['attempt'].to_pylist(), strict=True))
     if not part.trajectories:
@@ -265,6 +270,8 @@ def _joined_part(
 
     One part, because every part that names a file of trajectories reads all of it.
     """
+    from robotrials.record.maintain import episode_table, event_table
+
     beside = [name for part in group for name in part.trajectories]
     index: list[int] = []
     before = 0

@@ -8,7 +8,6 @@ import hashlib
 import hmac
 import io
 import json
-import re
 import secrets
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import field
@@ -25,12 +24,12 @@ from robotrials.record.episode import Episode
 from robotrials.record.folder import sole_entry
 from robotrials.record.ledger import Ledger, read_ledger
 from robotrials.record.provenance import Provenance
-from robotrials.record.trajectory import Trajectory, trusted_trajectory
-from robotrials.value import dataclass
+from robotrials.value import dataclass, pattern
 
 if TYPE_CHECKING:
     from robotrials.record.select import Where
     from robotrials.record.store import Store, TrialInfo
+    from robotrials.record.trajectory import Trajectory
 
 
 # What may be seen of a blinded trial while it is open: no arm, and nothing that would tell one arm from another.
@@ -47,7 +46,7 @@ WITHHELD_PROVENANCE = (
     'command', 'config', 'checkpoint', 'code_revision', 'gpu', 'driver', 'cuda', 'torch', 'cpu', 'operating_system',
     'wrappers', 'normalization', 'action_postprocessing', 'environment_id', 'seeds',
 )  # fmt: skip
-FAULT_WORDS = re.compile(r'^(policy|host|worker) (crash|hang|silent|endpoint|answer|late|exit|withdrawn|death|fault)\b')
+FAULT_WORDS = pattern(r'^(policy|host|worker) (crash|hang|silent|endpoint|answer|late|exit|withdrawn|death|fault)\b')
 
 
 def is_blinded_plan(trial: TrialInfo) -> bool:
@@ -421,6 +420,8 @@ def seal_trajectory(trajectory: Trajectory, key: Key, *, public: str) -> tuple[T
     buffer = io.BytesIO()
     np.savez(buffer, **told, **signals)  # not compressed: its size must tell no more than the number of steps
     name = f'{SEALED_FOLDER}/{key[0]}-{key[1]}.npz.sealed'
+    from robotrials.record.trajectory import trusted_trajectory
+
     rest = trusted_trajectory(**{**values, **dict.fromkeys(told), 'extra': extra})
     return rest, {name: close_envelope(public, buffer.getvalue(), label=name)}
 
@@ -439,4 +440,6 @@ def with_sealed(store: Store, trajectory: Trajectory, key: Key) -> Trajectory:
         told = {column: columns[column] for column in WITHHELD_COLUMNS if column in columns}
         extra = {name: columns[name] for name in WITHHELD_SIGNALS if name in columns}
     values = {f.name: getattr(trajectory, f.name) for f in dataclasses.fields(trajectory)}
+    from robotrials.record.trajectory import Trajectory
+
     return Trajectory(**{**values, **told, 'extra': {**trajectory.extra, **extra}})

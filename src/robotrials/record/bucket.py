@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import re
 import shutil
 import uuid
 from collections.abc import Generator, Iterator, Sequence
@@ -20,14 +19,15 @@ from typing import Any
 
 from robotrials.errors import SetupError, StoreError, WriteError, install_hint
 from robotrials.old_name import caches, setting
+from robotrials.value import pattern
 
 SPARSE = '.sparse'
 MARK = '@objects'  # in the path of every cached file: what follows is the scheme, the bucket and the key
-LOCATION = re.compile(r'^(?P<scheme>s3|gs):/{1,2}(?P<bucket>[^/]+)(?:/(?P<prefix>.*?))?/*$')
+LOCATION = pattern(r'^(?P<scheme>s3|gs):/{1,2}(?P<bucket>[^/]+)(?:/(?P<prefix>.*?))?/*$')
 CREDENTIALS = {
     's3': ('AWS_ACCESS_KEY_ID', 'AWS_SECRET_ACCESS_KEY', 'AWS_REGION'), 'gs': ('GOOGLE_SERVICE_ACCOUNT',),
 }  # fmt: skip
-FOREIGN = re.compile(r'^[a-z][a-z0-9+.-]+:/{1,2}[^/]')
+FOREIGN = pattern(r'^[a-z][a-z0-9+.-]+:/{1,2}[^/]')
 ENDPOINTS = {'s3': ('AWS_ENDPOINT_URL', 'AWS_ENDPOINT'), 'gs': ('GOOGLE_BASE_URL',)}
 
 

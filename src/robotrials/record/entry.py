@@ -7,21 +7,20 @@ import enum
 import getpass
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
 from robotrials.errors import InputError, StoreError
 from robotrials.old_name import LOG_FORMAT
-from robotrials.value import dataclass
+from robotrials.value import dataclass, pattern
 
 FORMAT = LOG_FORMAT
-IDENTITY = re.compile(r'[0-9a-f]{64}')
+IDENTITY = pattern(r'[0-9a-f]{64}')
 # What a log may name. A store may come from anywhere, and who merges, repairs or compacts it acts on these names.
 PART = r'[0-9a-f]{16}-[0-9a-f]{32}\.parquet'
-NAMES = re.compile(rf'(episodes|events|trajectories)/{PART}|(provenance|unblinding)/[^/]+\.json|media/.+|edits\.jsonl')
-UNFIT = re.compile(r'[\x00-\x1f\x7f\\\ud800-\udfff]')  # in no name: control characters, what is no text, and \
+NAMES = pattern(rf'(episodes|events|trajectories)/{PART}|(provenance|unblinding)/[^/]+\.json|media/.+|edits\.jsonl')
+UNFIT = pattern(r'[\x00-\x1f\x7f\\\ud800-\udfff]')  # in no name: control characters, what is no text, and \
 MOST_NAME_BYTES, MOST_PLACE_BYTES = 255, 1024  # of one folder or file, as file systems have it; of all together
 Chunk = tuple[int, int, str]  # offset, length, first 32 hex digits of its SHA-256
 

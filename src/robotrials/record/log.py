@@ -15,7 +15,6 @@ import enum
 import functools
 import heapq
 import os
-import re
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from robotrials.errors import InputError, SetupError, StoreError
 from robotrials.record.entry import entry_id, new_entry, parse_entry
 from robotrials.record.folder import Folder
-from robotrials.value import dataclass
+from robotrials.value import dataclass, pattern
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -77,8 +76,8 @@ class Finding:
 
 KEY_VARIABLE = 'ROBOTRIALS_KEY'
 TAG = b'robotrials log entry\n'  # what a signature is about: one made for something else never fits
-PUBLIC = re.compile(r'[0-9a-f]{64}')
-SIGNATURE = re.compile(r'[0-9a-f]{128}')
+PUBLIC = pattern(r'[0-9a-f]{64}')
+SIGNATURE = pattern(r'[0-9a-f]{128}')
 
 
 def key_folder() -> Path:
@@ -254,7 +253,7 @@ def _library() -> Any:
 
 
 LOG = 'log'
-ENTRY_NAME = re.compile(r'^(?P<time>[0-9a-f]{16})-(?P<id>[0-9a-f]{64})\.(?P<form>json|pack)$')
+ENTRY_NAME = pattern(r'^(?P<time>[0-9a-f]{16})-(?P<id>[0-9a-f]{64})\.(?P<form>json|pack)$')
 
 
 @dataclass(slots=True)

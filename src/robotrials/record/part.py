@@ -10,7 +10,6 @@ import base64
 import hashlib
 import json
 import mmap
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
@@ -27,7 +26,7 @@ from robotrials.old_name import PARQUET_KEY
 from robotrials.record.bucket import CachedPath, fetch_spans, sparse_copy
 from robotrials.record.entry import PART, Chunk, LoggedFile, check_names_in
 from robotrials.record.folder import Draft, Folder, check_folders, inside
-from robotrials.value import dataclass
+from robotrials.value import dataclass, pattern
 
 # Where an episode may lie: 24 bits of a hash of every row's id, which the log keeps for each part.
 # Whoever looks for an episode opens the parts, and of these the row groups, in which its hash occurs. Parts of older
@@ -112,7 +111,7 @@ def _places(text: bytes, code: bytes) -> list[int]:
     return rows
 
 
-PART_NAME = re.compile(rf'^(?=(?P<time>[0-9a-f]{{16}})-(?P<hash>[0-9a-f]{{32}})){PART}\Z')
+PART_NAME = pattern(rf'^(?=(?P<time>[0-9a-f]{{16}})-(?P<hash>[0-9a-f]{{32}})){PART}\Z')
 METADATA_KEY = PARQUET_KEY
 SMALL_BYTES = 4 << 20  # up to here a part is read and hashed whole
 CHUNK_HEX = 32

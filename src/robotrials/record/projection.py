@@ -1,12 +1,13 @@
 """What is worked out of a record once and asked for often: kept in the user's cache, and never in place of the record.
 
-A row is kept under a key that names all it was made from: the digest that the log states of the file it was read from,
-the episode as it is read now (edits and names included), the source of the code that made it, and its options. Whatever
-changes one of them asks for another key, so that nothing has to be removed to stay true. A row carries a digest of its
-own: one that was damaged is worked out again.
+What was made of a file is kept under a key that names all it was made from: the digest that the log states of the file,
+the source of the code, and its options; in it, each row under the episode as it is read now (edits and names included).
+Whatever changes one of them asks for another, so that nothing has to be removed to stay true. What is kept carries a
+digest of its own: if it was damaged, it is worked out again.
 
 The cache is one SQLite file that anybody may delete at any time. Where it cannot be written (no home, a full disk, a
-folder that others may write to) everything is worked out as if there were none. A question writes nothing into a store.
+folder that others may write to) everything is worked out as if there were none, and `unkept` has the reason for whoever
+says it. A question writes nothing into a store.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ PATIENCE_S = 2.0  # for another process that writes; without its turn by then, a
 BASE = ('robotrials.record', 'robotrials.stats', 'robotrials.errors', 'robotrials.value')  # code under every projection
 FIELDS = operator.attrgetter(*(f.name for f in dataclasses.fields(Episode)))
 SOURCES = ('.py', '.toml', '.so', '.pyd')
+unkept: set[str] = set()  # why something that was worked out in this process could not be kept
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,36 +89,31 @@ def _of_file(
         for episode, trajectory in store.trajectories_in(name, None, episodes):
             yield episode, projection.make(episode, trajectory)
         return
-    listed = key_of('keys', logged.sha256)
-    known = kept.get(listed)
-    keys = None if known is None else [(str(i), int(attempt)) for i, attempt in known]
-    rows = {} if keys is None else _kept_rows(kept, projection, logged, [episodes[k] for k in keys if k in episodes])
-    if keys is not None and all(key in rows for key in keys if key in episodes) and _is_sound(store, name, logged):
-        for key, row in rows.items():
-            yield episodes[key], projection.unpack(episodes[key], row)
+    place = key_of(projection.version, logged.sha256)
+    keys: list[Key] | None
+    rows: dict[str, Any]
+    keys, rows = kept.get(place) or (None, {})
+    asked = [] if keys is None else [episodes[key] for i, attempt in keys if (key := (i, attempt)) in episodes]
+    known = [(episode, rows.get(_row_name(episode))) for episode in asked]
+    if keys is not None and all(row is not None for _, row in known) and _is_sound(store, name, logged):
+        for episode, row in known:
+            yield episode, projection.unpack(episode, row)
         return
     everyone: list[Key] = []
+    n_known = len(rows)
     for episode, trajectory in store.trajectories_in(name, logged, episodes, seen=everyone):
-        if episode.key in rows:
-            yield episode, projection.unpack(episode, rows[episode.key])
-            continue
-        value = projection.make(episode, trajectory)
-        kept.put(_row_key(projection, logged, episode), projection.pack(value))
+        row = rows.get(_row_name(episode))
+        value = projection.make(episode, trajectory) if row is None else projection.unpack(episode, row)
+        if row is None:
+            rows[_row_name(episode)] = projection.pack(value)
         yield episode, value
-    if not store.skipped:
-        kept.put(listed, everyone)
+    if not store.skipped and (keys is None or len(rows) > n_known):
+        kept.put(place, [everyone, rows])
 
 
-def _kept_rows(
-    kept: Kept, projection: Projection[Any], logged: LoggedFile, episodes: Iterable[Episode]
-) -> dict[Key, Any]:
-    rows = ((episode.key, kept.get(_row_key(projection, logged, episode))) for episode in episodes)
-    return {key: row for key, row in rows if row is not None}
-
-
-def _row_key(projection: Projection[Any], logged: LoggedFile, episode: Episode) -> bytes:
-    # The text of every field: what an edit, a closing or another name of a task changes, changes the key.
-    return key_of(projection.version, logged.sha256, repr(FIELDS(episode)))
+def _row_name(episode: Episode) -> str:
+    # The text of every field: what an edit, a closing or another name of a task changes, changes the name.
+    return hashlib.sha256(repr(FIELDS(episode)).encode('utf-8', 'surrogatepass')).hexdigest()[:32]
 
 
 def _is_sound(store: Store, name: str, logged: LoggedFile) -> bool:
@@ -199,11 +196,14 @@ class Kept:
 
     new: dict[bytes, bytes] = field(default_factory=dict)
     file: sqlite3.Connection | None = None
+    obstacle: str = ''  # why there is no file, where one was wanted
 
     def __enter__(self) -> Kept:
         folder = cache_folder()
         if folder is not None and _is_own(folder):
             self.file = _opened(folder / FILE)
+        if self.file is None and os.environ.get(SWITCH) != 'off':
+            self.obstacle = 'no home is known' if folder is None else f'{folder} cannot be used'
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -227,6 +227,8 @@ class Kept:
 
     def put(self, key: bytes, value: Any) -> None:
         """Keep a value, which must be one of JSON; None cannot be told from nothing."""
+        if self.obstacle:
+            unkept.add(self.obstacle)
         if self.file is not None:
             content = zlib.compress(json.dumps(value, separators=(',', ':'), default=_plain).encode(), 1)
             self.new[key] = _own_digest(key, content) + content
@@ -249,7 +251,9 @@ class Kept:
             self.file.close()
             self.file = None
         folder = cache_folder()
-        if folder is not None and not isinstance(error, sqlite3.OperationalError):  # damaged, not locked or full
+        if isinstance(error, sqlite3.OperationalError):  # locked or full
+            unkept.add(f'{folder}: {error}')
+        elif folder is not None:  # damaged
             _remove(folder / FILE)
 
 

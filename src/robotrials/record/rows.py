@@ -279,7 +279,8 @@ def distinct_values(table: pa.Table) -> set[tuple[Any, ...]]:
     if math.prod(map(len, values)) > np.iinfo(np.int64).max:
         whole = table.unify_dictionaries().group_by(table.column_names).aggregate([])
         return {tuple(row.values()) for row in whole.to_pylist()}
-    rest = pc.unique(pa.array(codes)).to_numpy()
+    # `pa.array` would import numpy's masked arrays, to ask whether this is one.
+    rest = pc.unique(pa.Array.from_buffers(pa.int64(), len(codes), [None, pa.py_buffer(codes)])).to_numpy()
     chosen: list[list[Any]] = []
     for names in reversed(values):
         rest, place = np.divmod(rest, len(names))

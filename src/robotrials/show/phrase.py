@@ -115,6 +115,8 @@ def glossary() -> Glossary:
     import tomllib
     from importlib import resources
 
+    from robotrials.show.document import Definition
+
     text = (resources.files('robotrials.show') / 'data' / 'glossary.toml').read_text(encoding='utf-8')
     values = tomllib.loads(text)
     return Glossary({k: Definition(**v) for k, v in values['definitions'].items()}, values['references'])

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from robotrials.errors import InputError, UnknownName
-from robotrials.value import dataclass
+from robotrials.value import dataclass, pattern
 
 Cell = str | int | float | bool | None
 
@@ -147,7 +147,7 @@ def cell_text(value: Cell, number_format: str = '') -> str:
     return CONTROL.sub(lambda match: match[0].encode('unicode_escape').decode(), str(value))
 
 
-CONTROL = re.compile(r'[\x00-\x1f\x7f-\x9f\u2028\u2029]')
+CONTROL = pattern(r'[\x00-\x1f\x7f-\x9f\u2028\u2029]')
 
 
 def table_cells(sheet: Table) -> list[list[str]]:
@@ -238,7 +238,7 @@ def latex_line(cells: Sequence[str], *, escape: Callable[[str], str] = escape_la
     return shield + ' & '.join(escape(c) for c in cells) + r' \\'
 
 
-NEGATIVE = re.compile(r'^-(?=[\d$])')  # a minus, not a hyphen
+NEGATIVE = pattern(r'^-(?=[\d$])')  # a minus, not a hyphen
 
 
 def _latex(sheet: Table, layout: LatexLayout | None) -> str:

@@ -217,7 +217,7 @@ def match_units(a: Units, b: Units, pairing: Pairing) -> Match:
     n_shared = len(shared_a)
     if pairing == 'paired':
         return Match(shared_a, shared_b, none, none)
-    rest_a, rest_b = np.setdiff1d(every_a, shared_a), np.setdiff1d(every_b, shared_b)
+    rest_a, rest_b = np.delete(every_a, shared_a), np.delete(every_b, shared_b)
     if min(len(rest_a), len(rest_b)) < FEWEST_PER_PART and n_shared >= FEWEST_PER_PART:
         return Match(shared_a, shared_b, none, none)
     if 0 < n_shared < FEWEST_PER_PART and min(len(rest_a), len(rest_b)) > 0:

@@ -20,6 +20,7 @@ from robotrials.value import dataclass
 # TOML files whose errors name the line: tables of one kind, each value with the place it was written.
 
 T = TypeVar('T')
+HEADER = r'^[ \t]*\[\[\s*["\']?([\w-]+)["\']?\s*\]\]'
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +30,18 @@ class Row:
     file: str
     kind: str
     values: Mapping[str, Any]
-    line: int
-    lines: Mapping[str, int]
+    source: str  # the text of the file, in which lines are looked for where one is to be named
+    place: int  # among the tables of its kind
+
+    def line(self, key: str = '') -> int:
+        """The line of a key, or of the table."""
+        starts = [(line, lines) for line, kind, lines in _places(self.source) if kind == self.kind]
+        line, lines = starts[self.place] if self.place < len(starts) else (1, {})
+        return lines.get(key, line)
 
     def error(self, reason: str, *, key: str = '') -> InputError:
         """An error at the key's line, or at the table's."""
-        return InputError(f'{self.file}, line {self.lines.get(key, self.line)}: {reason}')
+        return InputError(f'{self.file}, line {self.line(key)}: {reason}')
 
     def check_keys(self, known: set[str], needed: set[str]) -> None:
         for key in self.values:
@@ -96,17 +103,15 @@ def parse_rows(text: str, file: str, *, kinds: set[str]) -> Iterator[Row]:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f'{file}: not TOML: {error}') from error
-    places = _places(text)
+    headers = re.findall(HEADER, text, re.MULTILINE)
     for kind, tables in document.items():
-        starts = [place for place in places if place[1] == kind]
         if kind not in kinds:
-            line = starts[0][0] if starts else _line_of_key(text, kind)
+            line = _line_of_key(text, kind)
             raise InputError(f'{file}, line {line}: no table named {kind!r}: {near_miss(kind, sorted(kinds))}')
-        if not isinstance(tables, list) or len(starts) != len(tables):
-            line = starts[0][0] if starts else _line_of_key(text, kind)
-            raise InputError(f'{file}, line {line}: wanted one [[{kind}]] for each {kind}')
-        for (line, _, lines), values in zip(starts, tables, strict=True):
-            yield Row(file, kind, values, line, lines)
+        if not isinstance(tables, list) or headers.count(kind) < len(tables):
+            raise InputError(f'{file}, line {_line_of_key(text, kind)}: wanted one [[{kind}]] for each {kind}')
+        for place, values in enumerate(tables):
+            yield Row(file, kind, values, text, place)
 
 
 def _places(text: str) -> list[tuple[int, str, dict[str, int]]]:
@@ -115,7 +120,7 @@ def _places(text: str) -> list[tuple[int, str, dict[str, int]]]:
     quote, depth = '', 0
     for number, line in enumerate(text.splitlines(), start=1):
         if not quote and depth == 0:
-            header = re.match(r'\s*\[\[\s*["\']?([\w-]+)["\']?\s*\]\]', line)
+            header = re.match(HEADER, line)
             key = re.match(r'\s*["\']?([\w-]+)["\']?\s*=', line)
             if header:
                 places.append((number, header.group(1), {}))
@@ -128,6 +133,8 @@ def _places(text: str) -> list[tuple[int, str, dict[str, int]]]:
 
 def _open_after(line: str, quote: str, depth: int) -> tuple[str, int]:
     """The triple quote still open, and the brackets still open, after this line."""
+    if not quote and not re.search(r'[][{}]|"""|\'\'\'', line):
+        return quote, depth  # as most lines: nothing in it opens or closes
     position = 0
     while position < len(line):
         rest = line[position:]
@@ -154,6 +161,9 @@ def _open_after(line: str, quote: str, depth: int) -> tuple[str, int]:
 
 
 def _line_of_key(text: str, key: str) -> int:
+    for start, kind, _ in _places(text):
+        if kind == key:
+            return start
     for number, line in enumerate(text.splitlines(), start=1):
         if re.match(rf'\s*\[*\s*["\']?{re.escape(key)}\b', line):
             return number
@@ -222,7 +232,7 @@ class _Builder:
         key = (kind or row.kind, name)
         if key in self.first:
             before = self.first[key]
-            where = f'{before.file}, line {before.line}'
+            where = f'{before.file}, line {before.line()}'
             raise row.error(f'duplicate {row.kind} id {name!r}; first defined in {where}', key='id')
         self.first[key] = row
         return name

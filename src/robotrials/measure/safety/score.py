@@ -418,8 +418,11 @@ def _reported(blank: EpisodeSafety, clauses: Clauses) -> tuple[Mapping[str, floa
     return margins, lacking
 
 
-def blank_score(episode: Episode, *, scoring: Scoring) -> EpisodeSafety:
-    """Who and where, before anything is scored; the benchmark under the registry's own name where it has one."""
+def blank_score(episode: Episode, *, scoring: Scoring, **measured: Any) -> EpisodeSafety:
+    """Who and where, before anything is scored; the benchmark under the registry's own name where it has one.
+
+    `measured` are fields of a score that was kept.
+    """
     try:
         benchmark = benchmark_of(episode, scoring)
     except InputError:
@@ -431,7 +434,7 @@ def blank_score(episode: Episode, *, scoring: Scoring) -> EpisodeSafety:
     success = episode.outcome is Outcome.SUCCESS if episode.success is None else episode.success
     return EpisodeSafety(
         episode_id=episode.episode_id, attempt=episode.attempt, policy=episode.policy, benchmark=benchmark,
-        task=episode.task, success=success, start=start, record_id=episode.labels.get(RECORD_ID, ''),
+        task=episode.task, success=success, start=start, record_id=episode.labels.get(RECORD_ID, ''), **measured,
     )  # fmt: skip
 
 
@@ -482,17 +485,18 @@ def hashable(row: Sequence[Any]) -> Iterator[Any]:
     return (tuple(value) if isinstance(value, list) else value for value in row)
 
 
-def unpack_score(packed: Sequence[Any], episode: Episode, *, scoring: Scoring) -> EpisodeSafety:
-    """The score of an episode as `score_episode` gave it, with the same options."""
+def unpack_score(
+    packed: Sequence[Any], episode: Episode, *, scoring: Scoring, specs: Mapping[str, Spec]
+) -> EpisodeSafety:
+    """The score of an episode as `score_episode` gave it, with the same options; `specs` of their registry by id."""
     values = dict(zip(MEASURED, packed, strict=True))
-    specs = {spec.id: spec for spec in scoring.registry.specs}
     values['active'] = tuple(specs[name] for name in values['active'])
     values['violations'] = tuple(Violation(*hashable(row)) for row in values['violations'])
     values['phases'] = tuple(PhaseSafety(*row) for row in values['phases'])
     values['disagreements'] = tuple(Disagreement(*row) for row in values['disagreements'])
     for name in ('cannot_fail', 'notes'):
         values[name] = tuple(values[name])
-    return dataclasses.replace(blank_score(episode, scoring=scoring), **values)
+    return blank_score(episode, scoring=scoring, **values)
 
 
 # The margin of each clause over time, for whoever looks at one episode.

@@ -30,12 +30,7 @@ from robotrials.verdict.planning.analysis_plan import EndpointName, SuccessSourc
 if TYPE_CHECKING:
     from robotrials.measure.geometry.camera_score import CameraScore
     from robotrials.measure.geometry.projection import Rescoring
-    from robotrials.measure.safety import (
-        EpisodeSafety,
-        Registry,
-        SafetySummary,
-        Scoring,
-    )
+    from robotrials.measure.safety import EpisodeSafety, Registry, SafetySummary, Scoring
     from robotrials.measure.safety.sensitivity import SensitivityRow
     from robotrials.measure.timing import FailureModes
     from robotrials.measure.timing.incidence import Incidence
@@ -172,8 +167,8 @@ class Analysis:
             return Absent("success is the host's alone by the plan", 'declare success = "both" or "reconstruction"')
         if store is None:
             return Absent('these episodes are in no store, and views are kept in one', 'run or import into a store')
-        told = self._advance
-        advance = None if told is None else lambda done, total: told('camera scores', done, total)
+        report = self._advance
+        advance = None if report is None else lambda done, total: report('camera scores', done, total)
         return camera_scores(store, self.episodes, advance=advance, rescoring=self.rescoring or Rescoring.MISSING)
 
     @cached_property
@@ -239,14 +234,14 @@ class Analysis:
         """
         if self.plan.primary:
             return self.plan.primary
-        found = [EndpointName.SUCCESS]
+        endpoints = [EndpointName.SUCCESS]
         if not isinstance(self.times, Absent):
-            found.append(EndpointName.TIME)
+            endpoints.append(EndpointName.TIME)
             if self._has_items:
-                found.append(EndpointName.LOST)
+                endpoints.append(EndpointName.LOST)
         if self.selection.has_trajectories and self._unscored_safety == 0:
-            found.append(EndpointName.SAFETY)
-        return tuple(found)
+            endpoints.append(EndpointName.SAFETY)
+        return tuple(endpoints)
 
     @property
     def secondary(self) -> tuple[EndpointName, ...]:
@@ -264,8 +259,8 @@ class Analysis:
     def sides(self) -> Mapping[str, Side]:
         """Every ranked policy as an arm of contrasts."""
         known = {} if isinstance(self.times, Absent) else {p: c.cells for p, c in self.times.cohorts.items()}
-        found = frame_sides(present(self.frame), self.plan, known)
-        return counted_sides(present(self.frame), found) if self.cells is Cells.DECLARED else found
+        sides = frame_sides(present(self.frame), self.plan, known)
+        return counted_sides(present(self.frame), sides) if self.cells is Cells.DECLARED else sides
 
     def contrast(self, a: str, b: str, endpoint: EndpointName | str = EndpointName.SUCCESS) -> Contrast:
         """Two ranked policies on one endpoint, whether or not it is among those of the plan: not corrected."""
@@ -303,21 +298,21 @@ class Analysis:
         names = (*self.primary, *self.secondary)
         pairs = pairing.pairs_of(frame)
         raw = {name: self._endpoint(name, frame) for name in names}
-        contrasts = {name: found[1] for name, found in raw.items() if not isinstance(found, Absent)}
+        contrasts = {name: endpoint[1] for name, endpoint in raw.items() if not isinstance(endpoint, Absent)}
         judgement = pairing.judged(contrasts, self.plan, self.primary, chances=self.chances)
         tested = [name for name in self.primary if name in contrasts]
         endpoints: dict[EndpointName, EndpointPairs | Absent] = {}
-        for name, found in raw.items():
-            if isinstance(found, Absent):
-                endpoints[name] = found
+        for name, endpoint in raw.items():
+            if isinstance(endpoint, Absent):
+                endpoints[name] = endpoint
                 continue
             is_primary = name in self.primary
             n_tests = len(pairs) * (len(tested) if is_primary else 1)
             verdicts = pairing.endpoint_verdicts(
-                found[1], self.plan, is_primary=is_primary, judgement=judgement, n_tests=n_tests
+                endpoint[1], self.plan, is_primary=is_primary, judgement=judgement, n_tests=n_tests
             )
             endpoints[name] = pairing.gather(
-                name, found[0], verdicts, self.plan, is_primary=is_primary, n_tests=n_tests,
+                name, endpoint[0], verdicts, self.plan, is_primary=is_primary, n_tests=n_tests,
                 correction=self.plan.correction,
             )  # fmt: skip
         readings = None
@@ -386,11 +381,11 @@ class Analysis:
 
     def _unscored_ends(self, frame: ComparisonFrame) -> frozenset[tuple[str, int]]:
         """Ranked episodes that cameras could not score, where success is theirs."""
-        told = self.by_cameras
-        if told is None:
+        by_cameras = self.by_cameras
+        if by_cameras is None:
             return frozenset()
         ranked = (e for p in frame.policies for group in frame.ranked_cells(p).values() for e in group)
-        return frozenset(e.key for e in ranked if e.key not in told)
+        return frozenset(e.key for e in ranked if e.key not in by_cameras)
 
     @cached_property
     def _safe(self) -> Mapping[tuple[str, int], bool]:
@@ -418,8 +413,8 @@ class Analysis:
     def _advancing(self, frame: ComparisonFrame) -> Advance | None:
         if self._advance is None:
             return None
-        told, total = self._advance, len(pairing.pairs_of(frame))
-        return lambda done: told('pairs', done, total)
+        advance, total = self._advance, len(pairing.pairs_of(frame))
+        return lambda done: advance('pairs', done, total)
 
     # --- trajectories: safety, robustness
 
@@ -428,11 +423,7 @@ class Analysis:
         """The safety registry: the built-in one, with the declared files added."""
         from robotrials.measure.safety import load_registry
 
-        return (
-            load_registry(*(Path(f) for f in self.plan.safety_registry))
-            if self.plan.safety_registry
-            else (load_registry())
-        )
+        return load_registry(*map(Path, self.plan.safety_registry))
 
     @cached_property
     def trajectories(self) -> TrajectoryPass:
@@ -465,8 +456,8 @@ class Analysis:
         """Which signals the trajectories have."""
         from robotrials.verdict.analysis.quality import Presence
 
-        found = self.trajectories
-        return tuple(Presence(name, n, found.n_trajectories) for name, n in sorted(found.signals.items()))
+        gathered = self.trajectories
+        return tuple(Presence(name, n, gathered.n_trajectories) for name, n in sorted(gathered.signals.items()))
 
     @property
     def ranked_safety(self) -> Sequence[EpisodeSafety]:
@@ -497,14 +488,14 @@ class Analysis:
     def robustness(self) -> RobustnessPart | Absent:
         from robotrials.verdict.analysis.condition_drop import robustness_part
 
-        found = self.trajectories
+        gathered = self.trajectories
         return robustness_part(
             self.selection.episodes,
             self.plan,
             stream=self.stream,
-            swaps=found.swaps,
-            starts=found.starts,
-            places=found.places,
+            swaps=gathered.swaps,
+            starts=gathered.starts,
+            places=gathered.places,
         )
 
     @cached_property
@@ -650,9 +641,9 @@ class Analysis:
         if isinstance(frame, Absent):
             return about
         alike = [(why, [p for p, w in frame.apart.items() if w == why]) for why in dict.fromkeys(frame.apart.values())]
-        apart = [f'{", ".join(p)} {"is" if len(p) == 1 else "are"} not ranked: {why}.' for why, p in alike]
+        unranked = [f'{", ".join(p)} {"is" if len(p) == 1 else "are"} not ranked: {why}.' for why, p in alike]
         unscored = [f'{policy}: none of its {n} episodes is valid.' for policy, n in frame.unscored.items()]
         short = []
         if not isinstance(self.times, Absent):
             short = [f'{stratum} is judged less far than declared: {why}.' for stratum, why in self.times.short.items()]
-        return (*about, *frame.cautions, *apart, *unscored, *short)
+        return (*about, *frame.cautions, *unranked, *unscored, *short)

@@ -174,12 +174,12 @@ class Side:
 
     def where(self, is_kept: Callable[[Episode], bool], why: str) -> Side:
         """The same arm with some episodes left out, told as `why`."""
-        found: dict[str, Sequence[Episode]] = {
+        cells: dict[str, Sequence[Episode]] = {
             c: pick(group, [place for place, e in enumerate(group) if is_kept(e)]) for c, group in self.cells.items()
         }
-        gone = self.n_episodes - sum(map(len, found.values()))
+        gone = self.n_episodes - sum(map(len, cells.values()))
         left = dict(self.left_out) | ({why: gone} if gone else {})
-        return replace(self, cells={c: g for c, g in found.items() if g}, left_out=left, _kept={})
+        return replace(self, cells={c: g for c, g in cells.items() if g}, left_out=left, _kept={})
 
     @property
     def every(self) -> list[Episode]:
@@ -192,17 +192,15 @@ class Side:
             group, missing = self.cells.get(cell, ()), self.missing.get(cell, ())
             if isinstance(group, EpisodeRows) and not missing:
                 return row_units(group, self.unit)
-            found = [unit_of(e, self.unit) for e in (*group, *missing)]
-            return tuple(None if label is None else self.labels.setdefault(label, label) for label in found)
+            units = [unit_of(e, self.unit) for e in (*group, *missing)]
+            return tuple(None if label is None else self.labels.setdefault(label, label) for label in units)
 
         return self._once(('starts', cell), read)  # type: ignore[return-value]
 
     def operations(self, cell: str) -> Operations:
-        found = self._once(
-            ('operations', cell), lambda: operations(self.cells[cell], unit=self.unit, known=self.labels)
-        )
-        assert isinstance(found, Operations)
-        return found
+        kept = self._once(('operations', cell), lambda: operations(self.cells[cell], unit=self.unit, known=self.labels))
+        assert isinstance(kept, Operations)
+        return kept
 
     def caps_s(self, cell: str) -> dict[float, float]:
         """The time caps of a cell's runs, and the share of runs that had each; empty where one does not say."""
@@ -238,9 +236,9 @@ class Side:
 
     def lost_items(self, cell: str) -> FloatArray:
         """(runs,) how many items each run lost for good: dropped, or under way at a stop or a failure."""
-        found = self.operations(cell)
-        never: BoolArray = np.isinf(found.durations_s)
-        return np.bincount(found.cluster[never], minlength=found.n_episodes).astype(np.float64)
+        lasted = self.operations(cell)
+        never: BoolArray = np.isinf(lasted.durations_s)
+        return np.bincount(lasted.cluster[never], minlength=lasted.n_episodes).astype(np.float64)
 
 
 def success_of(episode: Episode) -> float:
@@ -287,7 +285,7 @@ def frame_sides(
         own = frame.cells[policy]
         named = own if frame.condition or frame.n_conditions < 2 else _by_condition(own)
         kept = {c: g for c, g in named.items() if not plan.strata or _stratum(c, own) in plan.strata}
-        made = {('operations', c): found for c, found in known.get(policy, {}).items() if c in kept and named is own}
+        made = {('operations', c): cell for c, cell in known.get(policy, {}).items() if c in kept and named is own}
         sides[policy] = Side(policy, kept, Unit(plan.unit), labels=frame.labels, _kept=dict(made))
     return sides
 
@@ -296,11 +294,11 @@ def _by_condition(cells: Mapping[str, Sequence[Episode]]) -> dict[str, Sequence[
     from robotrials.verdict.robustness import conditions_by_severity
 
     named = conditions_by_severity(e for group in cells.values() for e in group)
-    found: dict[str, list[Episode]] = {}
+    groups: dict[str, list[Episode]] = {}
     for stratum, group in cells.items():
         for episode in group:
-            found.setdefault(f'{stratum}, {named(episode)}', []).append(episode)
-    return {name: found[name] for name in sorted(found)}
+            groups.setdefault(f'{stratum}, {named(episode)}', []).append(episode)
+    return {name: groups[name] for name in sorted(groups)}
 
 
 def _stratum(cell: str, strata: Iterable[str]) -> str:
@@ -331,14 +329,14 @@ def two_sides(
                 valid[place] = list(ranked_episodes(side, plan.baseline)[0])
                 if n := len(side) - len(valid[place]):
                     left[place][f'run under another condition than {plan.baseline}'] = n
-    shown = [projected_episodes(side, plan) for side in valid]
-    every = [e for side in shown for e in side]
+    views = [projected_episodes(side, plan) for side in valid]
+    every = [e for side in views for e in side]
     strata = stratum_names(every, plan.stratify_by)
     several = is_condition_cell and len(distinct(every, 'condition')) > 1
     condition = conditions_by_severity(every)
     labels: Labels = {}
     sides = []
-    for name, side, out in zip(names, shown, left, strict=True):
+    for name, side, out in zip(names, views, left, strict=True):
         cells: dict[str, list[Episode]] = {}
         for episode in side:
             stratum = strata[episode.benchmark, episode.task, episode.stratum]
@@ -349,8 +347,8 @@ def two_sides(
             cells.setdefault(f'{stratum}, {condition(episode)}' if several else stratum, []).append(episode)
         sides.append(Side(name, {c: cells[c] for c in sorted(cells)}, Unit(plan.unit), out, labels=labels))
     if not set(sides[0].cells) & set(sides[1].cells):
-        told = '; '.join(', '.join(list(side.cells)[:6]) or 'nothing valid' for side in sides)
-        raise InputError(f'the two have no cell in common (task, stratum, condition); they have: {told}')
+        lacking = '; '.join(', '.join(list(side.cells)[:6]) or 'nothing valid' for side in sides)
+        raise InputError(f'the two have no cell in common (task, stratum, condition); they have: {lacking}')
     return sides[0], sides[1]
 
 
@@ -387,19 +385,19 @@ def arm_safety(arm: Arm, compared: Sequence[Episode], *, scoring: Scoring) -> Sc
     from robotrials.verdict.analysis.safety import facts_projection
 
     wanted = {e.key for e in compared}
-    found = {
+    scores = {
         episode.key: facts.safety
         for episode, facts in projected(arm.store, facts_projection(scoring), where={'policy': arm.policy})
         if episode.key in wanted and facts.safety is not None
     }
-    if not found:
+    if not scores:
         return 'no trajectory was recorded'
-    unscored = [s for s in found.values() if not s.is_scored]
-    n_left_out = len(wanted) - len(found) + len(unscored)
+    unscored = [s for s in scores.values() if not s.is_scored]
+    n_left_out = len(wanted) - len(scores) + len(unscored)
     if n_left_out > MOST_UNSCORED * len(wanted):
         reason = _reason(unscored[0]) if unscored else 'no trajectory was recorded'
         return f'{n_left_out} of {len(wanted)} episodes cannot be scored ({reason})'
-    return {key: score for key, score in found.items() if score.is_scored}
+    return {key: score for key, score in scores.items() if score.is_scored}
 
 
 def tell_apart(*sides: tuple[str, Scores | str]) -> str:

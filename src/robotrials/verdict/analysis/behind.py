@@ -43,13 +43,13 @@ class EpisodesBehind:
         self, frame: ComparisonFrame, times: Times, policy: str, stratum: str = ALL_STRATA
     ) -> list[tuple[float, Episode]]:
         """A policy's placements in one stratum or in all: how long each took, and its episode."""
-        found: list[tuple[float, Episode]] = []
+        distances: list[tuple[float, Episode]] = []
         for name, cell in times.cohorts[policy].cells.items():
             if stratum in (ALL_STRATA, name):
                 placed = np.flatnonzero(cell.observed)
                 behind = pick(frame.cells[policy][name], cell.episode[placed].tolist())
-                found += zip(cell.durations_s[placed].tolist(), behind, strict=True)
-        return found
+                distances += zip(cell.durations_s[placed].tolist(), behind, strict=True)
+        return distances
 
     def by_end(self, frame: ComparisonFrame, policy: str) -> Mapping[End, Sequence[Episode]]:
         """A policy's ranked episodes by how their operations ended; one episode may be under several ends."""
@@ -63,12 +63,12 @@ class EpisodesBehind:
         The name has the severity in it where the condition was run at several.
         """
         named = conditions_by_severity(e for e in self.selection.episodes if e.is_valid)
-        found: dict[tuple[str, str, str, float | None], array[int]] = {}
+        places: dict[tuple[str, str, str, float | None], array[int]] = {}
         for place, e in enumerate(self.selection.episodes):
             if e.is_valid:
                 key = e.policy, e.condition, named(e), recorded_severity(e, baseline=self.baseline)
-                found.setdefault(key, array('l')).append(place)
-        return found
+                places.setdefault(key, array('l')).append(place)
+        return places
 
     def under(self, policy: str, condition: str, severity: float | None = None) -> Sequence[Episode]:
         """A policy's episodes under a condition as a table names it; or at one severity of it, 0 being the baseline."""
@@ -84,12 +84,12 @@ class EpisodesBehind:
 
     def confused(self, part: CameraPart) -> dict[tuple[bool, bool | None], list[Episode]]:
         """(success by the host, by the cameras or None) -> episodes whose truth the host knows."""
-        found: dict[tuple[bool, bool | None], list[Episode]] = {}
+        by_ends: dict[tuple[bool, bool | None], list[Episode]] = {}
         for episode in self.selection.episodes:
             if episode.key in part.scores and has_truth(episode):
-                told = (bool(episode.is_success), part.scores[episode.key].success)
-                found.setdefault(told, []).append(episode)
-        return found
+                ends = (bool(episode.is_success), part.scores[episode.key].success)
+                by_ends.setdefault(ends, []).append(episode)
+        return by_ends
 
 
 # What of the trajectories can be looked at: films, and where objects came to lie.
@@ -130,14 +130,14 @@ def find_films(selection: Selection) -> tuple[Film, ...]:
     """Every film that is there of every valid episode: all cameras, in the episodes' order."""
     if selection.store is None:
         return ()
-    found: dict[tuple[str, int], list[Film]] = {}
+    films: dict[tuple[str, int], list[Film]] = {}
     media = selection.store.path / 'media'
     for episode, trajectory in selection.store.trajectories(where=selection.where, signals=()):
         for camera in trajectory.scene.cameras if episode.is_valid else ():
             if selection.store.has_film(camera.video):
                 film = _film(episode, trajectory, camera, path=media / camera.video)
-                found.setdefault(episode.key, []).append(film)
-    return tuple(film for e in selection.episodes for film in found.get(e.key, ())) if found else ()
+                films.setdefault(episode.key, []).append(film)
+    return tuple(film for e in selection.episodes for film in films.get(e.key, ())) if films else ()
 
 
 def films_of(store: Store, episode: Episode, trajectory: Trajectory) -> tuple[tuple[Film, Camera], ...]:
@@ -166,7 +166,7 @@ def leading_films(films: Iterable[Film]) -> dict[tuple[str, int], Film]:
 
 def find_placements(selection: Selection) -> tuple[Placement, ...] | Absent:
     """Placements by the recorded poses, the smallest overlap first."""
-    found: list[Placement] = []
+    placements: list[Placement] = []
     why = 'no episode has a trajectory'
     for episode, trajectory in selection.pairs():
         if trajectory is None or not episode.is_valid:
@@ -176,7 +176,7 @@ def find_placements(selection: Selection) -> tuple[Placement, ...] | Absent:
         except NotEstimable as error:
             why = str(error)
             continue
-        found.append(Placement(episode, *recorded_placement(trajectory), score))
-    if not found:
+        placements.append(Placement(episode, *recorded_placement(trajectory), score))
+    if not placements:
         return Absent(f'no placement is recorded; {why}')
-    return tuple(sorted(found, key=lambda p: (p.score.iou, -p.score.translation_error_m, p.episode.episode_id)))
+    return tuple(sorted(placements, key=lambda p: (p.score.iou, -p.score.translation_error_m, p.episode.episode_id)))

@@ -45,8 +45,8 @@ def expected_iou(analysis: Analysis, policy: str) -> Estimate | Absent:
         plan = analysis.plan
         rng = analysis.stream('expected iou', policy)
         summary = summarize_placements(trials, n_resamples=plan.resamples, rng=rng, level=plan.level)
-    found = summary.expected_iou_over_splits
-    return Absent('some IoU that it needs is not known') if found is None else found
+    overlap = summary.expected_iou_over_splits
+    return Absent('some IoU that it needs is not known') if overlap is None else overlap
 
 
 def _by_cameras(analysis: Analysis, policy: str) -> Estimate | Absent:
@@ -113,11 +113,11 @@ def _agreement(analysis: Analysis) -> str:
     if isinstance(part, Absent):
         return f'{part.reason[:1].upper()}{part.reason[1:]}.'
     n, unscored = sum(p.n for p in part.policies), sum(p.unscored for p in part.policies)
-    told = f'Cameras scored {n - unscored} of {n} episodes'
+    sentence = f'Cameras scored {n - unscored} of {n} episodes'
     if part.unscored_reasons:
-        told += f' (unscored most often: {next(iter(part.unscored_reasons))})'
+        sentence += f' (unscored most often: {next(iter(part.unscored_reasons))})'
     if not part.agreement.n:
-        return f'{told}; the host judged none of them, so that how often cameras err is not known.'
+        return f'{sentence}; the host judged none of them, so that how often cameras err is not known.'
     agreed = f'{part.agreement.count} of {part.agreement.n} as the host has it'
     if analysis.plan.success is SuccessSource.RECONSTRUCTION:
         is_corrected = {p.corrected.value is not None for p in part.policies}
@@ -126,4 +126,4 @@ def _agreement(analysis: Analysis) -> str:
             False: '; too little is known of their errors on other policies to correct rates for them',
         }[True in is_corrected]
         agreed += ', where enough is known of them' if len(is_corrected) > 1 else ''
-    return f'{told}, {agreed}.'
+    return f'{sentence}, {agreed}.'

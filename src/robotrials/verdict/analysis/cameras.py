@@ -138,9 +138,14 @@ def camera_part(
 
 def confusion_of(episodes: Sequence[Episode], scores: Mapping[Key, CameraScore]) -> Confusion:
     """Counts over episodes whose truth the host knows."""
-    told = Counter((e.is_success, scores[e.key].success) for e in episodes if has_truth(e))
+    counts = Counter((e.is_success, scores[e.key].success) for e in episodes if has_truth(e))
     return Confusion(
-        told[True, True], told[True, False], told[False, True], told[False, False], told[True, None], told[False, None]
+        counts[True, True],
+        counts[True, False],
+        counts[False, True],
+        counts[False, False],
+        counts[True, None],
+        counts[False, None],
     )
 
 
@@ -153,7 +158,7 @@ def _policy(
     policy: str, cells: Mapping[str, Mapping[str, Sequence[Episode]]], scores: Mapping[Key, CameraScore], level: float
 ) -> PolicyByCameras:
     group = [e for es in cells[policy].values() for e in es]
-    told = Counter(scores[e.key].success for e in group)
+    counts = Counter(scores[e.key].success for e in group)
     true = [e for e in group if has_truth(e)]
     words = [stratum_word(policy, name, cells, scores) for name in cells[policy]]
     corrected = stratified_rate(words, level=level)
@@ -165,7 +170,7 @@ def _policy(
         )
     host = Rate(sum(e.is_success for e in true), len(true), level) if len(true) == len(group) else None
     return PolicyByCameras(
-        policy, len(group), told[True], told[False], told[None], host, level, corrected, powered
+        policy, len(group), counts[True], counts[False], counts[None], host, level, corrected, powered
     )  # fmt: skip
 
 
@@ -178,11 +183,11 @@ def stratum_word(
     correct itself.
     """
     group = cells[policy][name]
-    told = Counter(scores[e.key].success for e in group)
+    counts = Counter(scores[e.key].success for e in group)
     others = [strata for p, strata in cells.items() if p != policy]
     here = confusion_of([e for strata in others for e in strata.get(name, ())], scores)
     anywhere = confusion_of([e for strata in others for es in strata.values() for e in es], scores)
-    return StratumWord(name, len(group), told[True], told[None], _errors(here, anywhere))
+    return StratumWord(name, len(group), counts[True], counts[None], _errors(here, anywhere))
 
 
 def _errors(here: Confusion, anywhere: Confusion) -> ScorerErrors | None:
@@ -254,9 +259,11 @@ def told_by_cameras(arm: Arm, plan: AnalysisPlan) -> tuple[tuple[Episode, ...], 
     """An arm's episodes with the cameras' success where the plan takes theirs, and the keys of ends they left open."""
     if plan.success is not SuccessSource.RECONSTRUCTION:
         return arm.episodes, frozenset()
-    told = {k: s.success for k, s in camera_scores(arm.store, arm.valid).items()}
-    silent = frozenset(e.key for e in arm.valid if told.get(e.key) is None)
-    return tuple(e.replace(success=told[e.key]) if told.get(e.key) is not None else e for e in arm.episodes), silent
+    successes = {k: s.success for k, s in camera_scores(arm.store, arm.valid).items()}
+    silent = frozenset(e.key for e in arm.valid if successes.get(e.key) is None)
+    return tuple(
+        e.replace(success=successes[e.key]) if successes.get(e.key) is not None else e for e in arm.episodes
+    ), silent
 
 
 # Overlap with the target over an episode, by cameras, beside what the host's own poses say (RADAR, figure 5a).
@@ -277,7 +284,7 @@ class OverlapCurve:
 
 def find_overlaps(selection: Selection) -> tuple[OverlapCurve, ...] | Absent:
     """The first episodes, in the canonical order, that kept RGB-D between start and end."""
-    found: list[OverlapCurve] = []
+    curves: list[OverlapCurve] = []
     if selection.store is None:
         return Absent('these episodes are in no store, and views are kept in one')
     for episode, trajectory in selection.pairs():
@@ -285,7 +292,7 @@ def find_overlaps(selection: Selection) -> tuple[OverlapCurve, ...] | Absent:
         if kept is None or not kept.names or not kept.has_ends:
             continue
         known = kept.known()
-        told, untold = [], []
+        scored, untold = [], []
         for name in (START, *kept.names, END):
             views = kept.moment(name)
             t_s = next(iter(views.values())).t_s
@@ -293,7 +300,7 @@ def find_overlaps(selection: Selection) -> tuple[OverlapCurve, ...] | Absent:
             if iou is None:
                 untold.append(t_s)
             else:
-                told.append((t_s, iou))
+                scored.append((t_s, iou))
         host: list[tuple[float, float]] = []
         if trajectory is not None:
             try:
@@ -301,9 +308,9 @@ def find_overlaps(selection: Selection) -> tuple[OverlapCurve, ...] | Absent:
                 host = [(float(trajectory.time_s[k]), score_recorded_pose(trajectory, step=k).iou) for k in steps]
             except NotEstimable:
                 host = []
-        found.append(OverlapCurve(episode, known.threshold, tuple(told), tuple(untold), tuple(host)))
-        if len(found) == MOST_EPISODES:
+        curves.append(OverlapCurve(episode, known.threshold, tuple(scored), tuple(untold), tuple(host)))
+        if len(curves) == MOST_EPISODES:
             break
-    if not found:
+    if not curves:
         return Absent('no episode has RGB-D between its start and its end', 'run with recording.rgbd = 2 (per second)')
-    return tuple(found)
+    return tuple(curves)

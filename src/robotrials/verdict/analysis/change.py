@@ -151,29 +151,29 @@ def compare_stores(
         )
     old, new = read_arms(before, where=where), read_arms(after, where=where)
     mapping = _mapping(old, new, names)
-    found: list[PolicyChange] = []
+    rows: list[PolicyChange] = []
     incomparable: dict[str, str] = {}
     for old_name, new_name in mapping.items():
         try:
-            found.append(_policy_change(old[old_name], new[new_name], chosen))
+            rows.append(_policy_change(old[old_name], new[new_name], chosen))
         except (InputError, NotEstimable) as error:
             incomparable[new_name] = str(error)
-    if not found:
-        told = '; '.join(f'{name}: {why}' for name, why in incomparable.items())
-        raise InputError(f'{before.path} and {after.path} cannot be compared: {told}')
+    if not rows:
+        reasons = '; '.join(f'{name}: {why}' for name, why in incomparable.items())
+        raise InputError(f'{before.path} and {after.path} cannot be compared: {reasons}')
     return StoreChange(
         before=str(before.path), after=str(after.path),
-        plan_hashes=(before.trial.plan_hash, after.trial.plan_hash), policies=_corrected(found),
+        plan_hashes=(before.trial.plan_hash, after.trial.plan_hash), policies=_corrected(rows),
         incomparable=incomparable, appeared=_presence(new, old, set(mapping.values())),
         disappeared=_presence(old, new, set(mapping)), alpha=chosen.alpha,
-        statement=_statement(declared, found), selection=selection_of(where),
+        statement=_statement(declared, rows), selection=selection_of(where),
     )  # fmt: skip
 
 
 def _statement(declared: DeclaredAnalysis, found: Sequence[PolicyChange]) -> str:
     taus = {f'{p.policy} {cell}': tau for p in found for cell, tau in p.taus_s.items()}
-    shown = f'tau {tau_words(taus)}; ' if taus else ''
-    return f'Analysis: {declared.standing}. Used: {shown}level {declared.plan.level:g}, Holm over all changes.'
+    tau_text = f'tau {tau_words(taus)}; ' if taus else ''
+    return f'Analysis: {declared.standing}. Used: {tau_text}level {declared.plan.level:g}, Holm over all changes.'
 
 
 def _mapping(old: Mapping[str, Arm], new: Mapping[str, Arm], names: Mapping[str, str] | None) -> dict[str, str]:
@@ -207,9 +207,11 @@ def _presence(mine: Mapping[str, Arm], other: Mapping[str, Arm], mapped: set[str
 
 def _policy_change(before: Arm, after: Arm, plan: AnalysisPlan) -> PolicyChange:
     check_distinct(after, before)
-    told = [told_by_cameras(arm, plan) for arm in (after, before)]
-    new, old = two_sides(told[0][0], told[1][0], plan, names=(f'{after.policy} after', f'{before.policy} before'))
-    scope = _Scope(after.policy, new, old, plan, unscored=(told[0][1], told[1][1]))
+    by_cameras = [told_by_cameras(arm, plan) for arm in (after, before)]
+    new, old = two_sides(
+        by_cameras[0][0], by_cameras[1][0], plan, names=(f'{after.policy} after', f'{before.policy} before')
+    )
+    scope = _Scope(after.policy, new, old, plan, unscored=(by_cameras[0][1], by_cameras[1][1]))
     safety, no_safety, caveats = _safety_shifts(before, after, scope)
     success = _success_shift(scope)
     cells = [c for c in new.cells if c in old.cells]
@@ -267,14 +269,14 @@ def _success_shift(scope: _Scope) -> Shift:
             return scope.shift(
                 'success', contrast(scope.new, scope.old, endpoint=EndpointName.SUCCESS, plan=scope.plan)
             )
-        found = extreme_contrast(scope.new, scope.old, scope.plan, unscored=scope.unscored)
+        effect = extreme_contrast(scope.new, scope.old, scope.plan, unscored=scope.unscored)
     except NotEstimable as error:
         return scope.missing('success', str(error))
     after, before = (sum(e.key in scope.unscored[k] for e in side.every) for k, side in enumerate(_sides(scope)))
     shift = replace(
-        scope.shift('success', found), note=f'by cameras; {before} unscored before and {after} after, taken both ways'
+        scope.shift('success', effect), note=f'by cameras; {before} unscored before and {after} after, taken both ways'
     )
-    if found.p_value is None:
+    if effect.p_value is None:
         return replace(shift, before=None, after=None, difference=None, interval=None)
     return shift
 
@@ -286,25 +288,25 @@ def _sides(scope: _Scope) -> tuple[Side, Side]:
 def _timing_shifts(scope: _Scope) -> list[Shift]:
     """Whether it is faster, how many seconds that comes to, whether it loses fewer items, and hard failure."""
     try:
-        found = contrast(scope.new, scope.old, endpoint=EndpointName.TIME, plan=scope.plan)
+        effect = contrast(scope.new, scope.old, endpoint=EndpointName.TIME, plan=scope.plan)
     except (NotEstimable, InputError) as error:
         return [scope.missing('faster', str(error))]
-    seconds = found.seconds_ahead
+    seconds = effect.seconds_ahead
     assert seconds is not None
-    counts = {'n_before': found.n_episodes[1], 'n_after': found.n_episodes[0]}
-    span = found.interval and Interval(found.interval.low - found.null, found.interval.high - found.null)
+    counts = {'n_before': effect.n_episodes[1], 'n_after': effect.n_episodes[0]}
+    span = effect.interval and Interval(effect.interval.low - effect.null, effect.interval.high - effect.null)
     first = Shift(
-        scope.policy, 'faster', scope.cell, found.null, found.estimate, _rounded(found.advantage), span, found.p_value,
-        note=found.note or found.withheld, contrast=found, **counts,
+        scope.policy, 'faster', scope.cell, effect.null, effect.estimate, _rounded(effect.advantage), span,
+        effect.p_value, note=effect.note or effect.withheld, contrast=effect, **counts,
     )  # fmt: skip
-    after, before = found.values
+    after, before = effect.values
     mean = Shift(
         scope.policy, 'rmst_s', scope.cell, before, after, _rounded(-(seconds.value or 0.0)),
-        None if seconds.interval is None else seconds.interval.scaled(-1.0), note=seconds.note, contrast=found,
+        None if seconds.interval is None else seconds.interval.scaled(-1.0), note=seconds.note, contrast=effect,
         **counts,
     )  # fmt: skip
     shifts = [first, mean]
-    if found.n_items > 1:
+    if effect.n_items > 1:
         lost = contrast(scope.new, scope.old, endpoint=EndpointName.LOST, plan=scope.plan)
         shifts.append(
             Shift(
@@ -313,12 +315,16 @@ def _timing_shifts(scope: _Scope) -> list[Shift]:
                 contrast=lost, **counts,
             )
         )  # fmt: skip
-    cells = [{c.name: side.operations(c.name) for c in found.cells} for side in _sides(scope)]
+    cells = [{c.name: side.operations(c.name) for c in effect.cells} for side in _sides(scope)]
     if not all(cell.observed.any() for side in cells for cell in side.values()):
         return shifts
-    assert found.seconds is not None
+    assert effect.seconds is not None
     hard = better(
-        *cells, tau_s=found.taus_s, paired=found.seconds.is_paired, level=scope.plan.level, endpoint=Timed.HARD_FAILURE
+        *cells,
+        tau_s=effect.taus_s,
+        paired=effect.seconds.is_paired,
+        level=scope.plan.level,
+        endpoint=Timed.HARD_FAILURE,
     )
     interval = None if hard.interval is None else hard.interval.scaled(-1.0)
     shifts.append(

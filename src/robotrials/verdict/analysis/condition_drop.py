@@ -103,10 +103,11 @@ def _drop(
     counts = [(sum(e.is_success for e in side), len(side)) for side in (first, second)]
     trials = [condition_trials(side, baseline=plan.baseline) for side in (first, second)]
     iou, iou_interval = iou_drop(*trials, n_resamples=plan.resamples, rng=rng, level=plan.level)
-    found = condition_contrast(first, second, plan, names=(plan.baseline, condition))
+    effect = condition_contrast(first, second, plan, names=(plan.baseline, condition))
     return ConditionDrop(
-        policy, condition, *counts[0], *counts[1], found.estimate, found.interval, found.p_value, None, found.test, iou,
-        iou_interval, '; '.join(filter(None, (found.withheld, found.note, *(out.why for out in found.left_out)))),
+        policy, condition, *counts[0], *counts[1], effect.estimate, effect.interval, effect.p_value, None,
+        effect.test, iou, iou_interval,
+        '; '.join(filter(None, (effect.withheld, effect.note, *(out.why for out in effect.left_out)))),
     )  # fmt: skip
 
 
@@ -154,28 +155,28 @@ def robustness_part(
     level = plan.level
     trials = condition_trials(episodes, baseline=baseline)
     spreads = start_spreads(places, baseline=baseline)
-    one = Absent('all episodes were run under one condition', CHANGED) if len(conditions) < 2 else None
+    lonely = Absent('all episodes were run under one condition', CHANGED) if len(conditions) < 2 else None
     aside: dict[str, str] = {}
     return RobustnessPart(
         baseline=baseline, conditions=conditions,
         rows=tuple(
             condition_rows(by_severity(trials), n_resamples=n, rng=stream('conditions'), level=level) if trials else ()
         ),
-        drops=one or _or_absent(
+        drops=lonely or _or_absent(
             lambda: [
                 _with_starts(d, spreads)
                 for d in condition_drops(episodes, plan, rng=stream('drops'), incomparable=aside)
             ]
         ),
-        doses=one or _or_absent(
+        doses=lonely or _or_absent(
             lambda: dose_responses(trials, baseline=baseline, level=level),
             empty='no condition was run at two severities',
         ),
-        compound=one or _or_absent(
+        compound=lonely or _or_absent(
             lambda: compound_effects(trials, compound=plan.compound, baseline=baseline, level=level)
         ),
         swap=swap, spatial=spatial,
-        starts=one or tuple(spreads) or Absent('no trajectory shows where the target or the arm started'),
+        starts=lonely or tuple(spreads) or Absent('no trajectory shows where the target or the arm started'),
         incomparable=aside,
     )  # fmt: skip
 

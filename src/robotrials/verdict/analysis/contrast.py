@@ -213,14 +213,14 @@ def contrast(
     if endpoint in TIMED or endpoint is EndpointName.LOST:
         _check_timed(a, b, names)
     if endpoint in TIMED:
-        found = _time_contrast(a, b, names, endpoint, plan)
+        effect = _time_contrast(a, b, names, endpoint, plan)
     elif endpoint is EndpointName.LOST:
-        found = _lost_contrast(a, b, names, plan)
+        effect = _lost_contrast(a, b, names, plan)
     else:
         read = value or rate_value(endpoint)
-        both = read if isinstance(read, tuple) else (read, read)
-        found = _rate_contrast(a, b, names, endpoint, plan, both)
-    return replace(found, left_out=(*_absent_cells(a, b, names), *found.left_out))
+        readers = read if isinstance(read, tuple) else (read, read)
+        effect = _rate_contrast(a, b, names, endpoint, plan, readers)
+    return replace(effect, left_out=(*_absent_cells(a, b, names), *effect.left_out))
 
 
 def rate_value(endpoint: EndpointName) -> Value:
@@ -243,8 +243,8 @@ def _compared(a: Side, b: Side, cells: Cells) -> list[str]:
     has = [{c for c in every if side.cells.get(c) or side.missing.get(c)} for side in (a, b)]
     names = [c for c in every if c in has[0] and c in has[1]]
     if not names:
-        told = '; '.join(', '.join(sorted(own)[:6]) or 'nothing valid' for own in has)
-        raise InputError(f'{a.name} and {b.name} have no cell in common (task, stratum, condition): {told}')
+        held = '; '.join(', '.join(sorted(own)[:6]) or 'nothing valid' for own in has)
+        raise InputError(f'{a.name} and {b.name} have no cell in common (task, stratum, condition): {held}')
     lacking = [(side.name, c) for side, own in ((a, has[0]), (b, has[1])) for c in every if c not in own]
     if cells is Cells.DECLARED and lacking:
         raise InputError(f'{lacking[0][0]} has neither runs nor missing runs of the declared cell {lacking[0][1]!r}')
@@ -252,15 +252,15 @@ def _compared(a: Side, b: Side, cells: Cells) -> list[str]:
 
 
 def _absent_cells(a: Side, b: Side, names: Sequence[str]) -> list[LeftOut]:
-    found = []
+    left_out = []
     for side, other in ((a, b), (b, a)):
-        found += [LeftOut(side.name, why, n) for why, n in side.left_out.items()]
+        left_out += [LeftOut(side.name, why, n) for why, n in side.left_out.items()]
         lonely = [c for c in side.cells if c not in names]
         if lonely:
-            told = ', '.join(lonely[:3]) + (', ...' if len(lonely) > 3 else '')
+            listed = ', '.join(lonely[:3]) + (', ...' if len(lonely) > 3 else '')
             n = sum(len(side.cells[c]) for c in lonely)
-            found.append(LeftOut(side.name, f'in cells that {other.name} did not run ({told})', n))
-    return found
+            left_out.append(LeftOut(side.name, f'in cells that {other.name} did not run ({listed})', n))
+    return left_out
 
 
 def _check_timed(a: Side, b: Side, names: Sequence[str]) -> None:
@@ -272,32 +272,34 @@ def _check_timed(a: Side, b: Side, names: Sequence[str]) -> None:
 
 def _units(a: Side, b: Side, cell: str) -> tuple[Labels | None, Labels | None]:
     """Both arms' units; None where no start is recorded, so that every run is one."""
-    found = [side.starts(cell) for side in (a, b)]
-    first, second = (own if has_label(own) else None for own in found)
+    starts = [side.starts(cell) for side in (a, b)]
+    first, second = (own if has_label(own) else None for own in starts)
     return first, second
 
 
-def design_word(found: Contrast) -> str:
+def design_word(effect: Contrast) -> str:
     """How the arms were set against each other, in a few words."""
-    if found.is_matched:
-        return f'paired by {found.unit}'
-    return f'{found.n_matched} shared starts paired, the others independent' if found.n_matched else 'independent arms'
+    if effect.is_matched:
+        return f'paired by {effect.unit}'
+    return (
+        f'{effect.n_matched} shared starts paired, the others independent' if effect.n_matched else 'independent arms'
+    )
 
 
-def contrast_values(found: Contrast) -> dict[str, object]:
+def contrast_values(effect: Contrast) -> dict[str, object]:
     """A contrast as plain values, for JSON."""
-    seconds = found.seconds_ahead
+    seconds = effect.seconds_ahead
     return {
-        'endpoint': found.endpoint.value, 'a': found.a, 'b': found.b, 'estimate': found.estimate,
-        'interval': None if found.interval is None else list(found.interval), 'level': found.level,
-        'p_value': found.p_value, 'p_adjusted': found.p_adjusted, 'p_margin': found.p_margin, 'p_look': found.p_look,
-        'seconds_ahead': None if seconds is None else seconds.value,
+        'endpoint': effect.endpoint.value, 'a': effect.a, 'b': effect.b, 'estimate': effect.estimate,
+        'interval': None if effect.interval is None else list(effect.interval), 'level': effect.level,
+        'p_value': effect.p_value, 'p_adjusted': effect.p_adjusted, 'p_margin': effect.p_margin,
+        'p_look': effect.p_look, 'seconds_ahead': None if seconds is None else seconds.value,
         'seconds_interval': None if seconds is None or seconds.interval is None else list(seconds.interval),
-        'test': found.test, 'unit': found.unit, 'n_units': list(found.n_units), 'n_matched': found.n_matched,
-        'n_episodes': list(found.n_episodes), 'values': list(found.values),
-        'cells': {c.name: c.advantage for c in found.cells}, 'taus_s': found.taus_s,
-        'left_out': [{'name': out.name, 'why': out.why, 'n': out.n} for out in found.left_out],
-        'withheld': found.withheld, 'note': found.note,
+        'test': effect.test, 'unit': effect.unit, 'n_units': list(effect.n_units), 'n_matched': effect.n_matched,
+        'n_episodes': list(effect.n_episodes), 'values': list(effect.values),
+        'cells': {c.name: c.advantage for c in effect.cells}, 'taus_s': effect.taus_s,
+        'left_out': [{'name': out.name, 'why': out.why, 'n': out.n} for out in effect.left_out],
+        'withheld': effect.withheld, 'note': effect.note,
     }  # fmt: skip
 
 
@@ -312,15 +314,15 @@ def common_cap_s(a: Side, b: Side, cell: str) -> float | None:
 
 def _within(value: Value, cap_s: float, cell: str) -> Value:
     def capped(episode: Episode) -> float:
-        found = value(episode)
-        if not found:
-            return found
+        amount = value(episode)
+        if not amount:
+            return amount
         if episode.duration_s is None:
             raise NotEstimable(
                 f'{cell}: time caps differ between the arms, and episode {episode.episode_id} does not say how long it '
                 f'took: whether it succeeded within {cap_s:g} s is not known'
             )
-        return found if episode.duration_s <= cap_s * (1 + 1e-9) else 0.0
+        return amount if episode.duration_s <= cap_s * (1 + 1e-9) else 0.0
 
     return capped
 
@@ -337,26 +339,26 @@ def _rate_contrast(
         for side, starts, value, into in zip((a, b), _units(a, b, cell), values, arms, strict=True):
             read = value if cut is None else _within(value, cut, cell)
             into.append(SuccessArm(side.shares(cell, read), starts))
-    found = success_contrast(*arms, pairing=plan.pairing.value, level=plan.level, is_linked=a.unit in CENTRES)
+    rule = success_contrast(*arms, pairing=plan.pairing.value, level=plan.level, is_linked=a.unit in CENTRES)
     alone = [
-        success_contrast([x], [y], pairing=plan.pairing.value, level=plan.level) if len(names) > 1 else found
+        success_contrast([x], [y], pairing=plan.pairing.value, level=plan.level) if len(names) > 1 else rule
         for x, y in zip(*arms, strict=True)
     ]
     margin = plan.margins.get(endpoint)
     rows = tuple(
         ContrastCell(
-            cell, len(x.successes), len(y.successes), one.rate_a, one.rate_b, one.difference, caps[cell],
-            one.p_value, one.p_one_sided('a'), one.p_one_sided('b'),
+            cell, len(x.successes), len(y.successes), own.rate_a, own.rate_b, own.difference, caps[cell],
+            own.p_value, own.p_one_sided('a'), own.p_one_sided('b'),
         )
-        for cell, x, y, one in zip(names, *arms, alone, strict=True)
+        for cell, x, y, own in zip(names, *arms, alone, strict=True)
     )  # fmt: skip
     made = Contrast(
-        endpoint=endpoint, a=a.name, b=b.name, estimate=found.difference,
-        interval=found.interval, p_value=found.p_value, level=plan.level,
-        test=found.test.value, unit=_unit_word(a, arms, found.n_units), is_matched=_is_matched(found),
-        n_units=found.n_units, n_matched=found.n_matched, n_episodes=_runs(arms), values=(found.rate_a, found.rate_b),
-        cells=rows, left_out=(), rule=found, withheld=found.withheld, margin=margin,
-        p_same=None if margin is None else found.p_within(margin), note=_cap_note(caps, endpoint),
+        endpoint=endpoint, a=a.name, b=b.name, estimate=rule.difference,
+        interval=rule.interval, p_value=rule.p_value, level=plan.level,
+        test=rule.test.value, unit=_unit_word(a, arms, rule.n_units), is_matched=_is_matched(rule),
+        n_units=rule.n_units, n_matched=rule.n_matched, n_episodes=_runs(arms), values=(rule.rate_a, rule.rate_b),
+        cells=rows, left_out=(), rule=rule, withheld=rule.withheld, margin=margin,
+        p_same=None if margin is None else rule.p_within(margin), note=_cap_note(caps, endpoint),
     )  # fmt: skip
     return replace(made, left_out=_unused(made, arms))
 
@@ -366,8 +368,8 @@ def _cap_note(caps: Mapping[str, float | None], endpoint: EndpointName) -> str:
     if not cut:
         return ''
     low, high = min(cut.values()), max(cut.values())
-    shown = f'{high:g} s' if low == high else f'{low:g} s to {high:g} s by cell'
-    return f'the arms had different time caps: {endpoint.value} within {shown}, which both had'
+    cap_text = f'{high:g} s' if low == high else f'{low:g} s to {high:g} s by cell'
+    return f'the arms had different time caps: {endpoint.value} within {cap_text}, which both had'
 
 
 # --- times: the race, and what was lost
@@ -382,34 +384,34 @@ def _time_contrast(a: Side, b: Side, names: Sequence[str], endpoint: EndpointNam
             until_s = taus[cell].tau_s if items == 1 else _budget_s(a, b, cell)
             times, followed = side.race(cell, items=items, until_s=until_s)
             into.append(WinArm(times, starts, followed))
-    found = win_contrast(*arms, pairing=plan.pairing.value, level=plan.level, is_linked=a.unit in CENTRES)
+    wins = win_contrast(*arms, pairing=plan.pairing.value, level=plan.level, is_linked=a.unit in CENTRES)
     seconds = better(
         {c: a.operations(c) for c in names}, {c: b.operations(c) for c in names},
         tau_s={c: t.tau_s for c, t in taus.items()}, level=plan.level,
         paired=plan.pairing.value == 'paired' or (plan.pairing.value == 'auto' and _all_matched(arms)),
     )  # fmt: skip
     alone = [
-        win_contrast([x], [y], pairing=plan.pairing.value, level=plan.level) if len(names) > 1 else found
+        win_contrast([x], [y], pairing=plan.pairing.value, level=plan.level) if len(names) > 1 else wins
         for x, y in zip(*arms, strict=True)
     ]
     means = [arm.cells for arm in seconds.arms]
     rows = tuple(
         ContrastCell(
             cell, len(x.times_s), len(y.times_s), means[0][cell].value if cell in means[0] else math.nan,
-            means[1][cell].value if cell in means[1] else math.nan, one.probability - HALF, taus[cell].tau_s,
-            one.p_value, one.p_one_sided('a'), one.p_one_sided('b'),
+            means[1][cell].value if cell in means[1] else math.nan, own.probability - HALF, taus[cell].tau_s,
+            own.p_value, own.p_one_sided('a'), own.p_one_sided('b'),
         )
-        for cell, x, y, one in zip(names, *arms, alone, strict=True)
+        for cell, x, y, own in zip(names, *arms, alone, strict=True)
     )  # fmt: skip
     margin = plan.margins.get(endpoint)
     made = Contrast(
-        endpoint=endpoint, a=a.name, b=b.name, estimate=found.probability,
-        interval=found.interval, p_value=found.p_value, level=plan.level,
-        test=found.design.value, unit=_unit_word(a, arms, found.n_units), is_matched=_is_matched(found),
-        n_units=found.n_units, n_matched=found.n_matched, n_episodes=_runs(arms),
-        values=(seconds.mean_a.value, seconds.mean_b.value), cells=rows, left_out=(), rule=found, seconds=seconds,
-        n_items=items, withheld=found.withheld, margin=margin,
-        p_same=None if margin is None else seconds.p_same(margin), note=_loss_note(found),
+        endpoint=endpoint, a=a.name, b=b.name, estimate=wins.probability,
+        interval=wins.interval, p_value=wins.p_value, level=plan.level,
+        test=wins.design.value, unit=_unit_word(a, arms, wins.n_units), is_matched=_is_matched(wins),
+        n_units=wins.n_units, n_matched=wins.n_matched, n_episodes=_runs(arms),
+        values=(seconds.mean_a.value, seconds.mean_b.value), cells=rows, left_out=(), rule=wins, seconds=seconds,
+        n_items=items, withheld=wins.withheld, margin=margin,
+        p_same=None if margin is None else seconds.p_same(margin), note=_loss_note(wins),
     )  # fmt: skip
     return replace(made, left_out=_unused(made, arms))
 
@@ -422,37 +424,37 @@ def _budget_s(a: Side, b: Side, cell: str) -> float:
     return min(float(column(side.cells[cell], 'duration_s').max()) for side in (a, b) if side.cells.get(cell))
 
 
-def _loss_note(found: WinContrast) -> str:
+def _loss_note(wins: WinContrast) -> str:
     """What is assumed of runs that were lost before the end of the follow-up."""
-    if not any(found.n_lost):
+    if not any(wins.n_lost):
         return ''
-    told = f'{found.n_lost[0]} and {found.n_lost[1]} runs were lost before the end of the follow-up'
-    if found.p_whatever_lost is not None and found.p_whatever_lost <= 1 - found.level:
-        return f'{told}; the claim holds whatever became of them'
-    return f'{told}, taken to say nothing about how they would have ended' if found.assumes_loss_uninformative else told
+    lost = f'{wins.n_lost[0]} and {wins.n_lost[1]} runs were lost before the end of the follow-up'
+    if wins.p_whatever_lost is not None and wins.p_whatever_lost <= 1 - wins.level:
+        return f'{lost}; the claim holds whatever became of them'
+    return f'{lost}, taken to say nothing about how they would have ended' if wins.assumes_loss_uninformative else lost
 
 
 def _lost_contrast(a: Side, b: Side, names: Sequence[str], plan: AnalysisPlan) -> Contrast:
     counts = [[side.lost_items(c) for c in names] for side in (a, b)]
     starts = [_units(a, b, c) for c in names]
     arms = [[win_arm(counts[k][i], starts[i][k]) for i in range(len(names))] for k in (0, 1)]  # fewer is first
-    found = win_contrast(*arms, pairing=plan.pairing.value, level=plan.level, is_linked=a.unit in CENTRES)
+    wins = win_contrast(*arms, pairing=plan.pairing.value, level=plan.level, is_linked=a.unit in CENTRES)
     alone = [win_contrast([x], [y], pairing=plan.pairing.value, level=plan.level) for x, y in zip(*arms, strict=True)]
     rows = tuple(
         ContrastCell(
-            cell, len(x), len(y), float(x.mean()), float(y.mean()), one.probability - HALF, None,
-            one.p_value, one.p_one_sided('a'), one.p_one_sided('b'),
+            cell, len(x), len(y), float(x.mean()), float(y.mean()), own.probability - HALF, None,
+            own.p_value, own.p_one_sided('a'), own.p_one_sided('b'),
         )
-        for cell, x, y, one in zip(names, *counts, alone, strict=True)
+        for cell, x, y, own in zip(names, *counts, alone, strict=True)
     )  # fmt: skip
     values = [math.fsum(float(x.mean()) for x in side) / len(names) for side in counts]
     return Contrast(
-        endpoint=EndpointName.LOST, a=a.name, b=b.name, estimate=found.probability,
-        interval=found.interval, p_value=found.p_value, level=plan.level,
-        test=found.design.value, unit=_word(a, found.n_units, tuple(sum(map(len, side)) for side in counts)),
-        is_matched=_is_matched(found), n_units=found.n_units, n_matched=found.n_matched,
+        endpoint=EndpointName.LOST, a=a.name, b=b.name, estimate=wins.probability,
+        interval=wins.interval, p_value=wins.p_value, level=plan.level,
+        test=wins.design.value, unit=_word(a, wins.n_units, tuple(sum(map(len, side)) for side in counts)),
+        is_matched=_is_matched(wins), n_units=wins.n_units, n_matched=wins.n_matched,
         n_episodes=(sum(map(len, counts[0])), sum(map(len, counts[1]))), values=(values[0], values[1]), cells=rows,
-        left_out=(), rule=found, withheld=found.withheld,
+        left_out=(), rule=wins, withheld=wins.withheld,
     )  # fmt: skip
 
 
@@ -473,8 +475,8 @@ def _all_matched(arms: Sequence[Sequence[WinArm]]) -> bool:
     return all(same_labels(x.starts, y.starts) for x, y in zip(*arms, strict=True))
 
 
-def _is_matched(found: WinContrast | SuccessContrast) -> bool:
-    return found.n_matched > 0 and found.n_units == (found.n_matched, found.n_matched)
+def _is_matched(rule: WinContrast | SuccessContrast) -> bool:
+    return rule.n_matched > 0 and rule.n_units == (rule.n_matched, rule.n_matched)
 
 
 def _unit_word(a: Side, arms: Arms, n_units: tuple[int, int]) -> str:
@@ -487,11 +489,11 @@ def _word(a: Side, n_units: tuple[int, int], n_runs: tuple[int, ...]) -> str:
     return a.unit.value if a.unit is not Unit.START or n_units != n_runs else 'start state'
 
 
-def _unused(found: Contrast, arms: Arms) -> tuple[LeftOut, ...]:
+def _unused(rule: Contrast, arms: Arms) -> tuple[LeftOut, ...]:
     """Starts without a partner that the test has no place for: asked to be paired, or too few to be compared apart."""
     totals = [sum(arm.units.n for arm in side) for side in arms]
     return tuple(
         LeftOut(name, 'without a partner', n - used)
-        for name, n, used in zip((found.a, found.b), totals, found.n_units, strict=True)
+        for name, n, used in zip((rule.a, rule.b), totals, rule.n_units, strict=True)
         if n > used
     )

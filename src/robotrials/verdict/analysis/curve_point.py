@@ -31,7 +31,7 @@ def curve_points(analysis: Analysis) -> list[tuple[PolicyCurve, tuple[CurvePoint
     if isinstance(analysis.curves, Absent):
         return analysis.curves
     times, frame = present(analysis.times), present(analysis.frame)
-    found = []
+    rows = []
     for curve in analysis.curves[ALL_STRATA]:
         points = []
         for stratum, cell in times.cohorts[curve.policy].cells.items():
@@ -43,5 +43,5 @@ def curve_points(analysis: Analysis) -> list[tuple[PolicyCurve, tuple[CurvePoint
                 chance = float(curve.chance[step]) if step >= 0 else 0.0
                 at_s = float(cell.durations_s[same].sum())
                 points.append(CurvePoint(took_s, chance, own[int(cell.episode[place])], at_s))
-        found.append((curve, tuple(sorted(points, key=lambda p: (p.took_s, p.episode.key)))))
-    return found
+        rows.append((curve, tuple(sorted(points, key=lambda p: (p.took_s, p.episode.key)))))
+    return rows

@@ -128,21 +128,21 @@ def _against_reference(
 
 
 def _trade_offs(curves: Mapping[Key, SuccessCurve], models: Sequence[str], times: Times) -> dict[Key, TradeOffTrace]:
-    found: dict[Key, TradeOffTrace] = {}
+    traces: dict[Key, TradeOffTrace] = {}
     for policy in models:
         own = {s: curve for (p, s), curve in curves.items() if p == policy and s != ALL_STRATA}
         asked = {ALL_STRATA: list(own.values()), **{s: [curve] for s, curve in own.items()}}
         for stratum, parts in asked.items():
             end_s = min(times.taus_s[s] for s in own) if stratum == ALL_STRATA else times.taus_s[stratum]
-            found[policy, stratum] = trade_off_trace(parts, low_s=min(SWEEP_LOW_S, end_s / 4), high_s=end_s)
-    return found
+            traces[policy, stratum] = trade_off_trace(parts, low_s=min(SWEEP_LOW_S, end_s / 4), high_s=end_s)
+    return traces
 
 
 def _cycle(curves: Mapping[Key, SuccessCurve], policies: Sequence[str]) -> Cycle:
     own = {p: curves[p, ALL_STRATA] for p in policies if (p, ALL_STRATA) in curves}
-    found = find_cycle(own)
-    if found is not None:
-        return Cycle(own, found, is_example=False)
+    cycle = find_cycle(own)
+    if cycle is not None:
+        return Cycle(own, cycle, is_example=False)
     example = example_curves()
     made = find_cycle(example)
     assert made is not None  # it was constructed to
@@ -151,19 +151,19 @@ def _cycle(curves: Mapping[Key, SuccessCurve], policies: Sequence[str]) -> Cycle
 
 def pair_shapes(pairs: Sequence[TimeComparison], shapes: Shapes) -> tuple[PairShape, ...]:
     """P-P plots of every pair; the AUC is that of the comparison, moved back from a difference to a chance."""
-    found = []
+    built = []
     for pair in pairs:
         own, other = shapes.curves[pair.policy_a, ALL_STRATA], shapes.curves[pair.policy_b, ALL_STRATA]
         centred = pair.advantages.get('auc_between', Estimate(None, note='not estimable'))
         interval = centred.interval and Interval(centred.interval.low + 0.5, centred.interval.high + 0.5)
         value = None if centred.value is None else centred.value + 0.5
-        found.append(
+        built.append(
             PairShape(
                 pair.policy_a, pair.policy_b, pp_trace(own, other, tau_s=min(pair.better.tau_s.values())),
                 Estimate(value, interval, centred.note, n=centred.n),
             )
         )  # fmt: skip
-    return tuple(found)
+    return tuple(built)
 
 
 # How operations end: incidences of success and of every way to fail, macro over the strata that a policy is judged on.
@@ -338,20 +338,20 @@ def _by_label(analysis: Analysis, label: str) -> tuple[LabelSensitivity, ...]:
     frame, plan = present(analysis.frame), analysis.plan
     tested = [p for p in frame.everyone if p != frame.reference] or list(frame.everyone)
     read = label_reader(label)
-    found = []
+    rows = []
     for policy in tested:
         episodes = tuple(e for group in frame.cells[policy].values() for e in group)
         if any(read(e) is not None for e in episodes):
             cohort = Cohort(policy, False, episodes, {})
-            found.append(
+            rows.append(
                 label_sensitivity(
                     cohort, label=label, rng=analysis.stream('label', label, policy), n_resamples=plan.resamples,
                     level=plan.level,
                 )
             )  # fmt: skip
-    if not found:
+    if not rows:
         raise UnknownName('label', label, analysis.detail.known_labels)
-    return tuple(found)
+    return tuple(rows)
 
 
 def recorded_cells(analysis: Analysis) -> tuple[RecordedCell, ...]:

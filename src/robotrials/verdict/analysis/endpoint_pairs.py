@@ -15,7 +15,6 @@ from robotrials.stats.dominance import Claim, PairFlags, adjusted_p_values, judg
 from robotrials.value import dataclass
 from robotrials.verdict.analysis.arm import success_of
 from robotrials.verdict.analysis.contrast import Contrast, contrast
-from robotrials.verdict.analysis.pairs import compare_cells
 from robotrials.verdict.analysis.selection import Absent
 from robotrials.verdict.analysis.verdict import EndpointPairs, EndpointVerdict, Standing, lettered
 from robotrials.verdict.planning.analysis_plan import EndpointName
@@ -57,8 +56,8 @@ class Comparisons:
     @property
     def tested(self) -> tuple[EndpointPairs, ...]:
         """The primary endpoints that could be judged."""
-        found = (self.endpoints[name] for name in self.primary)
-        return tuple(f for f in found if isinstance(f, EndpointPairs))
+        endpoints = (self.endpoints[name] for name in self.primary)
+        return tuple(f for f in endpoints if isinstance(f, EndpointPairs))
 
     def decision(self, a: str, b: str) -> PairDecision:
         """What is said of two policies over all primary endpoints."""
@@ -78,22 +77,26 @@ def compare_shapes(
     advance: Advance | None = None,
 ) -> tuple[TimeComparison, ...]:  # fmt: skip
     """Whether curves differ anywhere, and every scalar of them, pair by pair; the KS p-values corrected over pairs."""
-    found = []
-    for one in contrasts:
-        names = [c.name for c in one.cells]
-        a, b = ({c: sides[p].operations(c) for c in names} for p in (one.a, one.b))
-        assert one.seconds is not None
-        found.append(
+    from robotrials.verdict.analysis.pairs import compare_cells
+
+    comparisons = []
+    for pair in contrasts:
+        names = [c.name for c in pair.cells]
+        a, b = ({c: sides[p].operations(c) for c in names} for p in (pair.a, pair.b))
+        assert pair.seconds is not None
+        comparisons.append(
             compare_cells(
-                a, b, names=(one.a, one.b), primary=one.seconds, stream=stream, n_resamples=plan.resamples,
-                thresholds_s=times.scale_of(one.taus_s).thresholds_s,
+                a, b, names=(pair.a, pair.b), primary=pair.seconds, stream=stream, n_resamples=plan.resamples,
+                thresholds_s=times.scale_of(pair.taus_s).thresholds_s,
             )
         )  # fmt: skip
         if advance is not None:
-            advance(len(found))
-    ks = [None if isinstance(f.ks, Absent) else f.ks.p_value for f in found]
+            advance(len(comparisons))
+    ks = [None if isinstance(f.ks, Absent) else f.ks.p_value for f in comparisons]
     adjusted = adjusted_p_values(ks, plan.correction.value)
-    return tuple(replace(f, p_different=p, n_pairs=len(found)) for f, p in zip(found, adjusted, strict=True))
+    return tuple(
+        replace(f, p_different=p, n_pairs=len(comparisons)) for f, p in zip(comparisons, adjusted, strict=True)
+    )
 
 
 def pair_contrasts(
@@ -279,13 +282,13 @@ def both_readings(
 
 def counted_sides(frame: ComparisonFrame, sides: Mapping[str, Side]) -> dict[str, Side]:
     """The same arms with their invalid episodes as runs that came to nothing, each a failure at its start."""
-    found = {}
+    counted = {}
     for policy, side in sides.items():
         missing: dict[str, list[Episode]] = {}
         for episode in frame.invalid.get(policy, ()):
             missing.setdefault(_cell(frame, side, episode), []).append(episode)
-        found[policy] = replace(side, missing={c: g for c, g in missing.items() if c in side.cells}, _kept={})
-    return found
+        counted[policy] = replace(side, missing={c: g for c, g in missing.items() if c in side.cells}, _kept={})
+    return counted
 
 
 def success_order(sides: Mapping[str, Side]) -> tuple[str, ...]:
@@ -300,15 +303,15 @@ def _cell(frame: ComparisonFrame, side: Side, episode: Episode) -> str:
 
 def _rates(sides: Mapping[str, Side], missing_as: float) -> dict[str, float]:
     """Macro success of every policy, its missing runs counted as failures or as successes."""
-    found = {}
+    rates = {}
     for policy, side in sides.items():
         cells = []
         for cell in side.cells:
             values = side.shares(cell, success_of)
             n = len(side.missing.get(cell, ()))
             cells.append((float(values.sum()) + missing_as * n) / len(values))
-        found[policy] = sum(cells) / len(cells)
-    return found
+        rates[policy] = sum(cells) / len(cells)
+    return rates
 
 
 def _order(rates: Mapping[str, float]) -> tuple[str, ...]:

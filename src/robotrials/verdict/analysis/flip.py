@@ -69,11 +69,11 @@ def _holds(analysis: Analysis, pairs: Comparisons, ahead: Side, behind: Side, fl
     turned = contrast(ahead, behind, endpoint=EndpointName.SUCCESS, plan=analysis.plan, value=value)
     names = {ahead.name, behind.name}
     contrasts = {
-        found.endpoint: [
-            turned if found.endpoint is EndpointName.SUCCESS and {p.policy_a, p.policy_b} == names else p.contrast
-            for p in found.pairs
+        endpoint.endpoint: [
+            turned if endpoint.endpoint is EndpointName.SUCCESS and {p.policy_a, p.policy_b} == names else p.contrast
+            for p in endpoint.pairs
         ]
-        for found in pairs.tested
+        for endpoint in pairs.tested
     }
     judgement = judged(contrasts, analysis.plan, analysis.primary, chances=analysis.chances)
     own = next(

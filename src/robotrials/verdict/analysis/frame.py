@@ -80,13 +80,13 @@ def build_frame(
         return Absent('no policy has a valid episode', 'run or import episodes whose outcome is not invalid')
     frozen = {p: {s: pick(projected, cells[p][s]) for s in sorted(cells[p])} for p in sorted(cells)}
     reference = find_reference(frozen, plan.reference)
-    policies, strata, apart, left_out = comparable(
+    policies, strata, unranked, left_out = comparable(
         {p: tuple(c) for p, c in frozen.items() if p != reference}, plan.policies, plan.strata
     )
     return ComparisonFrame(
-        condition=condition, cells=frozen, reference=reference, policies=policies, strata=strata, apart=apart,
-        left_out=left_out, unscored={p: len(found) for p, found in invalid.items() if p not in frozen},
-        invalid={p: pick(projected, found) for p, found in invalid.items()}, stratum_names=names,
+        condition=condition, cells=frozen, reference=reference, policies=policies, strata=strata, apart=unranked,
+        left_out=left_out, unscored={p: len(episodes) for p, episodes in invalid.items() if p not in frozen},
+        invalid={p: pick(projected, episodes) for p, episodes in invalid.items()}, stratum_names=names,
         n_conditions=n_conditions, cautions=tuple(_cautions(projected, condition, n_conditions, left_out, plan)),
     )  # fmt: skip
 
@@ -132,8 +132,8 @@ def projected_episodes(
         return _projected_rows(episodes, plan, by_cameras, startless)
 
     def change(episode: Episode) -> Episode:
-        shown = project(episode, plan, by_cameras)
-        return shown.replace(seed=None, instance=None) if episode.policy in startless else shown
+        changed = project(episode, plan, by_cameras)
+        return changed.replace(seed=None, instance=None) if episode.policy in startless else changed
 
     return [change(episode) for episode in episodes]
 
@@ -146,8 +146,10 @@ def _projected_rows(
     if plan.success is SuccessSource.OUTCOME:
         values['success'] = pa.nulls(len(whole), pa.bool_())
     if by_cameras:
-        told = values.get('success', whole.array('success')).to_pylist()
-        values['success'] = pa.array([by_cameras.get(e.key, t) for e, t in zip(whole, told, strict=True)], pa.bool_())
+        successes = values.get('success', whole.array('success')).to_pylist()
+        values['success'] = pa.array(
+            [by_cameras.get(e.key, t) for e, t in zip(whole, successes, strict=True)], pa.bool_()
+        )
     if plan.failure is FailureRule.CENSORED:
         failed = pa.array(whole.ended(Outcome.FAILURE))
         values['is_unrecoverable'] = pc.if_else(failed, False, whole.array('is_unrecoverable'))
@@ -228,7 +230,7 @@ def comparable(
         if name not in strata_of:
             raise UnknownName('policy', name, strata_of)
     chosen = {p: set(s) for p, s in strata_of.items() if not policies or p in policies}
-    apart = {p: 'not among the policies of the analysis' for p in strata_of if p not in chosen}
+    unranked = {p: 'not among the policies of the analysis' for p in strata_of if p not in chosen}
     every = sorted(set().union(*chosen.values())) if chosen else []
     for name in declared:
         if name not in every:
@@ -238,11 +240,13 @@ def comparable(
     for policy in sorted(chosen):
         lacking = [s for s in strata if s not in chosen[policy]]
         if lacking or not strata:
-            apart[policy] = _lacks(lacking, len(strata)) if strata else 'it shares no stratum with every other policy'
+            unranked[policy] = (
+                _lacks(lacking, len(strata)) if strata else 'it shares no stratum with every other policy'
+            )
         else:
             ranked.append(policy)
     left_out = tuple(s for s in every if s not in strata)
-    return tuple(ranked), tuple(sorted(strata)), apart, left_out
+    return tuple(ranked), tuple(sorted(strata)), unranked, left_out
 
 
 def _common_strata(chosen: Mapping[str, set[str]], every: Sequence[str]) -> list[str]:
@@ -252,8 +256,8 @@ def _common_strata(chosen: Mapping[str, set[str]], every: Sequence[str]) -> list
 
 
 def _lacks(lacking: Sequence[str], n: int) -> str:
-    shown = ', '.join(lacking[:3]) + (', ...' if len(lacking) > 3 else '')
-    return f'it was not run on {len(lacking)} of {n} strata ({shown})'
+    names = ', '.join(lacking[:3]) + (', ...' if len(lacking) > 3 else '')
+    return f'it was not run on {len(lacking)} of {n} strata ({names})'
 
 
 def _cautions(
@@ -262,9 +266,9 @@ def _cautions(
     if n_conditions > 1 and not condition:
         yield f'{n_conditions} conditions are pooled, because none of them is the baseline ({plan.baseline}).'
     if left_out:
-        shown = ', '.join(left_out[:3]) + (', ...' if len(left_out) > 3 else '')
+        names = ', '.join(left_out[:3]) + (', ...' if len(left_out) > 3 else '')
         n = f'{len(left_out)} strata' if len(left_out) > 1 else 'one stratum'
-        yield f'Not every policy was run on {n} ({shown}); policies are ranked on the others.'
+        yield f'Not every policy was run on {n} ({names}); policies are ranked on the others.'
     pooled = [name for name in ('benchmark', 'task', 'stratum') if name not in plan.stratify_by]
     for name in pooled:
         if len(distinct(episodes, name)) > 1:

@@ -35,11 +35,7 @@ from robotrials.verdict.analysis.arm import (
 from robotrials.verdict.analysis.cameras import success_extremes, told_by_cameras
 from robotrials.verdict.analysis.contrast import contrast, design_word
 from robotrials.verdict.planning import MoreEpisodes, more_episodes, more_for_margin, time_standing
-from robotrials.verdict.planning.analysis_plan import (
-    EndpointName,
-    Pairing,
-    SuccessSource,
-)
+from robotrials.verdict.planning.analysis_plan import EndpointName, Pairing, SuccessSource
 
 if TYPE_CHECKING:
     from robotrials.measure.timing.unit import UnitMeans
@@ -51,10 +47,7 @@ if TYPE_CHECKING:
     from robotrials.verdict.analysis.arm import Arm, Scores, Side
     from robotrials.verdict.analysis.cameras import Silence
     from robotrials.verdict.analysis.contrast import Contrast, LeftOut
-    from robotrials.verdict.planning.analysis_plan import (
-        AnalysisPlan,
-        DeclaredAnalysis,
-    )
+    from robotrials.verdict.planning.analysis_plan import AnalysisPlan, DeclaredAnalysis
 
 
 # One endpoint of a non-inferiority gate: success, speed or safety of two arms against a margin.
@@ -369,8 +362,8 @@ def gate_stores(
     like = _twin(candidate, baseline, new) or plan.reference or None
     reference = choose_arm(read_arms(baseline, where=where), baseline_policy, what='baseline', like=like)
     check_distinct(new, reference)
-    told = [told_by_cameras(arm, plan) for arm in (new, reference)]
-    sides = two_sides(told[0][0], told[1][0], plan, names=_names(new, reference))
+    by_cameras = [told_by_cameras(arm, plan) for arm in (new, reference)]
+    sides = two_sides(by_cameras[0][0], by_cameras[1][0], plan, names=_names(new, reference))
     asked = _asked(chosen)
     scores: list[Scores | str] = ['', '']
     caveats: tuple[str, ...] = ()
@@ -380,9 +373,9 @@ def gate_stores(
         caveats = arm_caveats(rule.registry, *scores)
     required = chosen.require or _default_required(scores)
     levels = Levels(chosen.alpha, chosen.alpha / len(required), chosen.power)
-    ends = told[0][1], told[1][1]
+    ends = by_cameras[0][1], by_cameras[1][1]
     endpoints = _endpoints(sides, scores, plan, rules=chosen, levels=levels, asked=asked, required=required, ends=ends)
-    found = next((e.contrast for e in endpoints if e.contrast is not None), None)
+    first = next((e.contrast for e in endpoints if e.contrast is not None), None)
     compared = [c for c in sides[0].cells if c in sides[1].cells]
     return GateResult(
         verdict=_verdict([e for e in endpoints if e.is_required]),
@@ -390,14 +383,14 @@ def gate_stores(
         candidate=_gate_arm(new, sides[0].only(*compared)),
         baseline=_gate_arm(reference, sides[1].only(*compared)),
         cells=tuple(compared),
-        left_out=() if found is None else found.left_out,
-        is_paired=found is not None and found.is_matched,
-        n_matched=0 if found is None else found.n_matched,
+        left_out=() if first is None else first.left_out,
+        is_paired=first is not None and first.is_matched,
+        n_matched=0 if first is None else first.n_matched,
         alpha=chosen.alpha,
         alpha_worse=levels.alpha_worse,
         power=chosen.power,
         notes=(*_notes(new, reference, sides, chosen, plan), *caveats),
-        n_starts=(0, 0) if found is None else found.n_units,
+        n_starts=(0, 0) if first is None else first.n_units,
         statement=_statement(declared, endpoints, chosen),
     )
 
@@ -452,8 +445,8 @@ def _success_endpoint(
     measure = 'episode success'
     try:
         if plan.success is not SuccessSource.RECONSTRUCTION:
-            found = contrast(*sides, endpoint=EndpointName.SUCCESS, plan=plan)
-            return rate_endpoint('success', measure, found, margin=margin, levels=levels)
+            effect = contrast(*sides, endpoint=EndpointName.SUCCESS, plan=plan)
+            return rate_endpoint('success', measure, effect, margin=margin, levels=levels)
         favour, against = success_extremes(*sides, plan, unscored=ends)
     except NotEstimable as error:
         return missing_endpoint('success', measure, margin, str(error))
@@ -469,10 +462,10 @@ def _success_endpoint(
 def _speed_endpoint(sides: tuple[Side, Side], plan: AnalysisPlan, *, margin: float, levels: Levels) -> GateEndpoint:
     """Each cell up to its own tau; where durations are missing, so is speed, with the reason."""
     try:
-        found = contrast(*sides, endpoint=EndpointName.TIME, plan=plan)
+        effect = contrast(*sides, endpoint=EndpointName.TIME, plan=plan)
     except (NotEstimable, InputError) as error:
         return missing_endpoint('speed', 'RMST', margin, str(error))
-    return speed_endpoint(found, margin=margin, levels=levels)
+    return speed_endpoint(effect, margin=margin, levels=levels)
 
 
 def _verdict(required: Sequence[GateEndpoint]) -> GateVerdict:
@@ -492,10 +485,10 @@ def _safety_endpoint(
     if not set(new.cells) & set(old.cells):
         return missing_endpoint('safety', SAFE, margin, 'no cell has scored episodes of both')
     flags = (lambda e: float(bool(first[e.key].safe)), lambda e: float(bool(second[e.key].safe)))
-    found = contrast(new, old, endpoint=EndpointName.SAFETY, plan=plan, value=flags)
+    effect = contrast(new, old, endpoint=EndpointName.SAFETY, plan=plan, value=flags)
     left = sum(side.n_episodes for side in sides) - new.n_episodes - old.n_episodes
     note = f'{left} episodes left out: their safety cannot be scored' if left else ''
-    return replace(rate_endpoint('safety', SAFE, found, margin=margin, levels=levels), note=note)
+    return replace(rate_endpoint('safety', SAFE, effect, margin=margin, levels=levels), note=note)
 
 
 def _gate_arm(arm: Arm, compared: Side) -> GateArm:

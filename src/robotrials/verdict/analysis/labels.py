@@ -77,21 +77,21 @@ def label_robustness(
     if store.is_blinded:
         raise NotEstimable(f'{store.path}: the trial is blinded and open, so there is no ranking yet; close it first')
     annotations = store.annotations()
-    told = statuses(store.episodes(where=where), annotations)
-    if not told:
+    known = statuses(store.episodes(where=where), annotations)
+    if not known:
         raise NotEstimable(f'{store.path}: no valid episode')
-    marked = {s.episode.key: with_marks(s.episode, annotations.get(s.episode.key, ())) for s in told}
+    marked = {s.episode.key: with_marks(s.episode, annotations.get(s.episode.key, ())) for s in known}
     declared = declared_analysis(store.trial.plan, store.path)
-    whole = _rank(ALL, [marked[s.episode.key] for s in told if _is_timed(s)], declared)
+    whole = _rank(ALL, [marked[s.episode.key] for s in known if _is_timed(s)], declared)
     streams = [whole]
     for standing in (LabelStanding.TIMED, LabelStanding.VALIDATED, LabelStanding.REVIEWED):
-        part = [marked[s.episode.key] for s in told if s.standing is standing]
+        part = [marked[s.episode.key] for s in known if s.standing is standing]
         if part and len(part) < whole.n_episodes:
             streams.append(_compared(_rank(standing.value, part, declared), whole))
     rng = np.random.default_rng(seed)
-    timed = [marked[s.episode.key] for s in told if _is_timed(s)]
+    timed = [marked[s.episode.key] for s in known if _is_timed(s)]
     rows = tuple(_jitter(timed, jitter_s, whole, declared, n_trials, rng) for jitter_s in jitters_s if whole.order)
-    n_waiting = sum(not _is_timed(s) for s in told)
+    n_waiting = sum(not _is_timed(s) for s in known)
     return LabelRobustness(
         streams=tuple(streams), jitters=rows, n_waiting=n_waiting, statement=_statement(streams, rows, n_waiting)
     )

@@ -111,8 +111,6 @@ def _pairs(difference: float, discordance: float, n_cells: int, alpha: float, po
 
 def _rate_size(rule: SuccessContrast, alpha: float, power: float) -> Size:
     """McNemar by enumeration, the conditional tests by their score form."""
-    from robotrials.verdict.planning.rule_power import MOST_TIMES
-
     assert rule.exact is not None
     score, sign = rule.exact.score, -1.0 if rule.difference < 0 else 1.0
     n_cells = len(score.share)
@@ -131,15 +129,20 @@ def _rate_size(rule: SuccessContrast, alpha: float, power: float) -> Size:
     def independent(gap: float) -> float:
         if not gap > 0:
             return math.inf
-        p, q, apart = _shifted(score.hits_a / score.n_a, score.hits_b / score.n_b, rule.difference, sign * gap)
+        p, q, differences = _shifted(score.hits_a / score.n_a, score.hits_b / score.n_b, rule.difference, sign * gap)
         middle = (score.hits_a + score.hits_b) / (score.n_a + score.n_b)
         # Per unit and cell; what shared starts add is the spread of their differences.
         null = middle * (1 - middle) * (rest_a + rest_b) * (1 - score.share)
         true = (p * (1 - p) * rest_a + q * (1 - q) * rest_b) * (1 - score.share)
         if score.n_shared[0]:
             discordance = (score.ahead + score.behind) / score.n_shared
-            null, true = null + score.share * discordance, true + score.share * np.maximum(discordance - apart**2, 0.0)
+            null, true = (
+                null + score.share * discordance,
+                true + score.share * np.maximum(discordance - differences**2, 0.0),
+            )
         spread_0, spread_1 = (math.sqrt(float(v.sum())) / n_cells for v in (null, true))
+
+        from robotrials.verdict.planning.rule_power import MOST_TIMES
 
         def is_enough(per_cell: float) -> bool:
             beyond = gap - z * spread_0 / math.sqrt(per_cell)

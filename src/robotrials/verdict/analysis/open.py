@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,20 +19,22 @@ if TYPE_CHECKING:
 
 def analyse(
     source: Store | Path | str | Iterable[Episode], *, where: Where | None = None, plan: AnalysisPlan | None = None,
-    advance: Callable[[str, int, int], None] | None = None, title: str = 'episodes', **changes: Any,
+    advance: Callable[[str, int, int], None] | None = None, title: str = '', **changes: Any,
 ) -> Analysis:  # fmt: skip
     """The analysis of a store (or its folder), or of episodes.
 
-    `title` names the source of plain episodes. `plan` declares one in Python; `changes` are fields of the plan that
-    differ from what was declared, and every output says so. None leaves a field as it is.
+    `title` is the name that the user knows the source by, where that is no store's folder. `plan` declares one in
+    Python; `changes` are fields of the plan that differ from what was declared, and every output says so. None leaves
+    a field as it is.
     """
     if isinstance(source, str | Path):
         source = read_store(source)
     if isinstance(source, Store):
         selection = select_store(source, where=where)
+        selection = replace(selection, source=title) if title else selection
         declared = declared_analysis(source.trial.plan, source.path)
     else:
-        selection = select_episodes(source, source=title)
+        selection = select_episodes(source, source=title or 'episodes')
         declared = DeclaredAnalysis(AnalysisPlan())
     if plan is not None:
         declared = DeclaredAnalysis(plan, 'call')

@@ -84,10 +84,10 @@ def compare_cells(
     )  # fmt: skip
 
 
-def _ks(follow: CommonFollowUp, found: Better, rng: np.random.Generator, *, n_resamples: int) -> MacroKS | Absent:
-    if found.ks_refused:
-        return Absent(found.ks_refused, 'run both policies under one protocol')
-    method = NullMethod.PAIRED_SWAP if found.is_paired else NullMethod.PERMUTATION
+def _ks(follow: CommonFollowUp, effect: Better, rng: np.random.Generator, *, n_resamples: int) -> MacroKS | Absent:
+    if effect.ks_refused:
+        return Absent(effect.ks_refused, 'run both policies under one protocol')
+    method = NullMethod.PAIRED_SWAP if effect.is_paired else NullMethod.PERMUTATION
     arms = [{s: _by_unit(c) for s, c in cells.items()} for cells in (follow.a, follow.b)]
     return or_absent(lambda: macro_ks(*arms, n_resamples=n_resamples, rng=rng, method=method))
 
@@ -105,24 +105,24 @@ def _advantages(
     """Macro differences of scalars, oriented so that positive favours a."""
 
     def judged(endpoint: Endpoint, tau_s: float | Mapping[str, float]) -> Estimate:
-        found = better(a, b, tau_s=tau_s, paired=primary.is_paired, level=level, endpoint=endpoint)
-        return Estimate(found.difference, found.interval, found.withheld, n=sum(found.n_units))
+        judgement = better(a, b, tau_s=tau_s, paired=primary.is_paired, level=level, endpoint=endpoint)
+        return Estimate(judgement.difference, judgement.interval, judgement.withheld, n=sum(judgement.n_units))
 
-    found = {'rmst_s': Estimate(primary.difference, primary.interval, primary.withheld, n=sum(primary.n_units))}
+    advantages = {'rmst_s': Estimate(primary.difference, primary.interval, primary.withheld, n=sum(primary.n_units))}
     least = min(primary.tau_s.values())
     for t in thresholds_s:
         if t < least:
-            found[f'chance_{t:g}s'] = judged(Endpoint.CHANCE, t)
-    found['chance_tau'] = judged(Endpoint.CHANCE, primary.tau_s)
-    found['hard_failure'] = judged(Endpoint.HARD_FAILURE, primary.tau_s)
+            advantages[f'chance_{t:g}s'] = judged(Endpoint.CHANCE, t)
+    advantages['chance_tau'] = judged(Endpoint.CHANCE, primary.tau_s)
+    advantages['hard_failure'] = judged(Endpoint.HARD_FAILURE, primary.tau_s)
     order = sorted(names)
     sides = (a, b) if order[0] == names[0] else (b, a)
     area = or_absent(
         lambda: auc(*sides, tau_s=primary.tau_s, n_resamples=n_resamples, rng=stream('auc', *order), level=level)
     )
     if not isinstance(area, Absent):
-        found['auc_between'] = _centred(area.macro, sign=1.0 if order[0] == names[0] else -1.0)
-    return found
+        advantages['auc_between'] = _centred(area.macro, sign=1.0 if order[0] == names[0] else -1.0)
+    return advantages
 
 
 def _centred(found: Estimate, *, sign: float) -> Estimate:
@@ -156,8 +156,8 @@ def compare_timing(
     streams = {'ks': rng, 'auc': rng}
     strata = [s for s in sorted(a) if s in b]
     first, second = {s: a[s] for s in strata}, {s: b[s] for s in strata}
-    found = compare_cells(
+    comparison = compare_cells(
         first, second, names=names, primary=better(first, second, tau_s=tau_s, paired=paired, level=1 - alpha),
         stream=lambda quantity, *_: streams[quantity], thresholds_s=thresholds_s, n_resamples=n_resamples,
     )  # fmt: skip
-    return replace(found, p_different=None if isinstance(found.ks, Absent) else found.ks.p_value)
+    return replace(comparison, p_different=None if isinstance(comparison.ks, Absent) else comparison.ks.p_value)

@@ -34,13 +34,7 @@ if TYPE_CHECKING:
     from robotrials.verdict.analysis.analysis import Analysis
     from robotrials.verdict.analysis.frame import ComparisonFrame
     from robotrials.verdict.analysis.ranking import Stream, Times
-    from robotrials.verdict.planning import (
-        BridgePower,
-        Calibration,
-        DesignCalibration,
-        DetectionStudy,
-        WatchedTrial,
-    )
+    from robotrials.verdict.planning import BridgePower, Calibration, DesignCalibration, DetectionStudy, WatchedTrial
     from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 
 DETECTION_TRIALS = 300
@@ -136,11 +130,11 @@ class Planning:
         """Reject rates of the macro-KS test on null data made from these episodes."""
         frame, times = self._timed()
         key = ('calibration', n_trials, n_resamples, tuple(setups), label, str(method))
-        found = {p: _named_strata(c, frame, times) for p, c in times.cohorts.items() if c.cells}
+        cohorts = {p: _named_strata(c, frame, times) for p, c in times.cohorts.items() if c.cells}
         return self._once(
             key,
             lambda: null_calibration(
-                found, rng=self._analysis.stream('calibration'), setups=setups, label=label, n_trials=n_trials,
+                cohorts, rng=self._analysis.stream('calibration'), setups=setups, label=label, n_trials=n_trials,
                 n_resamples=n_resamples, method=method, on_row=on_row,
             ),
         )  # fmt: skip
@@ -222,11 +216,11 @@ def detection_study(
     studies = []
     for k, pair in enumerate(asked):
         first, second = _known(cells, pair)
-        told = None if on_row is None else _shifted(on_row, k, len(asked))
+        advance = None if on_row is None else _shifted(on_row, k, len(asked))
         study = detection_rate(
             cells, rng=stream('detection', first, second), per_cell=per_cell, pairs=[(first, second)], metrics=metrics,
             tau_s=tau_s, n_trials=n_trials, n_resamples=n_resamples, alpha=alpha, method=method, missing='drop',
-            threads=threads, on_row=told,
+            threads=threads, on_row=advance,
         )  # fmt: skip
         studies.append(replace(study, rows=tuple(replace(r, policy_a=pair[0], policy_b=pair[1]) for r in study.rows)))
     return replace(studies[0], rows=tuple(row for study in studies for row in study.rows))
@@ -267,9 +261,9 @@ def fitted_design(
 
 def _reach_s(cell: str, arms: Sequence[Side], plan: AnalysisPlan) -> float:
     """The declared tau, or the smallest time cap, but no further than every episode of the cell was followed to."""
-    found = [e for side in arms for e in side.cells[cell]]
-    declared = None if plan.tau_s is None else declared_tau(cell, found[0], plan.tau_s)
-    reaches = [min((t for t in (declared, e.time_cap_s) if t is not None), default=None) for e in found]
+    episodes = [e for side in arms for e in side.cells[cell]]
+    declared = None if plan.tau_s is None else declared_tau(cell, episodes[0], plan.tau_s)
+    reaches = [min((t for t in (declared, e.time_cap_s) if t is not None), default=None) for e in episodes]
     if any(t is None for t in reaches):
         raise InputError('some episodes do not say their time cap; give the tau up to which promptness counts')
     return min(t for t in reaches if t is not None)

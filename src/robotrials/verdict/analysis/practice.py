@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from robotrials.errors import InputError, NotEstimable
-from robotrials.stats import (
-    Interval,
-    performance_profile,
-    probability_of_improvement,
-    rank_policies,
-    success_posterior,
-)
+from robotrials.stats import Interval, performance_profile, probability_of_improvement, rank_policies, success_posterior
 from robotrials.verdict.analysis.selection import Absent, or_absent
 from robotrials.verdict.analysis.success import ALL_STRATA
 from robotrials.verdict.analysis.verdict import too_few
@@ -26,12 +20,7 @@ from robotrials.verdict.planning.analysis_plan import EndpointName
 
 if TYPE_CHECKING:
     from robotrials.record import Episode
-    from robotrials.stats import (
-        Bootstrap,
-        Profile,
-        Ranks,
-        Rate,
-    )
+    from robotrials.stats import Bootstrap, Profile, Ranks, Rate
     from robotrials.stats.argument import FloatArray
     from robotrials.verdict.analysis.analysis import Analysis
     from robotrials.verdict.analysis.frame import ComparisonFrame
@@ -90,8 +79,8 @@ class Practice:
         if isinstance(frame, Absent) or isinstance(rates, Absent):
             return Absent('no policy has a valid episode')
         pairs = self._analysis.pairs
-        found = None if isinstance(pairs, Absent) else pairs.endpoints.get(EndpointName.SUCCESS)
-        letters: Mapping[str, str] = {} if found is None or isinstance(found, Absent) else found.letters
+        endpoint = None if isinstance(pairs, Absent) else pairs.endpoints.get(EndpointName.SUCCESS)
+        letters: Mapping[str, str] = {} if endpoint is None or isinstance(endpoint, Absent) else endpoint.letters
         order = sorted(
             frame.everyone, key=lambda p: (p not in frame.policies, -(rates.macro[p].value or 0.0), p)
         )  # fmt: skip
@@ -134,14 +123,14 @@ class Practice:
         if len(matrix.scores) < 2:
             return self._lonely()
         plan = self._analysis.plan
-        found = []
+        rows = []
         for a, b in itertools.combinations(sorted(matrix.scores), 2):
             drawn = probability_of_improvement(
                 matrix.scores[a], matrix.scores[b], n_resamples=plan.resamples,
                 rng=self._analysis.stream('improvement', a, b), level=plan.level,
             )  # fmt: skip
-            found.append(Improvement(a, b, drawn.estimate, _with_width(drawn)))
-        return tuple(found)
+            rows.append(Improvement(a, b, drawn.estimate, _with_width(drawn)))
+        return tuple(rows)
 
     @cached_property
     def ranks(self) -> Ranks | Absent:

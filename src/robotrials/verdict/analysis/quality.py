@@ -116,7 +116,7 @@ def _uncounted(store: Store, n_counted: int, where: Where | None) -> tuple[int, 
     """Attempts that another one replaced, attempts that edits dropped, and the edits, of what matches."""
     edits = store.edits()
     if where is None and store.count() == n_counted:
-        return 0, 0, tuple(edit for found in edits.by_episode.values() for edit in found)
+        return 0, 0, tuple(edit for group in edits.by_episode.values() for edit in group)
     n_attempts, n_dropped, matching = 0, 0, set()
     for episode in store.episodes(where=where, attempts='all', dropped=True, events=False):
         n_attempts += 1
@@ -124,7 +124,7 @@ def _uncounted(store: Store, n_counted: int, where: Where | None) -> tuple[int, 
         if episode.episode_id in edits.by_episode:
             matching.add(episode.episode_id)
     every = tuple(
-        edit for found in edits.by_episode.values() for edit in found if where is None or edit.episode_id in matching
+        edit for group in edits.by_episode.values() for edit in group if where is None or edit.episode_id in matching
     )
     return max(0, n_attempts - n_dropped - n_counted), n_dropped, every
 
@@ -190,8 +190,8 @@ class _Tally:
         names = list(self.codes)
         order = np.lexsort((np.argsort(np.argsort(names))[codes], times_s))
         ranks = midranks(times_s) - 1  # what started together shares a place
-        found = dict.fromkeys(codes[order].tolist())
-        places = {names[code]: ranks[order][codes[order] == code] for code in found}
+        ordered = dict.fromkeys(codes[order].tolist())
+        places = {names[code]: ranks[order][codes[order] == code] for code in ordered}
         p_value = kruskal_wallis(list(places.values())) if len(places) > 1 else None
         return {name: float(np.mean(v)) / (len(times_s) - 1) for name, v in places.items()}, p_value
 
@@ -210,18 +210,18 @@ def comparability_cautions(origins: Origins) -> tuple[str, ...]:
         note = origin.protocol.get(ASSETS_NOTE, '')
         if note:
             notes[note] = notes.get(note, 0) + n
-    told = [f'{_share(n, total)} run with {note}.' for note, n in notes.items()]
+    sentences = [f'{_share(n, total)} run with {note}.' for note, n in notes.items()]
     for benchmark in dict.fromkeys(o.protocol['benchmark'] for o, _ in origins if 'benchmark' in o.protocol):
         differing = protocol_differences([o for o in origins if o[0].protocol.get('benchmark') == benchmark])
         if differing:
-            told.append(f'Episodes of {benchmark} follow different protocols: {"; ".join(differing)}.')
-    return tuple(told)
+            sentences.append(f'Episodes of {benchmark} follow different protocols: {"; ".join(differing)}.')
+    return tuple(sentences)
 
 
 def protocol_differences(origins: Origins) -> list[str]:
     """The facts that origins state differently, each with its values and how many episodes have them."""
     names = dict.fromkeys(name for origin, _ in origins for name in origin.protocol if name != ASSETS_NOTE)
-    found = []
+    differences = []
     for name in names:
         counts: dict[str, int] = {}
         for origin, n in origins:
@@ -229,8 +229,8 @@ def protocol_differences(origins: Origins) -> list[str]:
             counts[value] = counts.get(value, 0) + n
         if len(counts) > 1:
             values = ', '.join(f'{value} ({n:,} episodes)' for value, n in counts.items())
-            found.append(f'{name.replace("_", " ")} is {values}')
-    return found
+            differences.append(f'{name.replace("_", " ")} is {values}')
+    return differences
 
 
 def _share(n: int, total: int) -> str:
@@ -255,16 +255,16 @@ class KnownPolicy:
 
 def known_policies(origins: Iterable[Provenance], openings: Iterable[Unblinding]) -> dict[str, KnownPolicy]:
     """By policy: a plan's card, else the one recorded with the episodes."""
-    found = {card.policy: KnownPolicy(card) for origin in origins for card in origin.policy_cards}
+    known = {card.policy: KnownPolicy(card) for origin in origins for card in origin.policy_cards}
     for opening in openings:
         for name, entry in _declared(opening).items():
             given = entry.get('card')
             facts: dict[str, Any] = dict(given) if isinstance(given, dict) else {}
             facts = {k: tuple(v) if isinstance(v, list) else v for k, v in facts.items() if k in CARD_FIELDS}
-            earlier = found.get(name, KnownPolicy(PolicyCard(policy=name))).card
+            earlier = known.get(name, KnownPolicy(PolicyCard(policy=name))).card
             card = PolicyCard(policy=name, **facts) if facts else earlier
-            found[name] = KnownPolicy(card, _told(entry))
-    return found
+            known[name] = KnownPolicy(card, _told(entry))
+    return known
 
 
 def _declared(opening: Unblinding) -> Mapping[str, dict[str, object]]:
@@ -316,11 +316,11 @@ class AfterClosing:
             return ''
         n = len(self.editors)
         who = '; '.join(f'{name} ({count})' for name, count in sorted(Counter(self.editors).items()))
-        told = f'POST-CLOSING: {n} edit{"" if n == 1 else "s"} after the trial was closed: {who}.'
+        text = f'POST-CLOSING: {n} edit{"" if n == 1 else "s"} after the trial was closed: {who}.'
         if not self.changes:
-            return f'{told} No success and no time of one changed.'
+            return f'{text} No success and no time of one changed.'
         moved = [f'{policy}: {a.words} at the closing, {b.words} now' for policy, (a, b) in self.changes.items()]
-        return f'{told} {"; ".join(moved)}.'
+        return f'{text} {"; ".join(moved)}.'
 
 
 def after_closing(selection: Selection) -> AfterClosing:
@@ -370,8 +370,8 @@ class InterimLooks:
             else 'no declared rule allows stopping by results'
         )
         counted = f'{self.n} interim look{"" if self.n == 1 else "s"} on record'
-        told = f'The trial is open, so this is an interim look; {counted}' if self.is_open else counted.capitalize()
-        return f'{told}; {allowed}.'
+        text = f'The trial is open, so this is an interim look; {counted}' if self.is_open else counted.capitalize()
+        return f'{text}; {allowed}.'
 
 
 def interim_looks(selection: Selection) -> InterimLooks:

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from robotrials.errors import InputError, NotEstimable
-from robotrials.measure.timing import Cohort, Scale, auc, hrt, operations, rmst, score_cohort, success_curve
+from robotrials.measure.timing import Cohort, operations, rmst, success_curve
 from robotrials.measure.timing.curve import check_tau
 from robotrials.measure.timing.operation import Unit
-from robotrials.measure.timing.scalar import mean_time
 from robotrials.measure.timing.unit import followed_to
 from robotrials.record.rows import column, join
 from robotrials.value import dataclass
@@ -21,7 +20,7 @@ from robotrials.verdict.analysis.frame import SEPARATOR
 from robotrials.verdict.analysis.selection import Absent
 
 if TYPE_CHECKING:
-    from robotrials.measure.timing import CohortScore, FailureModes, Operations, RelativeScore
+    from robotrials.measure.timing import CohortScore, FailureModes, Operations, RelativeScore, Scale
     from robotrials.measure.timing.operation import FloatArray
     from robotrials.record import Episode
     from robotrials.stats import Estimate
@@ -75,6 +74,8 @@ class Ranking:
     @cached_property
     def means_s(self) -> Mapping[str, Estimate]:
         """The macro RMST of every policy with its interval, which takes no resamples."""
+        from robotrials.measure.timing.scalar import mean_time
+
         return {
             name: mean_time(c, scale=self.times.scale(tuple(c.cells)), level=self.plan.level)
             for name, c in self.times.cohorts.items() if c.cells
@@ -83,6 +84,8 @@ class Ranking:
     @cached_property
     def scores(self) -> Mapping[str, CohortScore]:
         """Every scalar of every policy, in the strata that it is judged on."""
+        from robotrials.measure.timing.scalar import score_cohort
+
         return {
             name: score_cohort(
                 c, scale=self.times.scale(tuple(c.cells)), n_resamples=self.plan.resamples,
@@ -94,11 +97,15 @@ class Ranking:
     @cached_property
     def relative(self) -> Mapping[str, RelativeScore]:
         """HRT of everyone who shares a stratum with the reference."""
+        from robotrials.measure.timing.reference import hrt
+
         return self._against_reference('hrt', hrt)
 
     @cached_property
     def areas(self) -> Mapping[str, RelativeScore]:
         """AUC against the reference."""
+        from robotrials.measure.timing.reference import auc
+
         return self._against_reference('auc', auc)
 
     def _against_reference(self, kind: str, compute: Callable[..., RelativeScore]) -> dict[str, RelativeScore]:
@@ -152,11 +159,11 @@ def policy_failures(times: Times) -> tuple[FailureModes, ...]:
 
 def policy_curves(times: Times, strata: Sequence[str], level: float) -> dict[str, tuple[PolicyCurve, ...]]:
     """Curves by stratum, ALL_STRATA (the mean over those that are ranked) first."""
-    found = [c for c in times.cohorts.values() if c.cells]
-    panels = {ALL_STRATA: [_curve(c, ALL_STRATA, c.cells, times, level) for c in found]}
+    cohorts = [c for c in times.cohorts.values() if c.cells]
+    panels = {ALL_STRATA: [_curve(c, ALL_STRATA, c.cells, times, level) for c in cohorts]}
     if len(strata) > 1:
         for stratum in strata:
-            having = [c for c in found if stratum in c.cells]
+            having = [c for c in cohorts if stratum in c.cells]
             panels[stratum] = [_curve(c, stratum, {stratum: c.cells[stratum]}, times, level) for c in having]
     return {stratum: tuple(curves) for stratum, curves in panels.items()}
 
@@ -219,6 +226,8 @@ class Times:
     @staticmethod
     def scale_of(taus: Mapping[str, float]) -> Scale:
         """The times that scores of cells with these taus are asked at."""
+        from robotrials.measure.timing.scalar import Scale
+
         least = min(taus.values())
         inside = tuple(t for t in THRESHOLDS_S if t < least)
         if len(set(taus.values())) == 1:
@@ -248,8 +257,8 @@ def build_times(frame: ComparisonFrame, plan: AnalysisPlan) -> Times | Absent:
         )
     if lasted.max(initial=0.0) > LONGEST_S:
         absurd = valid[int(np.argmax(lasted))]
-        told = f'episode {absurd.episode_id} ({absurd.policy}, {absurd.task}) lasted {absurd.known_duration_s:g} s'
-        return Absent(f'{told}, which no trial does', 'correct its duration_s')
+        offender = f'episode {absurd.episode_id} ({absurd.policy}, {absurd.task}) lasted {absurd.known_duration_s:g} s'
+        return Absent(f'{offender}, which no trial does', 'correct its duration_s')
     try:
         cohorts = {policy: _cohort(policy, frame, plan) for policy in frame.everyone}
         taus, reason, short = choose_taus(cohorts, frame, plan)
@@ -271,12 +280,12 @@ def choose_taus(
 ) -> tuple[dict[str, float], str, dict[str, str]]:
     """Stratum -> tau, why, and where follow-up was shorter than declared, for scores of all policies side by side."""
     strata = sorted({s for c in cohorts.values() for s in c.cells})
-    found = {
+    taus = {
         s: cell_tau(s, [(c.cells[s], frame.cells[p][s]) for p, c in cohorts.items() if s in c.cells], plan)
         for s in strata
     }
-    short = {s: t.short for s, t in found.items() if t.short}
-    return {s: t.tau_s for s, t in found.items()}, '; '.join(sorted({t.reason for t in found.values()})), short
+    short = {s: t.short for s, t in taus.items() if t.short}
+    return {s: t.tau_s for s, t in taus.items()}, '; '.join(sorted({t.reason for t in taus.values()})), short
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +302,7 @@ def cell_tau(cell: str, arms: Sequence[tuple[Operations, Sequence[Episode]]], pl
 
     Arms that were not all followed to it are judged as far as they were.
     """
-    followed = min(followed_to(found) for found, _ in arms)
+    followed = min(followed_to(arm) for arm, _ in arms)
     if plan.tau_s is not None:
         wanted, reason = declared_tau(cell, arms[0][1][0], plan.tau_s), 'as given'
     else:

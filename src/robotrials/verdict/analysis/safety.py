@@ -4,22 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import astuple, field, replace
+from dataclasses import astuple, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from robotrials.errors import NotEstimable
-from robotrials.measure.safety import (
-    load_variants,
-    pareto_frontier,
-    score_episode,
-    score_pairs,
-    score_variants,
-    summarize_safety,
-)
+from robotrials.measure.safety import load_registry, pareto_frontier, score_episode, score_pairs, summarize_safety
 from robotrials.measure.safety.score import CODE, hashable, is_metrics, pack_score, unpack_score
-from robotrials.measure.safety.sensitivity import sensitivity_rows, with_body_frame_tilt
 from robotrials.measure.safety.summary import N_RESAMPLES, is_auxiliary
 from robotrials.record.projection import Projection, projected, version_of
 from robotrials.record.rows import Packed
@@ -40,12 +32,7 @@ from robotrials.verdict.robustness import (
 )
 
 if TYPE_CHECKING:
-    from robotrials.measure.safety import (
-        EpisodeSafety,
-        Registry,
-        SafetySummary,
-        Scoring,
-    )
+    from robotrials.measure.safety import EpisodeSafety, Registry, SafetySummary, Scoring
     from robotrials.measure.safety.sensitivity import SensitivityRow
     from robotrials.record import Episode, Trajectory
     from robotrials.verdict.analysis.contrast import Contrast
@@ -104,6 +91,7 @@ def facts_of(episode: Episode, trajectory: Trajectory | None, *, scoring: Scorin
 
 def facts_projection(scoring: Scoring) -> Projection[TrajectoryFacts]:
     """The facts of trajectories as they are kept from one question to the next."""
+    specs = {spec.id: spec for spec in scoring.registry.specs}
 
     def pack(facts: TrajectoryFacts) -> list[Any]:
         safety = None if facts.safety is None else pack_score(facts.safety)
@@ -112,14 +100,17 @@ def facts_projection(scoring: Scoring) -> Projection[TrajectoryFacts]:
     def unpack(episode: Episode, packed: Sequence[Any]) -> TrajectoryFacts:
         safety, signals, swap, start, place = packed
         return TrajectoryFacts(
-            safety=None if safety is None else unpack_score(safety, episode, scoring=scoring),
+            safety=None if safety is None else unpack_score(safety, episode, scoring=scoring, specs=specs),
             signals=tuple(signals),
             swap=swap and SwapTrial(*hashable(swap)),
             start=start and StartTrial(*start),
             place=place and StartPlace(*hashable(place)),
         )
 
-    version = version_of('facts', (*CODE, 'robotrials.verdict.robustness', __name__), scoring)
+    # The files of the built-in registry are part of the code.
+    options = [getattr(scoring, f.name) for f in fields(scoring) if f.name != 'registry']
+    options.append(None if scoring.registry is load_registry() else scoring.registry)
+    version = version_of('facts', (*CODE, 'robotrials.verdict.robustness', __name__), *options)
     return Projection(version, lambda e, t: facts_of(e, t, scoring=scoring), pack, unpack)
 
 
@@ -181,8 +172,10 @@ def safety_part(
         )
     reasons = Counter(_reason(s) for s in scores if not s.is_scored)
     if not any(s.is_scored for s in scores):
-        told = '; '.join(f'{reason} ({n} episodes)' for reason, n in reasons.most_common(3))
-        return Absent(f'no episode could be scored: {told}', 'describe the tasks in a safety registry file of your own')
+        frequent = '; '.join(f'{reason} ({n} episodes)' for reason, n in reasons.most_common(3))
+        return Absent(
+            f'no episode could be scored: {frequent}', 'describe the tasks in a safety registry file of your own'
+        )
     n, level, known = plan.resamples, plan.level, registry()
     # The paper's table has 10,000 resamples, unless another number than the default was asked for.
     n_table = N_RESAMPLES if n == AnalysisPlan().resamples else n
@@ -201,18 +194,20 @@ def _reason(score: EpisodeSafety) -> str:
 
 
 def _frontier(summary: SafetySummary) -> dict[str, tuple[str, ...]]:
-    found = {}
+    frontier = {}
     for benchmark in dict.fromkeys(cell.benchmark for cell in summary.cells):
         cells = [c for c in summary.cells if c.benchmark == benchmark]
         points = [(c.success.count / c.n, c.safety.count / c.n) for c in cells]
-        found[benchmark] = tuple(cells[i].policy for i in pareto_frontier(points))
-    return found
+        frontier[benchmark] = tuple(cells[i].policy for i in pareto_frontier(points))
+    return frontier
 
 
 def safety_savings(
     selection: Selection, scoring: Scoring, plan: AnalysisPlan, *, stream: Callable[..., np.random.Generator]
 ) -> tuple[tuple[str, SafetySummary], ...]:
     """The same episodes with the registry, without it, and without it with tilt in the body's frame."""
+    from robotrials.measure.safety.sensitivity import with_body_frame_tilt
+
     naive = replace(scoring, use_applicability=False)
     body = replace(naive, registry=with_body_frame_tilt(scoring.registry))
     rules = {'with the registry': scoring, 'without it': naive, 'without it, body-frame tilt': body}
@@ -238,6 +233,8 @@ def _scores(selection: Selection, scoring: Scoring) -> Iterator[EpisodeSafety]:
 
 def safety_variants(selection: Selection, scoring: Scoring) -> tuple[SensitivityRow, ...]:
     """Safety, SBU and VSI of every policy under each variant of the thresholds."""
+    from robotrials.measure.safety.sensitivity import load_variants, score_variants, sensitivity_rows
+
     chosen = load_variants(registry=scoring.registry)
     scored = score_variants(selection.pairs(), chosen, scoring=scoring)
     return tuple(sensitivity_rows(scored, chosen, registry=scoring.registry))
@@ -262,10 +259,10 @@ class SafetyDifference:
 
     def safer(self, alpha: float) -> str | None:
         """Who is safer after correction over every row of the comparison."""
-        found = self.contrast
-        if found.p_adjusted is None or found.p_adjusted > alpha or found.ahead is None:
+        effect = self.contrast
+        if effect.p_adjusted is None or effect.p_adjusted > alpha or effect.ahead is None:
             return None
-        return found.b if found.ahead == found.a else found.a
+        return effect.b if effect.ahead == effect.a else effect.a
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -299,8 +296,8 @@ def compare_safety(
             def value(episode: Episode, read: Callable[[EpisodeSafety], float] = read) -> float:
                 return read(scores[episode.key])
 
-            found = contrast(*arms, endpoint=EndpointName.SAFETY, plan=plan, value=value)
-            rows.append(SafetyDifference(metric, scope, found))
+            effect = contrast(*arms, endpoint=EndpointName.SAFETY, plan=plan, value=value)
+            rows.append(SafetyDifference(metric, scope, effect))
     adjusted = adjusted_p_values([row.contrast.p_value for row in rows], 'holm')
     rows = [replace(r, contrast=replace(r.contrast, p_adjusted=p)) for r, p in zip(rows, adjusted, strict=True)]
     n_unscored = len(first) + len(second) - sum(map(len, kept))

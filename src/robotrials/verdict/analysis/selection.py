@@ -62,8 +62,8 @@ def or_absent(compute: Callable[[], T], *, remedy: str = '') -> T | Absent:
 
 def stream(seed: int, quantity: str, *names: str) -> np.random.Generator:
     """The generator of one quantity of these policies (sort the names where their order means nothing)."""
-    told = json.dumps([seed, quantity, *names], separators=(',', ':')).encode()
-    return np.random.default_rng(int.from_bytes(hashlib.sha256(told).digest()[:16], 'little'))
+    text = json.dumps([seed, quantity, *names], separators=(',', ':')).encode()
+    return np.random.default_rng(int.from_bytes(hashlib.sha256(text).digest()[:16], 'little'))
 
 
 # One name per task where sources name it differently: a number, its sentence, or the name of its file.
@@ -75,10 +75,11 @@ TaskName = tuple[str, str]  # the benchmark and the task, as a source names them
 SAME_BENCHMARK: Mapping[str, str] = {'libero-long': 'libero-10'}  # two names for the same ten tasks
 
 
-def one_name(found: Iterable[TaskName]) -> dict[TaskName, TaskName]:
+def one_name(present: Iterable[TaskName]) -> dict[TaskName, TaskName]:
     """The names to replace, each with its canonical one: of every task that stands there under several names."""
     groups: dict[TaskName, set[TaskName]] = {}
-    for name in set(found):
+    names = set(present)
+    for name in names if len(names) > 1 else ():
         known = canonical_name(*name)
         if known is not None:
             groups.setdefault(known, set()).add(name)
@@ -126,17 +127,17 @@ def _listed_tasks() -> Mapping[str, Mapping[str, frozenset[TaskName]]]:
     from robotrials.measure.safety import load_registry
 
     registry = load_registry()
-    found: dict[str, dict[str, set[TaskName]]] = {}
+    listed: dict[str, dict[str, set[TaskName]]] = {}
     for entry in registry.entries:
         benchmark = registry.benchmarks[entry.benchmark]
         known = SAME_BENCHMARK.get(benchmark.id, benchmark.id), entry.id
         spellings = {benchmark.id, *benchmark.aliases}
         spellings |= {n for other, same in SAME_BENCHMARK.items() if same == benchmark.id for n in (other,)}
         for spelling in spellings:
-            tasks = found.setdefault(_folded(spelling), {})
+            tasks = listed.setdefault(_folded(spelling), {})
             for name in filter(None, (entry.id, entry.name, entry.instruction)):
                 tasks.setdefault(_folded(name), set()).add(known)
-    return {spelling: {name: frozenset(ids) for name, ids in tasks.items()} for spelling, tasks in found.items()}
+    return {spelling: {name: frozenset(ids) for name, ids in tasks.items()} for spelling, tasks in listed.items()}
 
 
 @cache
@@ -298,5 +299,5 @@ def asked_for(where: Mapping[str, object] | None) -> str:
     """What was looked for, and what to do."""
     if not where:
         return 'in this store; run or import some first'
-    told = ', '.join(f'{name}={value}' for name, values in selection_of(where).items() for value in values)
-    return f'matches {told}; see what there is with `robotrials store ls`'
+    filters = ', '.join(f'{name}={value}' for name, values in selection_of(where).items() for value in values)
+    return f'matches {filters}; see what there is with `robotrials store ls`'

@@ -101,11 +101,13 @@ def paper_counts(sources: Sequence[str]) -> CitationCounts:
     """Papers by what they do with each benchmark."""
     from robotrials.verdict.audit import candidates_from_leaderboard, citation_counts, read_candidates, read_leaderboard
 
-    found: list[Candidate] = []
+    candidates: list[Candidate] = []
     for source in sources:
         is_leaderboard = source.lower().endswith('.json')
-        found += candidates_from_leaderboard(read_leaderboard(source)) if is_leaderboard else read_candidates(source)
-    return citation_counts(found)
+        candidates += (
+            candidates_from_leaderboard(read_leaderboard(source)) if is_leaderboard else read_candidates(source)
+        )
+    return citation_counts(candidates)
 
 
 def run_comparison(first: str | Path, second: str | Path) -> RunComparison:

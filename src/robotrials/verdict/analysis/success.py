@@ -145,8 +145,8 @@ def two_stories(ranking: Ranking, rates: Rates, *, single: Sequence[str]) -> Two
     """Compare the two shares of every ranked policy; `single` names those whose episodes are one operation each."""
     done = {p: _done(ranking.scores[p].macro['missing_at_tau']) for p in ranking.order}
     success = {p: rates.macro[p] for p in ranking.order}
-    apart = tuple(p for p in ranking.order if p in single and _is_beyond(done[p], success[p]))
-    return TwoStories(done, success, apart, tuple(_reversed(done, success, ranking.order)))
+    divergent = tuple(p for p in ranking.order if p in single and _is_beyond(done[p], success[p]))
+    return TwoStories(done, success, divergent, tuple(_reversed(done, success, ranking.order)))
 
 
 def _done(missing: Estimate) -> Estimate:
@@ -173,13 +173,13 @@ def _is_outside(value: Estimate, other: Estimate) -> bool:
 def _reversed(
     done: Mapping[str, Estimate], success: Mapping[str, Estimate], policies: Sequence[str]
 ) -> list[tuple[str, str]]:
-    found = []
+    pairs = []
     for a, b in itertools.combinations(policies, 2):
         gaps = [_gap(shares[a], shares[b]) for shares in (done, success)]
         is_clear = any(_is_beyond(shares[a], shares[b]) for shares in (done, success))
         if gaps[0] * gaps[1] < 0 and is_clear:
-            found.append((a, b) if gaps[0] > 0 else (b, a))
-    return found
+            pairs.append((a, b) if gaps[0] > 0 else (b, a))
+    return pairs
 
 
 def _gap(a: Estimate, b: Estimate) -> float:

@@ -147,8 +147,8 @@ class EndpointPairs:
 
     def pair(self, a: str, b: str) -> EndpointVerdict:
         """The comparison of two policies, told from the side of `a`."""
-        found = next(p for p in self.pairs if {p.policy_a, p.policy_b} == {a, b})
-        return found.seen_from(a)
+        match = next(p for p in self.pairs if {p.policy_a, p.policy_b} == {a, b})
+        return match.seen_from(a)
 
     def oriented(self) -> tuple[EndpointVerdict, ...]:
         """Every pair, told from the side of the policy that is ranked higher."""
@@ -175,11 +175,11 @@ def too_few(frame: ComparisonFrame) -> Absent | None:
             'when every episode has run: robotrials close TRIAL.toml --store STORE --by NAME',
         )
     if frame.unscored and not frame.apart:
-        told = '; '.join(f'{p}: {n} invalid' for p, n in list(frame.unscored.items())[:3])
-        return Absent(f'fewer than two policies have a valid episode ({told})', 'run them again')
+        counts = '; '.join(f'{p}: {n} invalid' for p, n in list(frame.unscored.items())[:3])
+        return Absent(f'fewer than two policies have a valid episode ({counts})', 'run them again')
     if frame.apart:
-        told = '; '.join(f'{p}: {why}' for p, why in list(frame.apart.items())[:3])
-        return Absent(f'fewer than two policies can be ranked ({told})', 'run every policy on the same strata')
+        counts = '; '.join(f'{p}: {why}' for p, why in list(frame.apart.items())[:3])
+        return Absent(f'fewer than two policies can be ranked ({counts})', 'run every policy on the same strata')
     remedy = 'a comparison wants two; bring another on the same tasks'
     if not policies:
         return Absent('only the reference was tested', remedy)
@@ -204,14 +204,14 @@ def winner_price(tested: Sequence[EndpointPairs]) -> WinnerPrice:
     """The price under the correction that the primary endpoints are judged with."""
     first = tested[0]
     n = 1 if first.correction is Correction.NONE else first.n_tests
-    least = min(_fewest(found, n) for found in tested)
+    least = min(_fewest(endpoint, n) for endpoint in tested)
     return WinnerPrice(n, first.alpha, least, first.pairs[0].unit)
 
 
-def _fewest(found: EndpointPairs, n_tests: int) -> int:
-    if found.endpoint in (EndpointName.SUCCESS, EndpointName.SAFETY):
-        return fewest_for_rates(n_tests, alpha=found.alpha, paired=all(p.is_paired for p in found.pairs))
-    return fewest_for_claim(n_tests, alpha=found.alpha)
+def _fewest(endpoint: EndpointPairs, n_tests: int) -> int:
+    if endpoint.endpoint in (EndpointName.SUCCESS, EndpointName.SAFETY):
+        return fewest_for_rates(n_tests, alpha=endpoint.alpha, paired=all(p.is_paired for p in endpoint.pairs))
+    return fewest_for_claim(n_tests, alpha=endpoint.alpha)
 
 
 def fewest_for_rates(n_tests: int, *, alpha: float, paired: bool) -> int:

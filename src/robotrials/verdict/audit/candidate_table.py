@@ -68,7 +68,7 @@ class _Reader:
         self.seen: dict[str, int] = {}
 
     def entries(self) -> list[BibEntry]:
-        found = []
+        entries = []
         while (start := self.text.find('@', self.at)) >= 0:
             self.at = start + 1
             if self.text[self.text.rfind('\n', 0, start) + 1 : start].lstrip().startswith('%'):
@@ -85,10 +85,10 @@ class _Reader:
                 name, value = self._field()
                 self.strings[name] = value
             else:
-                found.append(self._entry(kind, closing, self._line(start)))
+                entries.append(self._entry(kind, closing, self._line(start)))
             self._skip_space()
             self._expect(closing, f'the end of @{kind} from line {self._line(start)}')
-        return found
+        return entries
 
     def _entry(self, kind: str, closing: str, line: int) -> BibEntry:
         self._skip_space()
@@ -197,8 +197,8 @@ class _Reader:
         return self.text.count('\n', 0, at) + 1
 
     def _error(self, message: str) -> InputError:
-        found = self.text[self.at : self.at + 20].split('\n')[0]
-        return InputError(f'{self.source} line {self._line(self.at)}: {message}, found {found or "the end"!r}')
+        rest = self.text[self.at : self.at + 20].split('\n')[0]
+        return InputError(f'{self.source} line {self._line(self.at)}: {message}, found {rest or "the end"!r}')
 
 
 SEED_PAPERS = {

@@ -119,21 +119,21 @@ def determinism_check(run: RunComparison, *, policy: str) -> DeterminismCheck:
     )  # fmt: skip
 
 
-def _shortcut(found: Shortcut) -> tuple[CardStanding, str]:
+def _shortcut(diagnosis: Shortcut) -> tuple[CardStanding, str]:
     """The verdict on the best checkpoint, as every submission is chosen, and which inputs the score does without."""
-    best = found.best_checkpoint
+    best = diagnosis.best_checkpoint
     score = f'{best.total}/{best.n * best.max_score}'
-    text = f'A probe told its task by a number scores {score}: {found.verdict}.'
-    idle = [v for v in found.variants if v.need is InputNeed.NOT_NEEDED]
+    text = f'A probe told its task by a number scores {score}: {diagnosis.verdict}.'
+    idle = [v for v in diagnosis.variants if v.need is InputNeed.NOT_NEEDED]
     if idle:
         text += f' The score does without {", ".join(v.removes for v in idle)}.'
-    if idle or found.verdict in (ShortcutVerdict.NEAR_BEST, ShortcutVerdict.NEAR_FOUNDATION):
+    if idle or diagnosis.verdict in (ShortcutVerdict.NEAR_BEST, ShortcutVerdict.NEAR_FOUNDATION):
         return CardStanding.WEAK, text
-    return (CardStanding.SOUND if found.verdict is ShortcutVerdict.BELOW else CardStanding.OPEN), text
+    return (CardStanding.SOUND if diagnosis.verdict is ShortcutVerdict.BELOW else CardStanding.OPEN), text
 
 
-def _significance(found: SignificanceCutoffs) -> tuple[CardStanding, str]:
-    row, most = found.row_at(90), found.protocol.most
+def _significance(test: SignificanceCutoffs) -> tuple[CardStanding, str]:
+    row, most = test.row_at(90), test.protocol.most
     could, must = (
         None if gap is None else 100 * gap / most for gap in (row.smallest_feasible, row.smallest_guaranteed)
     )
@@ -141,41 +141,41 @@ def _significance(found: SignificanceCutoffs) -> tuple[CardStanding, str]:
     if could is None:
         return CardStanding.WEAK, f'{over} no gain at all can be significant from the averages alone.'
     sure = 'no gain is certain to be' if must is None else f'only one of {must:.2f} points is certain to be'
-    text = f'{over} a gain below {could:.2f} points cannot be significant, and {sure}; {found.source}.'
+    text = f'{over} a gain below {could:.2f} points cannot be significant, and {sure}; {test.source}.'
     return (CardStanding.WEAK if must is None or must > 1.0 else CardStanding.SOUND), text
 
 
-def _overfit(found: Overfit) -> tuple[CardStanding, str]:
-    readings = [found.reading(row) for row in found.rows]
+def _overfit(diagnosis: Overfit) -> tuple[CardStanding, str]:
+    readings = [diagnosis.reading(row) for row in diagnosis.rows]
     hit = [
         f'{r.policy} under {r.change}'
-        for r, told in zip(found.rows, readings, strict=True)
-        if told is DropReading.OVERFITTING
+        for r, reading in zip(diagnosis.rows, readings, strict=True)
+        if reading is DropReading.OVERFITTING
     ]
     if hit:
         return CardStanding.WEAK, f'Overfitting: {", ".join(hit)}.'
-    unclear = sum(told in (DropReading.UNCOUNTED, DropReading.RARE) for told in readings)
+    unclear = sum(reading in (DropReading.UNCOUNTED, DropReading.RARE) for reading in readings)
     if unclear:
         return (
             CardStanding.OPEN,
             f'{unclear} of {len(readings)} drops are shown whose cause the training data does not tell.',
         )
     text = f'No drop was shown in {len(readings)} comparisons.'
-    if found.still:
-        still = f'Under {", ".join(found.still)} the target stays where it was, and no drop there says nothing.'
+    if diagnosis.still:
+        still = f'Under {", ".join(diagnosis.still)} the target stays where it was, and no drop there says nothing.'
         return CardStanding.OPEN, f'{text} {still}'
     return CardStanding.SOUND, text
 
 
-def _datasource(found: DataSource) -> tuple[CardStanding, str]:
+def _datasource(diagnosis: DataSource) -> tuple[CardStanding, str]:
     try:
-        fall = found.fall()
+        fall = diagnosis.fall()
     except NotEstimable as error:
         return CardStanding.OPEN, f'{error}.'
     near, far = fall.near, fall.far
     text = (
         f'Data {1000 * near.median_m:.1f} mm from the test gives {near.successes}/{near.n}, '
-        f'data {1000 * far.median_m:.0f} mm from it {far.successes}/{far.n} ({found.protocol.learner}).'
+        f'data {1000 * far.median_m:.0f} mm from it {far.successes}/{far.n} ({diagnosis.protocol.learner}).'
     )
     if fall.is_resolved:
         return (
@@ -185,10 +185,10 @@ def _datasource(found: DataSource) -> tuple[CardStanding, str]:
     return CardStanding.OPEN, f'{text} The fall is not resolved.'
 
 
-def _determinism(found: DeterminismCheck) -> tuple[CardStanding, str]:
-    strictest = next((g for g in found.grades if g.grade is Grade.MET), None)
-    broken = [str(g.target) for g in found.grades if g.grade is Grade.NOT_MET]
-    where = f'{found.n_episodes} episodes of {found.policy}, {found.contrast}'
+def _determinism(comparison: DeterminismCheck) -> tuple[CardStanding, str]:
+    strictest = next((g for g in comparison.grades if g.grade is Grade.MET), None)
+    broken = [str(g.target) for g in comparison.grades if g.grade is Grade.NOT_MET]
+    where = f'{comparison.n_episodes} episodes of {comparison.policy}, {comparison.contrast}'
     if broken:
         return CardStanding.WEAK, f'Not met: {", ".join(broken)} ({where}).'
     if strictest is None:
@@ -204,5 +204,5 @@ def _standing(findings: Sequence[CardFinding]) -> str:
         CardStanding.NOT_RUN: ('was not run', 'were not run'),
     }
     counts = {s: sum(f.standing is s for f in findings) for s in CardStanding}
-    told = [f'{count} {words[s][count != 1]}' for s, count in counts.items() if count]
-    return f'Of {len(findings)} parts, {", ".join(told)}.'
+    parts = [f'{count} {words[s][count != 1]}' for s, count in counts.items() if count]
+    return f'Of {len(findings)} parts, {", ".join(parts)}.'

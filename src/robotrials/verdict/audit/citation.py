@@ -160,7 +160,7 @@ def _listed(candidates: Iterable[Candidate | Mapping[str, object]] | Path | str)
 
     if isinstance(candidates, str | Path):
         return list(read_candidates(candidates))
-    found = []
+    entries = []
     for number, row in enumerate(candidates):
         if isinstance(row, Mapping):
             row = candidate_of(row, where=f'candidate {number}')
@@ -168,8 +168,8 @@ def _listed(candidates: Iterable[Candidate | Mapping[str, object]] | Path | str)
             raise InputError(
                 f'candidate {number} is of type {type(row).__name__}, wanted a Candidate or a row of a table'
             )
-        found.append(row)
-    return found
+        entries.append(row)
+    return entries
 
 
 def normal_title(title: str) -> str:
@@ -186,18 +186,18 @@ def normal_arxiv_id(text: str) -> str:
     """The bare id, without version: from an id, an `arXiv:` mark or an address; '' if there is none."""
     if not text.strip():
         return ''
-    found = ARXIV.search(text.strip())
-    if found is None:
+    match = ARXIV.search(text.strip())
+    if match is None:
         raise InputError(f'arxiv_id is {text!r}, wanted something like 2306.03310')
-    digits = found.group(1).split('/')[-1]
+    digits = match.group(1).split('/')[-1]
     if not 1 <= int(digits[2:4]) <= 12:
         raise InputError(f'arxiv_id is {text!r}, and {digits[2:4]} is no month; wanted YYMM.number, such as 2306.03310')
-    return found.group(1)
+    return match.group(1)
 
 
 def _arxiv_of_doi(doi: str) -> str:
-    found = re.fullmatch(r'10\.48550/arxiv\.(.+?)(?:v\d+)?', doi)
-    return found.group(1) if found else ''
+    match = re.fullmatch(r'10\.48550/arxiv\.(.+?)(?:v\d+)?', doi)
+    return match.group(1) if match else ''
 
 
 def _keys(candidate: Candidate) -> list[str]:
@@ -227,7 +227,7 @@ def _grouped(candidates: Sequence[Candidate]) -> tuple[list[list[Candidate]], li
     ids: dict[int, set[str]] = defaultdict(set)
     for i, candidate in enumerate(candidates):
         ids[root(i)] |= {candidate.arxiv_id} - {''}
-    conflicts = [f'one id, arXiv {" and ".join(sorted(found))}' for found in ids.values() if len(found) > 1]
+    conflicts = [f'one id, arXiv {" and ".join(sorted(arxiv_ids))}' for arxiv_ids in ids.values() if len(arxiv_ids) > 1]
     titled: dict[str, list[int]] = defaultdict(list)
     for i, candidate in enumerate(candidates):
         title = normal_title(candidate.title)

@@ -199,9 +199,9 @@ class DataSource:
         )  # fmt: skip
 
 
-def write_datasource(found: DataSource, path: Path) -> Path:
+def write_datasource(diagnosis: DataSource, path: Path) -> Path:
     """The result as JSON, for a card and for anyone who checks it."""
-    return write_result(FORMAT, found, path)
+    return write_result(FORMAT, diagnosis, path)
 
 
 def read_datasource(path: Path | str) -> DataSource:

@@ -127,7 +127,7 @@ def compare_traces(
     scores = [np.array([_value(pair[i]) for pair in outcomes]) for i in (0, 1)]
     difference = paired_wald(scores[1] - scores[0], level) if len(shared) > 1 else _single(scores, level)
     origins = provenance or (a.provenance, b.provenance)
-    found = RunComparison(
+    comparison = RunComparison(
         name=name,
         contrast=contrast or _contrast(origins),
         traces=traces,
@@ -141,14 +141,14 @@ def compare_traces(
         grades=(),
         is_closed_loop=False if any(t.open_loop_suspected for t in traces) and closed_loop is None else closed_loop,
     )
-    return dataclasses.replace(found, grades=grade(found))
+    return dataclasses.replace(comparison, grades=grade(comparison))
 
 
 def grade(run: RunComparison) -> tuple[Graded, ...]:
     """The four targets; what the record can't show is said to be not shown, never met."""
     return tuple(
-        Graded(target, *found)
-        for target, found in (
+        Graded(target, *effect)
+        for target, effect in (
             (Target.BITWISE, _grade_bitwise(run)),
             (Target.OUTCOME, _grade_outcome(run)),
             (Target.AGGREGATE, _grade_aggregate(run)),
@@ -235,15 +235,15 @@ def _common(origins: Sequence[Provenance]) -> Provenance | None:
 
 
 def _by_id(episodes: Iterable[Episode], which: str) -> dict[str, Episode]:
-    found: dict[str, Episode] = {}
+    by_id: dict[str, Episode] = {}
     for episode in episodes:
         if episode.is_valid:
-            if episode.episode_id in found:
+            if episode.episode_id in by_id:
                 raise InputError(f'run {which} has episode {episode.episode_id} twice; wanted one valid attempt each')
-            found[episode.episode_id] = episode
-    if not found:
+            by_id[episode.episode_id] = episode
+    if not by_id:
         raise NotEstimable(f'run {which} has no valid episodes')
-    return found
+    return by_id
 
 
 def _traces(shared: Sequence[str], a: _Recorded, b: _Recorded) -> Iterator[TraceComparison]:

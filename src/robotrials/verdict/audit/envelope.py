@@ -222,8 +222,8 @@ def exact(number: str | int | float | Decimal | Fraction, what: str = 'number') 
 
 def _exponent(digits: str) -> int:
     """How many places a numeral such as 1e-9 shifts its digits: each would be built."""
-    told = digits.lower().partition('e')[2].strip().lstrip('+-')
-    return int(told) if told.isdecimal() else 0
+    exponent = digits.lower().partition('e')[2].strip().lstrip('+-')
+    return int(exponent) if exponent.isdecimal() else 0
 
 
 def written(number: object, what: str = 'number') -> str | int | Decimal | Fraction:

@@ -70,8 +70,8 @@ class Entry:
     @property
     def also_reported_in(self) -> frozenset[str]:
         """Papers that, by the notes, repeat this score."""
-        found = (ARXIV_ID.findall(m) for m in ALSO_REPORTED.findall(self.notes))
-        return frozenset(paper for papers in found for paper in papers)
+        ids = (ARXIV_ID.findall(m) for m in ALSO_REPORTED.findall(self.notes))
+        return frozenset(paper for papers in ids for paper in papers)
 
     @property
     def training(self) -> str:
@@ -173,8 +173,8 @@ def _entry(row: Any, where: str) -> Entry:
 
 def paper_id(address: str | None) -> str:
     """The arXiv id in an address, or the address itself."""
-    found = ARXIV_ID.search(address or '')
-    return found.group(1) if found else (address or '')
+    match = ARXIV_ID.search(address or '')
+    return match.group(1) if match else (address or '')
 
 
 def _score(value: Any, where: str) -> Score | None:

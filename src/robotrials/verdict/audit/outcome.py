@@ -74,13 +74,13 @@ def align(outcomes_a: Iterable[InstanceOutcome], outcomes_b: Iterable[InstanceOu
 
 def by_key(outcomes: Iterable[InstanceOutcome], run: str) -> dict[tuple[str, str], InstanceOutcome]:
     """Outcomes by (task, sample); a key that comes twice is an error."""
-    found: dict[tuple[str, str], InstanceOutcome] = {}
+    keyed: dict[tuple[str, str], InstanceOutcome] = {}
     for outcome in outcomes:
-        if outcome.key in found:
+        if outcome.key in keyed:
             where = f'task {outcome.task!r}, sample {outcome.sample!r}'
             raise InputError(f'run {run} has {where} twice; wanted one outcome an instance (number the repeats)')
-        found[outcome.key] = outcome
-    return found
+        keyed[outcome.key] = outcome
+    return keyed
 
 
 def read_outcomes(
@@ -111,9 +111,9 @@ def outcomes_of(
     if not chosen:
         raise NotEstimable(f'{where}: no valid episodes of policy {policy or "any"} under {condition or "any"}')
     for name in ('policy', 'condition'):
-        found = sorted({getattr(e, name) for e in chosen})
-        if len(found) > 1:
-            raise InputError(f'{where}: several of {name} ({", ".join(found)}); name one')
+        values = sorted({getattr(e, name) for e in chosen})
+        if len(values) > 1:
+            raise InputError(f'{where}: several of {name} ({", ".join(values)}); name one')
     names = _task_names(chosen)
     return tuple(
         InstanceOutcome(names[_place(e), e.task], _sample_of(e), _score_of(e, where), start=_start_of(e))
@@ -134,9 +134,9 @@ def _place(episode: Episode) -> str:
 
 def _task_names(episodes: Sequence[Episode]) -> dict[tuple[str, str], str]:
     """(place, task) -> the task's name; its benchmark and stratum stand before it where a task of that name has two."""
-    found = {(_place(e), e.task) for e in episodes}
-    is_plain = len({task for _, task in found}) == len(found)
-    return {(place, task): task if is_plain or not place else f'{place}/{task}' for place, task in found}
+    places = {(_place(e), e.task) for e in episodes}
+    is_plain = len({task for _, task in places}) == len(places)
+    return {(place, task): task if is_plain or not place else f'{place}/{task}' for place, task in places}
 
 
 def _sample_of(episode: Episode) -> str:
@@ -284,8 +284,8 @@ def compare_outcomes(
 ) -> PairedSignificance:
     """`paired_significance` of two runs aligned by (task, sample); tasks may differ in size, unmatched are named."""
     pairs = align(outcomes_a, outcomes_b)
-    found = _tested(pairs.scores_a, pairs.scores_b, np.array(pairs.tasks), n_resamples, rng)
-    return replace(found, only_a=pairs.only_a, only_b=pairs.only_b)
+    tested = _tested(pairs.scores_a, pairs.scores_b, np.array(pairs.tasks), n_resamples, rng)
+    return replace(tested, only_a=pairs.only_a, only_b=pairs.only_b)
 
 
 def _tested(

@@ -125,14 +125,8 @@ def drop_of_outcomes(
         a, b = {k: a[k] for k in shared}, {k: b[k] for k in shared}
     runs = [list(run.values()) for run in (a, b)]
     scores = [np.array([_scored(o, full_score) for o in run], dtype=np.int64) for run in runs]
-    found = drop(
-        scores[0],
-        scores[1],
-        method='paired_wald' if paired else None,
-        level=level,
-        label=label,
-    )
-    return replace(found, unmatched=unmatched)
+    dropped = drop(scores[0], scores[1], method='paired_wald' if paired else None, level=level, label=label)
+    return replace(dropped, unmatched=unmatched)
 
 
 def half_up_percent(successes: int, n: int, *, digits: int = 1) -> str:
@@ -160,11 +154,7 @@ def _check_same_form(calibration: object, altered: object) -> None:
 
 
 def _from_files(
-    paths: tuple[Path | str, Path | str],
-    method: Method | None,
-    discordant: int | None,
-    level: float,
-    label: str,
+    paths: tuple[Path | str, Path | str], method: Method | None, discordant: int | None, level: float, label: str
 ) -> Drop:
     if discordant is not None:
         raise InputError('discordant goes with counts; files hold their own pairs')
@@ -425,8 +415,8 @@ def _one_task(outcomes: Sequence[InstanceOutcome]) -> list[InstanceOutcome]:
     return [replace(o, start=o.start and o.start.replace(f'{o.task} ', '', 1)) for o in outcomes]
 
 
-def write_overfit(found: Overfit, path: Path) -> Path:
-    return write_result(FORMAT, found, path)
+def write_overfit(diagnosis: Overfit, path: Path) -> Path:
+    return write_result(FORMAT, diagnosis, path)
 
 
 def read_overfit(path: Path | str) -> Overfit:

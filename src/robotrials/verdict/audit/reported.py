@@ -212,15 +212,15 @@ def reported_gap(
     mean = reported.mean(score.max_score)
     difference = float(mean - Fraction(score.total, score.n))
     theirs = _protocol(reported, official, score.max_score)
-    shown = {'reported': reported, 'role': role, 'checkpoint': score.name, 'difference': difference}
+    known = {'reported': reported, 'role': role, 'checkpoint': score.name, 'difference': difference}
     if theirs is None:
-        return ReportedGap(**shown, standing=ProbeStanding.UNKNOWN)  # type: ignore[arg-type]
+        return ReportedGap(**known, standing=ProbeStanding.UNKNOWN)  # type: ignore[arg-type]
     interval = _independent(mean, theirs, score, level)
     samples = {t.n for t in score.tasks}
     if len(score.tasks) == theirs.tasks and samples == {theirs.samples} and not score.missing:
-        found, standing = _by_topline(mean, score, theirs, alpha)
+        result, standing = _by_topline(mean, score, theirs, alpha)
     else:
-        found = None
+        result = None
         standing = (
             ProbeStanding.BELOW
             if interval.low > 0
@@ -228,7 +228,7 @@ def reported_gap(
             if interval.high < 0
             else ProbeStanding.NOT_PROVABLE
         )
-    return ReportedGap(**shown, standing=standing, interval=interval, classification=found)  # type: ignore[arg-type]
+    return ReportedGap(**known, standing=standing, interval=interval, classification=result)  # type: ignore[arg-type]
 
 
 def _protocol(reported: ReportedScore, official: Protocol | None, max_score: int) -> Protocol | None:
@@ -244,12 +244,12 @@ def _by_topline(
 ) -> tuple[Classification, ProbeStanding]:  # fmt: skip
     ours = Fraction(score.total, score.n)
     low, high = sorted((mean / score.max_score, ours / score.max_score))
-    found = topline(
+    result = topline(
         low, high, tasks=protocol.tasks, samples=protocol.samples, max_score=protocol.max_score, alpha=alpha
     ).classification  # fmt: skip
-    if found is not Classification.GUARANTEED:
-        return found, ProbeStanding.NOT_PROVABLE
-    return found, ProbeStanding.BELOW if mean > ours else ProbeStanding.ABOVE
+    if result is not Classification.GUARANTEED:
+        return result, ProbeStanding.NOT_PROVABLE
+    return result, ProbeStanding.BELOW if mean > ours else ProbeStanding.ABOVE
 
 
 def _independent(mean: Fraction, theirs: Protocol, score: RunScore, level: float) -> Interval:

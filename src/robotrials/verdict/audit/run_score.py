@@ -86,20 +86,22 @@ class ScoreDrop:
 
 def run_score(run: RunOutcomes, *, every: frozenset[Key], max_score: int, level: float) -> RunScore:
     """Count one run; `every` is what all runs together met."""
-    found = run.by_instance()
-    if not found:
+    outcomes = run.by_instance()
+    if not outcomes:
         raise NotEstimable(f'{run.name}: no valid episodes')
-    above = next((o for o in found.values() if o.score > max_score), None)
+    above = next((o for o in outcomes.values() if o.score > max_score), None)
     if above is not None:
         raise InputError(f'{run.name}: task {above.task}, {above.sample} scored {above.score}, more than {max_score}')
-    names = sorted({o.task for o in found.values()})
-    scores = {name: [o.score for o in found.values() if o.task == name] for name in names}
+    names = sorted({o.task for o in outcomes.values()})
+    scores = {name: [o.score for o in outcomes.values() if o.task == name] for name in names}
     tasks = tuple(TaskCount(name, sum(values), len(values)) for name, values in scores.items())
-    total, n = sum(t.total for t in tasks), len(found)
-    interval = wilson(total, n, level) if max_score == 1 else _spread_interval(list(found.values()), max_score, level)
+    total, n = sum(t.total for t in tasks), len(outcomes)
+    interval = (
+        wilson(total, n, level) if max_score == 1 else _spread_interval(list(outcomes.values()), max_score, level)
+    )
     return RunScore(
         name=run.name, step=run.step, total=total, n=n, max_score=max_score, interval=interval, tasks=tasks,
-        task_interval=_over_tasks(tasks, interval, max_score, level), missing=len(every - found.keys()),
+        task_interval=_over_tasks(tasks, interval, max_score, level), missing=len(every - outcomes.keys()),
     )  # fmt: skip
 
 
@@ -140,15 +142,15 @@ def score_drop(
     if not {(o.task, o.sample) for o in runs[0]} & {(o.task, o.sample) for o in runs[1]}:
         raise NotEstimable(f'{reference.name} and {other.name} share no instance{f" of {task}" if task else ""}')
     names = other.name, reference.name
-    found = outcome_contrast(runs[1], runs[0], names=names, level=level, max_score=max_score).at_margin(margin)
-    drop = found.seen_from(reference.name)
+    effect = outcome_contrast(runs[1], runs[0], names=names, level=level, max_score=max_score).at_margin(margin)
+    drop = effect.seen_from(reference.name)
     return ScoreDrop(
         max_score * drop.estimate,
         None if drop.interval is None else drop.interval.scaled(max_score),
         drop.p_value,
         sum(drop.n_episodes) // 2,
         drop.withheld,
-        found.p_margin,
+        effect.p_margin,
         drop.test,
     )
 
@@ -158,10 +160,10 @@ def score_drop(
 T = TypeVar('T')
 
 
-def write_result(form: str, found: Any, path: Path) -> Path:
+def write_result(form: str, result: Any, path: Path) -> Path:
     """A diagnostic's value as JSON that says what it is. Infinite numbers are refused: JSON has none."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    return write_whole(path, sealed_json({'format': form, 'version': 1, **asdict(found)}))
+    return write_whole(path, sealed_json({'format': form, 'version': 1, **asdict(result)}))
 
 
 def sealed_json(content: Mapping[str, Any]) -> str:
@@ -175,9 +177,9 @@ def read_sealed(path: Path, marks: Mapping[str, Any], *, wanted: str) -> dict[st
         content = json.loads(path.read_text(encoding='utf-8'))
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f'{path}: cannot be read ({error}); {wanted}') from error
-    found = {key: content.get(key) for key in marks} if isinstance(content, dict) else type(content).__name__
-    if not isinstance(content, dict) or found != marks:
-        raise InputError(f'{path}: {found!r} is there; {wanted}')
+    stated = {key: content.get(key) for key in marks} if isinstance(content, dict) else type(content).__name__
+    if not isinstance(content, dict) or stated != marks:
+        raise InputError(f'{path}: {stated!r} is there; {wanted}')
     if 'sha256' in content and content.pop('sha256') != _digest(content):
         raise InputError(f'{path}: was changed after it was written; the same audit in its folder writes it anew')
     return content
@@ -291,8 +293,8 @@ RADAR_TABLE_TWO = (
 )
 
 
-def write_mix(found: TrainingMix, path: Path) -> Path:
-    return write_result(FORMAT, found, path)
+def write_mix(diagnosis: TrainingMix, path: Path) -> Path:
+    return write_result(FORMAT, diagnosis, path)
 
 
 def read_mix(path: Path | str) -> TrainingMix:

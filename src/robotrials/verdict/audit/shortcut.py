@@ -74,12 +74,7 @@ class SelectionOptimism:
 
 
 def selection_optimism(
-    totals: FloatArray,
-    sizes: FloatArray,
-    tasks: Sequence[str],
-    *,
-    rng: np.random.Generator,
-    n_resamples: int = 2_000,
+    totals: FloatArray, sizes: FloatArray, tasks: Sequence[str], *, rng: np.random.Generator, n_resamples: int = 2_000
 ) -> SelectionOptimism:
     """From `totals` (checkpoints, starts), in training order, the last one final; `sizes` (starts,) are episodes each.
 
@@ -318,12 +313,12 @@ def read_shortcut(path: Path | str) -> Shortcut:
     wanted = 'wanted the shortcut.json that `robotrials audit shortcut` writes'
     document = read_sealed(source, {'format': FORMAT}, wanted=wanted)
     said = document.pop('verdict', None)
-    found = read_table(Shortcut, without_nulls(document), where=str(source))
-    if not found.checkpoints or found.best not in {c.name for c in found.checkpoints}:
-        raise InputError(f'{source}: best is {found.best!r}, which is none of its checkpoints')
-    if said != found.verdict.value:
-        raise InputError(f'{source}: its verdict is {said!r}, and its numbers say {found.verdict.value!r}')
-    return found
+    diagnosis = read_table(Shortcut, without_nulls(document), where=str(source))
+    if not diagnosis.checkpoints or diagnosis.best not in {c.name for c in diagnosis.checkpoints}:
+        raise InputError(f'{source}: best is {diagnosis.best!r}, which is none of its checkpoints')
+    if said != diagnosis.verdict.value:
+        raise InputError(f'{source}: its verdict is {said!r}, and its numbers say {diagnosis.verdict.value!r}')
+    return diagnosis
 
 
 def shortcut(

@@ -345,13 +345,13 @@ def cutoffs(
     """L_exists and L_forall for each baseline count."""
     protocol = Protocol(tasks, samples, max_score)
     limit = threshold(check_alpha(alpha))
-    found = []
+    rows = []
     for count in counts_a:
         if not 0 <= count <= protocol.most:
             raise InputError(f'baseline count {count} is outside 0..{protocol.most} (R T S)')
         feasible = smallest_feasible(count, protocol=protocol, limit=limit)
-        found.append(Cutoff(count, feasible, smallest_guaranteed(count, protocol=protocol, limit=limit)))
-    return tuple(found)
+        rows.append(Cutoff(count, feasible, smallest_guaranteed(count, protocol=protocol, limit=limit)))
+    return tuple(rows)
 
 
 def _q_high(count_a: int, gap: int, protocol: Protocol) -> int:

@@ -73,17 +73,19 @@ def compare_trajectories(
     hashes give its first step.
     """
     steps = min(a.n_steps, b.n_steps)
-    found = {channel: differs for channel, compare in CHANNELS.items() if (differs := compare(a, b, steps)) is not None}
+    differences = {
+        channel: differs for channel, compare in CHANNELS.items() if (differs := compare(a, b, steps)) is not None
+    }
     pixels = _pixels_differ(a, b, steps, frames)
     if pixels is not None:
-        found[Channel.PIXELS] = pixels
-    first = {channel: int(np.argmax(differs)) for channel, differs in found.items() if differs.any()}
+        differences[Channel.PIXELS] = pixels
+    first = {channel: int(np.argmax(differs)) for channel, differs in differences.items() if differs.any()}
     if a.n_steps != b.n_steps:
         first[Channel.LENGTH] = steps
     success, score = _outcomes(episodes)
     if success[0] != success[1] or score[0] != score[1]:
         first[Channel.SUCCESS] = steps - 1
-    compared = [c for c in Channel if c in found or c is Channel.LENGTH or (c is Channel.SUCCESS and episodes)]
+    compared = [c for c in Channel if c in differences or c is Channel.LENGTH or (c is Channel.SUCCESS and episodes)]
     growth = {c: g for c, column in GROWING.items() if (g := _distance(a, b, column, steps)) is not None}
     if frames is not None:
         growth[Channel.PIXELS] = _pixel_distance(frames, steps)
@@ -97,7 +99,7 @@ def compare_trajectories(
         steps=(a.n_steps, b.n_steps),
         success=success,
         score=score,
-        open_loop_suspected=_is_open_loop(first, found),
+        open_loop_suspected=_is_open_loop(first, differences),
     )
 
 
@@ -141,7 +143,8 @@ def _contacts_differ(a: Trajectory, b: Trajectory, steps: int) -> NDArray[np.boo
 def _contact_rows(contacts: Contacts, steps: int) -> list[list[tuple[str, str, float]]]:
     """Each step's contacts in one order, whichever body came first."""
     return [
-        sorted((min(one, other), max(one, other), force) for one, other, force in contacts.at(i)) for i in range(steps)
+        sorted((min(body, other), max(body, other), force) for body, other, force in contacts.at(i))
+        for i in range(steps)
     ]
 
 
@@ -186,19 +189,19 @@ def _distance(a: Trajectory, b: Trajectory, column: str, steps: int) -> FloatArr
     x, y = getattr(a, column), getattr(b, column)
     if x is None or y is None:
         return None
-    apart = np.abs(np.asarray(x, dtype=np.float64)[:steps] - np.asarray(y, dtype=np.float64)[:steps])
-    distance: FloatArray = np.nan_to_num(apart, nan=0.0).reshape(steps, -1).max(axis=1, initial=0.0)
+    distances = np.abs(np.asarray(x, dtype=np.float64)[:steps] - np.asarray(y, dtype=np.float64)[:steps])
+    distance: FloatArray = np.nan_to_num(distances, nan=0.0).reshape(steps, -1).max(axis=1, initial=0.0)
     return distance
 
 
 def _pixel_distance(frames: tuple[Frames, Frames], steps: int) -> FloatArray:
     """Mean absolute pixel difference at each step, over all cameras that both runs have."""
     x, y = _shared_cameras(frames)
-    apart = [
+    distances = [
         np.abs(_frames(x[c], c, steps).astype(np.float64) - _frames(y[c], c, steps)).reshape(steps, -1).mean(axis=1)
         for c in x
     ]
-    mean: FloatArray = np.mean(apart, axis=0)
+    mean: FloatArray = np.mean(distances, axis=0)
     return mean
 
 
@@ -211,12 +214,12 @@ def _outcomes(
     return (a, b), (episodes[0].score, episodes[1].score)
 
 
-def _is_open_loop(first: Mapping[Channel, int], found: Mapping[Channel, NDArray[np.bool_]]) -> bool:
+def _is_open_loop(first: Mapping[Channel, int], differences: Mapping[Channel, NDArray[np.bool_]]) -> bool:
     """Actions that stay equal to the last bit while pixels differ for long look replayed, not answered."""
-    actions = [c for c in (Channel.ACTION_RAW, Channel.ACTION_PROCESSED) if c in found]
+    actions = [c for c in (Channel.ACTION_RAW, Channel.ACTION_PROCESSED) if c in differences]
     if not actions or Channel.PIXELS not in first or any(c in first for c in actions):
         return False
-    differing = int(found[Channel.PIXELS].sum())
+    differing = int(differences[Channel.PIXELS].sum())
     return differing >= OPEN_LOOP_STEPS
 
 

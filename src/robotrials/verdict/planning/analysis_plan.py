@@ -191,12 +191,12 @@ class DeclaredAnalysis:
         if not self.source:
             held = 'none was declared, so the documented defaults apply'
             return f'{held}, but for {values}' if values else held
-        told = f'declared in the {self.source}'
+        text = f'declared in the {self.source}'
         if self.declared_rule is None:
-            told += f', which names no rule of verdicts and is judged by rule {RULE}'
+            text += f', which names no rule of verdicts and is judged by rule {RULE}'
         elif self.declared_rule != RULE:
-            told += f' under rule {self.declared_rule} of verdicts, and judged by rule {RULE}'
-        return f'{told}; NOT AS DECLARED: {values}' if values else told
+            text += f' under rule {self.declared_rule} of verdicts, and judged by rule {RULE}'
+        return f'{text}; NOT AS DECLARED: {values}' if values else text
 
 
 def _worded(value: object) -> str:

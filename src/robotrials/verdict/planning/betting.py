@@ -426,29 +426,29 @@ def counted_power(
     chance = np.zeros(rest + 1)  # of each number of wins, among walks that go on
     chance[0] = 1.0
     won = np.arange(rest + 1)
-    shown = np.zeros(rest + 1)  # by each number of disagreements
+    reached = np.zeros(rest + 1)  # by each number of disagreements
     for j in range(1, rest + 1):
         chance[1:] = chance[1:] * (1 - share) + chance[:-1] * share
         chance[0] *= 1 - share
         total = won[: j + 1] + wins, losses + j - won[: j + 1]
         for_a, for_b = total[0] >= least[total[1]], total[1] >= least[total[0]]
-        shown[j] = shown[j - 1] + chance[: j + 1][for_a].sum()
+        reached[j] = reached[j - 1] + chance[: j + 1][for_a].sum()
         chance[: j + 1][for_a | for_b] = 0.0
     rate = min(win + loss, 1 - 1e-12)
     ways = gammaln(rest + 1) - gammaln(won + 1) - gammaln(rest - won + 1)
-    return float(np.exp(ways + won * math.log(rate) + (rest - won) * math.log1p(-rate)) @ shown)
+    return float(np.exp(ways + won * math.log(rate) + (rest - won) * math.log1p(-rate)) @ reached)
 
 
 @lru_cache(maxsize=64)
 def _least_wins(prior: Prior, goal: float, n: int) -> IntArray:
     """How many wins reach the goal beside 0, 1, ..., n losses; more than n where none do."""
     gain, cost, held = np.log1p(prior.shares), np.log1p(-prior.shares), np.log(prior.weights)
-    found, wins = np.full(n + 1, n + 1), 0
+    least, wins = np.full(n + 1, n + 1), 0
     for losses in range(n + 1):
         while wins <= n and np.logaddexp.reduce(held + wins * gain + losses * cost) < goal:
             wins += 1
-        found[losses] = wins
-    return found
+        least[losses] = wins
+    return least
 
 
 def _drawn_power(

@@ -89,10 +89,10 @@ class DetectionStudy:
 
     def rates(self, pair: tuple[str, str], metric: str) -> dict[int, float]:
         """N -> rate of one test on one pair."""
-        found = {r.per_cell: r.rate for r in self.rows if (r.policy_a, r.policy_b) == pair and r.metric == metric}
-        if not found:
+        by_size = {r.per_cell: r.rate for r in self.rows if (r.policy_a, r.policy_b) == pair and r.metric == metric}
+        if not by_size:
             raise UnknownName('pair and metric', f'{pair} {metric}', [f'{p} {m}' for p in self.pairs for m in METRICS])
-        return found
+        return by_size
 
     def smallest(self, pair: tuple[str, str], metric: str, *, target: float = 0.8) -> int | None:
         """The smallest N of the grid with a rate of at least `target`; None when none has it."""
@@ -198,8 +198,8 @@ def _pair(
         {s: assumed_operations(c, ASSUMED_EPISODES, rng=rng) if isinstance(c, AssumedCell) else c for s, c in x.items()}
         for x in (a, b)
     )
-    both, _ = shared_strata(first, second, missing=missing)
-    return pair_layout({s: first[s] for s in both}, {s: second[s] for s in both}, tau_s=tau_s)
+    shared, _ = shared_strata(first, second, missing=missing)
+    return pair_layout({s: first[s] for s in shared}, {s: second[s] for s in shared}, tau_s=tau_s)
 
 
 def subsamples(layout: PairLayout, n: int, n_trials: int, *, rng: np.random.Generator) -> NDArray[np.int32]:
@@ -375,12 +375,12 @@ def _halves(cohort: Cohort, n_trials: int, rng: np.random.Generator, tau_s: floa
 def _shuffles(
     a: Cohort, b: Cohort, label: str | None, n_trials: int, rng: np.random.Generator, tau_s: float | None
 ) -> Arrangements:
-    both, _ = shared_strata(a.cells, b.cells, missing='drop')
-    layout = pair_layout({s: a.cells[s] for s in both}, {s: b.cells[s] for s in both}, tau_s=tau_s)
+    shared, _ = shared_strata(a.cells, b.cells, missing='drop')
+    layout = pair_layout({s: a.cells[s] for s in shared}, {s: b.cells[s] for s in shared}, tau_s=tau_s)
     columns = []
-    for s in both:
-        one, other = (np.asarray(_block_values(c, s, label)) for c in (a, b))
-        columns.append(_blockwise(one, other, n_trials, rng))
+    for s in shared:
+        first, other = (np.asarray(_block_values(c, s, label)) for c in (a, b))
+        columns.append(_blockwise(first, other, n_trials, rng))
     return layout, np.concatenate(columns, axis=1).astype(np.int32), layout.n_a, layout.n_b
 
 

@@ -247,12 +247,12 @@ def safe_logrank(
 
 
 def _checked(times: ArrayLike, observed: ArrayLike) -> tuple[FloatArray, BoolArray]:
-    found, seen = np.asarray(times, dtype=np.float64), np.asarray(observed, dtype=np.bool_)
-    if found.ndim != 1 or found.shape != seen.shape:
-        raise InputError(f'times have shape {found.shape} and observed {seen.shape}, wanted the same (n,)')
-    if np.isnan(found).any() or (found < 0).any() or (np.isinf(found) & ~seen).any():
+    durations, seen = np.asarray(times, dtype=np.float64), np.asarray(observed, dtype=np.bool_)
+    if durations.ndim != 1 or durations.shape != seen.shape:
+        raise InputError(f'times have shape {durations.shape} and observed {seen.shape}, wanted the same (n,)')
+    if np.isnan(durations).any() or (durations < 0).any() or (np.isinf(durations) & ~seen).any():
         raise InputError('times must be >= 0; one that never succeeded is inf and observed')
-    return found, seen
+    return durations, seen
 
 
 def _tables(ta: FloatArray, oa: BoolArray, tb: FloatArray, ob: BoolArray) -> list[tuple[int, int, int, int]]:

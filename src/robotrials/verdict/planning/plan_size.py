@@ -291,13 +291,13 @@ def _demands(demand: EpisodeDemand, fleet: Fleet) -> tuple[float, dict[str, floa
 def _throughputs(delay_s: float, shared: Mapping[str, float], most: int) -> list[tuple[int, float]]:
     """Episodes per second of 1 to `most` workers, by exact mean value analysis."""
     queue = dict.fromkeys(shared, 0.0)
-    found = []
+    throughputs = []
     for n in range(1, most + 1):
         waits = {name: service * (1 + queue[name]) for name, service in shared.items()}
         rate = n / (delay_s + sum(waits.values()))
         queue = {name: rate * wait for name, wait in waits.items()}
-        found.append((n, rate))
-    return found
+        throughputs.append((n, rate))
+    return throughputs
 
 
 def _point(

@@ -168,8 +168,8 @@ def _shared_cells(
         if set(a) != set(b) or not a:
             raise InputError(f'assumed strata must be the same on both sides, found {sorted(a)} and {sorted(b)}')
         return dict(a), {s: b[s] for s in a}
-    both, _ = shared_strata(_pilot(a), _pilot(b), missing=missing)
-    return {s: a[s] for s in both}, {s: b[s] for s in both}
+    shared, _ = shared_strata(_pilot(a), _pilot(b), missing=missing)
+    return {s: a[s] for s in shared}, {s: b[s] for s in shared}
 
 
 def _check_sizes(per_cell: Sequence[int], *, power: float, alpha: float, n_bridges: int) -> list[int]:
@@ -213,8 +213,8 @@ def _effect_interval(
     )
     multiples = np.linspace(0, MOST_MULTIPLE, 25)
     expected = [float(bridges.pilot_statistics(c, noise_factor=math.sqrt(2)).mean()) for c in multiples]
-    found = np.interp(drawn, np.maximum.accumulate(expected), multiples)
-    low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
+    effects = np.interp(drawn, np.maximum.accumulate(expected), multiples)
+    low, high = np.quantile(effects, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 
 
@@ -306,8 +306,8 @@ def calibrate_design_effect(
         return out
 
     def misfit(factor: float) -> float:
-        found = modelled(factor)
-        return sum((found[name, n] - rates[name][n]) ** 2 for name, n in found if n in fit_on)
+        model = modelled(factor)
+        return sum((model[name, n] - rates[name][n]) ** 2 for name, n in model if n in fit_on)
 
     grid = np.geomspace(0.5, 2.0, 29)
     best = float(grid[int(np.argmin([misfit(f) for f in grid]))])

@@ -316,16 +316,16 @@ def rule_size(
         tables = _uniforms(design, n, n_trials, np.random.default_rng(seed))
         return _power_at(design, n, tables, n_tests=n_tests, alpha=alpha, endpoint=endpoint)
 
-    while (found := at(size)).rate(endpoint) < power:
+    while (simulated := at(size)).rate(endpoint) < power:
         if size >= most:
             return None
         size = min(2 * size, most)
     low, high = size // 2 if size > 8 else 2, size
-    best = found
+    best = simulated
     while high - low > max(1, high // 200):  # a large size is known no better from as many trials
         middle = (low + high) // 2
-        found = at(middle)
-        low, high, best = (low, middle, found) if found.rate(endpoint) >= power else (middle, high, best)
+        simulated = at(middle)
+        low, high, best = (low, middle, simulated) if simulated.rate(endpoint) >= power else (middle, high, best)
     return best
 
 

@@ -159,10 +159,10 @@ def sequential_comparison(
     prior = betting_prior(check_open_unit('alpha', alpha) / 2, horizon=horizon, smallest_difference=smallest)
     rules = _Rules(alpha, method, horizon, smallest, prior)
     _check_method(blocks, rules)
-    found = _watch(blocks, _look_rounds(blocks, looks), rules, width=width, sizes=allocation)
-    adjusted = _adjusted(blocks, found, rules, scale=width)
+    outcome = _watch(blocks, _look_rounds(blocks, looks), rules, width=width, sizes=allocation)
+    adjusted = _adjusted(blocks, outcome, rules, scale=width)
     return SequentialComparison(
-        found, alpha, method, horizon, smallest_difference, blocks.waiting_a, blocks.waiting_b,
+        outcome, alpha, method, horizon, smallest_difference, blocks.waiting_a, blocks.waiting_b,
         None if adjusted is None else adjusted * width,
     )  # fmt: skip
 
@@ -191,7 +191,7 @@ def _watch(blocks: Blocks, at: IntArray, rules: _Rules, *, width: float, sizes: 
     every_round = [log_capital_path(sign * blocks.differences, rules.prior)[:: blocks.strata] for sign in (1.0, -1.0)]
     crossed = _crossings(blocks, at, every_round, rules)
     evidence = [path[at] for path in every_round]
-    found: list[Look] = []
+    reports: list[Look] = []
     decision, reason = GO_ON
     for i, n in enumerate((at * blocks.strata).tolist()):
         mean = float(counts[i] @ values) / n
@@ -201,10 +201,10 @@ def _watch(blocks: Blocks, at: IntArray, rules: _Rules, *, width: float, sizes: 
         if decision is Decision.CONTINUE:
             decision, reason = _futile(blocks, values, counts[i], interval, rules)
         for_a, for_b = (math.exp(min(float(e[i]), 700.0)) for e in evidence)
-        found.append(
+        reports.append(
             Look(n, n * sizes[0], n * sizes[1], mean * width, interval.scaled(width), for_a, for_b, decision, reason)
         )
-    return tuple(found)
+    return tuple(reports)
 
 
 def _crossings(blocks: Blocks, at: IntArray, paths: list[FloatArray], rules: _Rules) -> tuple[BoolArray, BoolArray]:

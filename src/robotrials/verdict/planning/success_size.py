@@ -175,10 +175,10 @@ def paired_margin_power(difference: float, discordance: float, *, margin: float,
     if not abs(difference) <= discordance <= 1:
         raise InputError(f'wanted |difference| <= discordance <= 1, found {difference} and {discordance}')
     rng = np.random.default_rng(SEED)
-    apart = _binomial_draws(discordance, n, rng.random((TRIALS, 1)))[:, 0]
+    discordant = _binomial_draws(discordance, n, rng.random((TRIALS, 1)))[:, 0]
     share = (discordance + difference) / (2 * discordance) if discordance else 0.5
-    wins = rng.binomial(apart, share)
-    mean, square = (2 * wins - apart) / n, apart / n
+    wins = rng.binomial(discordant, share)
+    mean, square = (2 * wins - discordant) / n, discordant / n
     variance = (square - mean**2) / (n - 1)
     p = one_sided_p_values(mean + check_open_unit('margin', margin), variance, n - 1.0, float(n))
     return float(np.mean(p <= alpha))
@@ -276,14 +276,14 @@ class Standing:
 def more_episodes(standing: Standing, *, alpha: float = 0.05, power: float = 0.8) -> MoreEpisodes | None:
     """The fewest episodes to add, to the new arm or to both; None where no number that could be run is enough."""
     check_open_unit('alpha', alpha), check_open_unit('power', power)
-    both = _fewest(standing, alpha, power, with_reference=True)
+    with_both = _fewest(standing, alpha, power, with_reference=True)
     if standing.is_paired:
-        return both
+        return with_both
     alone = _fewest(standing, alpha, power, with_reference=False)
     # A small reference arm rules what the test can see, and no forecast from it alone has been found reliable.
     if alone is None or alone.per_cell > standing.n_reference.min():
-        return both
-    return alone if both is None or alone.total <= both.total else both
+        return with_both
+    return alone if with_both is None or alone.total <= with_both.total else with_both
 
 
 def _fewest(standing: Standing, alpha: float, power: float, *, with_reference: bool) -> MoreEpisodes | None:
@@ -384,12 +384,12 @@ def time_standing(cells: Sequence[MeanCell], *, margin: float, cap: float, alpha
     factor, paired = 1 + margin, cells[0].covariance is not None
     variance = (n1 * v1 + n2 * v2) / (n1 + n2)
     if paired:
-        both = n1 * [c.covariance or 0.0 for c in cells]
-        variance = np.maximum(v1 + factor**2 * v2 - 2 * factor * both, 0.0)
+        covariances = n1 * [c.covariance or 0.0 for c in cells]
+        variance = np.maximum(v1 + factor**2 * v2 - 2 * factor * covariances, 0.0)
 
     def test_variance(all1: FloatArray, all2: FloatArray) -> FloatArray:
-        found: FloatArray = variance / all1 if paired else variance * (1 / all1 + factor**2 / all2)
-        return found
+        total: FloatArray = variance / all1 if paired else variance * (1 / all1 + factor**2 / all2)
+        return total
 
     z2 = normal_quantile(1 - alpha) ** 2
     pooled = float(((n1 * m1 + n2 * m2) / (n1 + n2)).mean())

@@ -153,8 +153,8 @@ def unit_scores(
         for key, places in runs.items()
         if len(places) >= wanted or (len(key) == 2 and key[-1] is None)  # type: ignore[index, arg-type]
     ]
-    found = np.array([values[places].mean() for places in whole])
-    return UnitScores(found, tuple(places[0] for places in whole), len(values) - sum(len(p) for p in whole))
+    means = np.array([values[places].mean() for places in whole])
+    return UnitScores(means, tuple(places[0] for places in whole), len(values) - sum(len(p) for p in whole))
 
 
 # Time to success as a bounded score, so that it can be watched while rollouts come in.
@@ -221,9 +221,9 @@ def episode_promptness(episode: Episode, *, tau_s: float) -> float:
     placed = [e.t_s for e in episode.events if e.kind is EventKind.PLACEMENT for _ in range(e.count)]
     if not placed and episode.outcome is Outcome.SUCCESS and episode.items in (None, 1):
         placed = [episode.known_duration_s]
-    told = episode.items_placed
-    if told is not None and told > len(placed):
-        raise InputError(f'episode {episode.episode_id}: {told} items placed and {len(placed)} of them timed')
+    n_placed = episode.items_placed
+    if n_placed is not None and n_placed > len(placed):
+        raise InputError(f'episode {episode.episode_id}: {n_placed} items placed and {len(placed)} of them timed')
     items = episode.items or 1
     return promptness(
         sorted(placed)[:items], tau_s=tau_s, items=items, watched_s=episode.known_duration_s,
@@ -290,7 +290,9 @@ def watch_trial(
         scores[b].append(values[1])
     if not compared:
         raise InputError(f'no two of {", ".join(queues)} have run a stratum in common yet')
-    means = {name: _mean(np.concatenate([own.scores for own in found])) for name, found in scores.items() if found}
+    means = {
+        name: _mean(np.concatenate([own.scores for own in own_arms])) for name, own_arms in scores.items() if own_arms
+    }
     arms = _family(compared, means, alpha)
     used = min(min(p.comparison.looks[-1].n_a if p.comparison.looks else 0 for p in arms.pairs), len(valid))
     return WatchedTrial(
@@ -302,7 +304,7 @@ def watch_trial(
         n_waiting=len(valid) - used * len(queues),
         strata=tuple(strata) if strata is not None else tuple(sorted({stratum_of(e) for e in valid})),
         is_ordered=is_ordered,
-        n_repeats=sum(max((own.n_unused for own in found), default=0) for found in scores.values()),
+        n_repeats=sum(max((own.n_unused for own in own_arms), default=0) for own_arms in scores.values()),
     )
 
 
@@ -346,8 +348,8 @@ def _matched(
             if scene in own:
                 raise InputError(f'{name} has two episodes of the scene {scene}; give them repeats')
             own[scene] = episode
-    both = [(episode, by_scene[1][scene]) for scene, episode in by_scene[0].items() if scene in by_scene[1]]
-    if not both:
+    matched = [(episode, by_scene[1][scene]) for scene, episode in by_scene[0].items() if scene in by_scene[1]]
+    if not matched:
         raise InputError(f'no scene has been finished by both {" and ".join(names)} yet; wait, or compare unpaired')
-    both.sort(key=lambda found: max(place[e.key] for e in found))
-    return [[found[k] for found in both] for k in (0, 1)]
+    matched.sort(key=lambda found: max(place[e.key] for e in found))
+    return [[match[k] for match in matched] for k in (0, 1)]

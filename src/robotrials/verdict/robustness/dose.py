@@ -49,15 +49,15 @@ def dose_responses(
 ) -> list[DoseResponse]:
     """A curve for every policy and condition that was run at two severities or more beside the baseline."""
     before, altered = split_conditions(trials, baseline=baseline)
-    found = []
+    responses = []
     for condition, rows in altered.items():
         for policy in dict.fromkeys(t.policy for t in rows):
             graded = [t for t in [*before, *rows] if t.policy == policy and t.severity is not None]
             severities = sorted({t.severity for t in graded if t.severity is not None})
             if len([s for s in severities if s > 0]) >= 2:
                 with contextlib.suppress(NotEstimable):  # no task at every severity: there is no curve
-                    found.append(_response(policy, condition, graded, severities, level))
-    return found
+                    responses.append(_response(policy, condition, graded, severities, level))
+    return responses
 
 
 def _response(
@@ -90,11 +90,11 @@ def _dose(severity: float, tasks: Sequence[Sequence[ConditionTrial]], level: flo
     hits, n = sum(t.success for task in tasks for t in task), sum(map(len, tasks))
     if len({len(task) for task in tasks}) == 1:  # the mean over tasks is that over trials
         return Dose(severity, hits, n, hits / n, wilson(hits, n, level))
-    found = rate_contrast(
+    effect = rate_contrast(
         [[t.success for t in task] for task in tasks], [[t.scene for t in task] for task in tasks],
         [1 / len(tasks)] * len(tasks), level=level,
     )  # fmt: skip
-    return Dose(severity, hits, n, found.estimate, found.interval)
+    return Dose(severity, hits, n, effect.estimate, effect.interval)
 
 
 def trend_test(severities: ArrayLike, successes: ArrayLike, n: ArrayLike) -> tuple[float, float]:

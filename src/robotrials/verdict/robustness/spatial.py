@@ -76,15 +76,15 @@ def spatial_sensitivities(
 ) -> list[SpatialSensitivity]:
     """A test for every policy with at least a dozen trials from different starts."""
     rows = list(trials)
-    found = []
+    sensitivities = []
     for policy in dict.fromkeys(t.policy for t in rows):
         cell = [t for t in rows if t.policy == policy]
         starts = np.array([[t.x_m, t.y_m] for t in cell])
         if len(cell) >= LEAST_TRIALS and len(np.unique(starts, axis=0)) >= LEAST_TRIALS:
-            found.append(_sensitivity(policy, starts, [t.success for t in cell], n_resamples, rng, level))
-    if not found:
+            sensitivities.append(_sensitivity(policy, starts, [t.success for t in cell], n_resamples, rng, level))
+    if not sensitivities:
         raise NotEstimable(f'spatial sensitivity needs {LEAST_TRIALS} different starts of one policy')
-    return found
+    return sensitivities
 
 
 def nearest_starts(starts: FloatArray) -> NDArray[np.int64]:
@@ -100,13 +100,13 @@ def nearest_starts(starts: FloatArray) -> NDArray[np.int64]:
     members = np.split(np.argsort(group.ravel(), kind='stable'), np.cumsum(np.bincount(group.ravel()))[:-1])
     tree = cKDTree(places)
     reach = np.asarray(tree.query(places, k=min(NEIGHBOURS + 1, len(places)))[0])[:, -1]
-    found = np.empty((len(starts), NEIGHBOURS), np.int64)
+    nearest = np.empty((len(starts), NEIGHBOURS), np.int64)
     for place, own in enumerate(members):
         # Of one place no more than these can be among the nearest; a hair is added to keep what is equally far.
         within = tree.query_ball_point(places[place], reach[place] * (1 + 1e-9))
         rows = np.sort(np.concatenate([members[k][: NEIGHBOURS + 1] for k in within]))
-        found[own] = _nearest_of(places[[place]], own, starts[rows], rows)
-    return found
+        nearest[own] = _nearest_of(places[[place]], own, starts[rows], rows)
+    return nearest
 
 
 def _nearest_of(
@@ -114,9 +114,9 @@ def _nearest_of(
 ) -> NDArray[np.int64]:
     """Of `starts`, which are those of `rows`, the nearest to each of `own`, itself left out."""
     numbers = np.arange(len(starts)) if rows is None else rows
-    apart = np.linalg.norm(origins[:, None] - starts[None], axis=2)
-    apart = np.where(own[:, None] == numbers[None], np.inf, apart)
-    return numbers[np.argsort(apart, axis=1, kind='stable')[:, :NEIGHBOURS]]
+    distances = np.linalg.norm(origins[:, None] - starts[None], axis=2)
+    distances = np.where(own[:, None] == numbers[None], np.inf, distances)
+    return numbers[np.argsort(distances, axis=1, kind='stable')[:, :NEIGHBOURS]]
 
 
 def _sensitivity(
@@ -211,7 +211,7 @@ def start_spreads(places: Iterable[StartPlace], *, baseline: str) -> list[StartS
     by_task: dict[str, dict[str, list[StartPlace]]] = defaultdict(lambda: defaultdict(list))
     for place in places:
         by_task[place.task][place.condition].append(place)
-    found = []
+    spreads = []
     for task, sides in by_task.items():
         first = sides.get(baseline, [])
         for condition, second in sides.items():
@@ -222,8 +222,8 @@ def start_spreads(places: Iterable[StartPlace], *, baseline: str) -> list[StartS
                 for side in (second, first)
                 for part in ('target', 'arm')
             ]
-            found.append(StartSpread(task, condition, len(second), *distances))
-    return found
+            spreads.append(StartSpread(task, condition, len(second), *distances))
+    return spreads
 
 
 def told_spread(spreads: Sequence[StartSpread], condition: str) -> str:
@@ -232,11 +232,11 @@ def told_spread(spreads: Sequence[StartSpread], condition: str) -> str:
     known = [s.target_mm for s in own if s.target_mm is not None]
     arms = [s.arm_mm for s in own if s.arm_mm is not None]
     parts = [f'{name} {np.mean(mm):.1f} mm' for name, mm in (('the target', known), ('the arm', arms)) if mm]
-    told = f'from the middle of the baseline starts {" and ".join(parts)} away' if parts else ''
+    sentence = f'from the middle of the baseline starts {" and ".join(parts)} away' if parts else ''
     stays = sum(s.target_stays for s in own)
     if stays:
-        told += f'; in {stays} of {len(own)} tasks the target stays where it was, and no drop there says nothing'
-    return told
+        sentence += f'; in {stays} of {len(own)} tasks the target stays where it was, and no drop there says nothing'
+    return sentence
 
 
 def _place(pose: Pose) -> Place:

@@ -10,14 +10,17 @@ import enum
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from robotrials.errors import NotEstimable
-from robotrials.measure.geometry import ObjectModel, RgbdView, color_mask
 from robotrials.record import Episode, Trajectory
 from robotrials.stats import Interval, wilson
 from robotrials.value import dataclass
+
+if TYPE_CHECKING:
+    from robotrials.measure.geometry import ObjectModel, RgbdView
 
 OBJECT_ROLES = frozenset({'target', 'bystander', 'object', 'distractor'})
 MOVED_LEAST_M = 0.01
@@ -117,6 +120,8 @@ def swap_trial(episode: Episode, trajectory: Trajectory | None = None) -> SwapTr
 
 def salient_object(views: Sequence[RgbdView], models: Sequence[ObjectModel]) -> str | None:
     """The object whose colour fills most of the pictures: what `salient_object` should say; None when none is seen."""
+    from robotrials.measure.geometry import color_mask
+
     area = {m.name: sum(int(color_mask(view.rgb, m).sum()) for view in views) for m in models}
     best = max(area, key=lambda name: area[name], default=None)
     return best if best is not None and area[best] else None
@@ -142,7 +147,7 @@ def swap_tests(
     them (upper end of the Wilson interval). Otherwise the test is unresolved.
     """
     rows = list(trials)
-    found = []
+    tests = []
     for policy in dict.fromkeys(t.policy for t in rows):
         scenes: dict[str, list[SwapTrial]] = defaultdict(list)
         for trial in rows:
@@ -150,10 +155,10 @@ def swap_tests(
                 scenes[trial.scene].append(trial)
         swapped = [cell for cell in scenes.values() if len({t.asked for t in cell}) >= 2]
         if swapped:
-            found.append(_swap_test(policy, swapped, n_resamples, rng, alpha, ignore_share))
-    if not found:
+            tests.append(_swap_test(policy, swapped, n_resamples, rng, alpha, ignore_share))
+    if not tests:
         raise NotEstimable('no scene was run with two instructions by one policy; a swap test needs such pairs')
-    return found
+    return tests
 
 
 def _swap_test(

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from robotrials.errors import NotEstimable, UnknownName
-from robotrials.measure.geometry import PlacementSummary, placement_trial, summarize_placements
 from robotrials.stats import Interval, cluster_bootstrap
 from robotrials.value import dataclass
 
 if TYPE_CHECKING:
-    from robotrials.measure.geometry import PlacementTrial
+    from robotrials.measure.geometry import PlacementSummary, PlacementTrial
     from robotrials.record import Episode
 
 
@@ -44,30 +43,27 @@ class ConditionTrial:
 
 def condition_trials(episodes: Iterable[Episode], *, baseline: str = NOMINAL) -> list[ConditionTrial]:
     """The valid, non-reference episodes as rows; INVALID ones say nothing about a policy."""
+    from robotrials.measure.geometry import placement_trial
+
     return [
         ConditionTrial(
-            e.policy,
-            e.condition,
-            recorded_severity(e, baseline=baseline),
-            placement_trial(e),
-            e.repeat,
+            e.policy, e.condition, recorded_severity(e, baseline=baseline), placement_trial(e), e.repeat,
             recorded_parts(e),
         )
-        for e in episodes
-        if e.is_valid and not e.is_reference
-    ]
+        for e in episodes if e.is_valid and not e.is_reference
+    ]  # fmt: skip
 
 
 def recorded_severity(episode: Episode, *, baseline: str = NOMINAL) -> float | None:
     """The severity in an episode's condition parameters; the largest of a compound's parts."""
     if episode.condition == baseline:
         return 0.0
-    found = [
+    severities = [
         float(value)
         for name, value in episode.condition_parameters.items()
         if name.rsplit('.', 1)[-1] == 'severity' and isinstance(value, int | float)
     ]
-    return max(found) if found else None
+    return max(severities) if severities else None
 
 
 def recorded_parts(episode: Episode) -> tuple[tuple[str, float], ...]:
@@ -167,6 +163,8 @@ def condition_rows(
     trials: Sequence[ConditionTrial], *, n_resamples: int, rng: np.random.Generator, level: float = 0.95
 ) -> list[ConditionRow]:
     """A summary for every policy under every condition, in order of appearance."""
+    from robotrials.measure.geometry import summarize_placements
+
     keys = list(dict.fromkeys((t.policy, t.condition) for t in trials))
     rows = []
     for policy, condition in keys:

@@ -75,8 +75,8 @@ def stratum_model(
     effects = [_design_effect(c, f, i) for c, f, i in zip(drawn, chance, influence, strict=True)]
     pairing = 1.0
     if is_paired:
-        apart = sum(float((i**2).sum()) for i in influence)
-        pairing = float(((influence[0] - influence[1]) ** 2).sum()) / apart if apart > 0 else 1.0
+        within = sum(float((i**2).sum()) for i in influence)
+        pairing = float(((influence[0] - influence[1]) ** 2).sum()) / within if within > 0 else 1.0
     return StratumModel(
         times_s=times,
         chance_a=chance[0],
