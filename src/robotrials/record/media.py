@@ -162,6 +162,19 @@ def read_known(content: bytes, *, where: str) -> KnownScene:
         raise StoreError(str(error)) from error
 
 
+def read_scene(path: str, given: Mapping[str, object]) -> KnownScene:
+    """What is known of an episode's scene, from a file; {task}, {seed}, {instance} in its name are the episode's."""
+    name = path
+    for key, value in given.items():
+        name = name.replace('{' + key + '}', str(value))
+    try:
+        return read_known(Path(name).read_bytes(), where=name)
+    except OSError as error:
+        raise InputError(
+            f'{name}: cannot be read ({error.strerror}); what is known of the scene belongs there'
+        ) from error
+
+
 def pack_views(views: Mapping[str, View]) -> bytes:
     """One moment as a file; the same views give the same bytes."""
     contents: dict[str, Any] = {}
