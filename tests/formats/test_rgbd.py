@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rosbags.rosbag2 import StoragePlugin
+from scipy.spatial.transform import Rotation
 from tests.formats.depth_bag import FRAME_NS, START_NS, Messages, Rows, driver_rows, millimetres, sdk_rows
 
 from robotrials.errors import InputError
@@ -19,8 +21,10 @@ from robotrials.formats.catalog import open_source
 from robotrials.formats.imported import ImportOptions, Ledger
 from robotrials.formats.intake import import_into
 from robotrials.formats.rgbd import image
+from robotrials.measure.geometry.hand_eye import fit_to_scene
+from robotrials.measure.geometry.projection import score_kept
 from robotrials.record import Camera, read_store
-from robotrials.record.lens import CameraPose, camera_poses_json
+from robotrials.record.lens import CameraPose, camera_poses_json, read_camera_poses
 from robotrials.record.media import END, START, KeptViews, View, kept_views
 
 K = np.array([[60.0, 0, 31.5], [0, 60, 23.5], [0, 0, 1]])
@@ -329,30 +333,89 @@ def test_a_bag_that_was_cut_off_gives_what_is_whole_of_it(tmp_path: Path) -> Non
         imported(tmp_path / 'cut.bag', tmp_path / 'other')
 
 
-def test_what_a_bag_shows_is_scored_by_the_verb(tmp_path: Path) -> None:
-    """The cell's own views go into a bag; the import is one command, and the score finds the block in its place."""
+TASK = 'single_block'
+
+
+def cell_bags(folder: Path, *, moved: bool = False) -> None:
+    """A bag of the cell's own views in which the block ends at its goal, and one in which it began elsewhere."""
     from robotrials.worlds.cell import TabletopHost
     from robotrials.worlds.cell.scene import load_mujoco
 
     cell = TabletopHost(cameras=[], watchers=('front', 'side', 'gallery'), watcher_noise='default')
-    cell.reset('single_block', seed=3)
-    start, begun = cell.views(), cell._begun()
-    (tmp_path / 'known-run.json').write_text(cell.known_scene().as_json())
+    cell.reset(TASK, seed=3)
+    begun, mujoco = cell._begun(), load_mujoco()
+    (folder / 'known.json').write_text(cell.known_scene().as_json())
     (goal,) = begun.layout.goals
     at = begun.scene.item_qpos[goal.item]
-    begun.data.qpos[at : at + 7] = goal.pose
-    load_mujoco().mj_forward(begun.scene.model, begun.data)
-    ros = Messages()
-    ros.write(tmp_path / 'run', driver_rows(ros, start, cell.views(is_over=True), frames=2))
+    first = begun.data.qpos[at : at + 7].copy()
+
+    def seen(pose: np.ndarray[Any, Any], *, is_over: bool) -> dict[str, View]:
+        begun.data.qpos[at : at + 7] = pose
+        mujoco.mj_forward(begun.scene.model, begun.data)
+        return dict(cell.views(is_over=is_over))
+
+    ros, end = Messages(), seen(goal.pose, is_over=True)
+    (folder / 'bags').mkdir()
+    ros.write(folder / 'bags' / 'planned', driver_rows(ros, seen(first, is_over=False), end, frames=2))
+    if moved:
+        elsewhere = seen(first + np.array([0.05, 0, 0, 0, 0, 0, 0]), is_over=False)
+        ros.write(folder / 'bags' / 'moved', driver_rows(ros, elsewhere, end, frames=2))
     cell.close()
-    run = [sys.executable, '-m', 'robotrials.cli']
-    said = [w for n, v in {**SAID, 'task': 'single_block', 'known': 'known-{bag}.json'}.items()
-            for w in ('--set', f'{n}={v}')]  # fmt: skip
-    told = subprocess.run([*run, 'import', 'run', '--to', 'store', *said], cwd=tmp_path, capture_output=True, text=True)
+
+
+def run(folder: Path, *arguments: object) -> str:
+    command = [sys.executable, '-m', 'robotrials.cli', *map(str, arguments)]
+    told = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert told.returncode == 0, told.stderr
-    assert 'moments of RGB-D' in told.stdout
-    scored = subprocess.run([*run, 'geometry', 'score', 'store', '--format', 'json', '--episodes'],
-                            cwd=tmp_path, capture_output=True, text=True)  # fmt: skip
-    assert scored.returncode == 0, scored.stderr
-    assert '"success"' in scored.stdout
-    assert 'unscored' not in scored.stdout.split('Episodes by cameras')[-1]
+    return ' '.join(told.stdout.split())
+
+
+SETTINGS = [w for n, v in {**SAID, 'task': TASK, 'known': 'known.json'}.items() for w in ('--set', f'{n}={v}')]
+
+
+def test_what_a_bag_shows_is_scored_by_the_verb(tmp_path: Path) -> None:
+    """The cell's own views go into a bag; the import is one command, and the score finds the block in its place."""
+    cell_bags(tmp_path)
+    assert 'moments of RGB-D' in run(tmp_path, 'import', 'bags/planned', '--to', 'store', *SETTINGS)
+    (scored,) = json.loads(run(tmp_path, 'geometry', 'score', 'store', '--format', 'json', '--episodes'))[-1]['rows']
+    assert scored['cameras'] == 'success', scored
+
+
+@pytest.mark.platform
+def test_resets_are_checked_and_cameras_placed_by_the_views_of_bags(tmp_path: Path) -> None:
+    cell_bags(tmp_path, moved=True)
+    run(tmp_path, 'import', 'bags', '--to', 'store', *SETTINGS)
+    rows = json.loads(run(tmp_path, 'geometry', 'reset', 'store', '--format', 'json'))[0]['rows']
+    faults = sorted(row['reset'] for row in rows)
+    assert faults[0] == 'as planned', faults
+    assert faults[1].startswith('reset: red_block moved by'), faults
+    run(tmp_path, 'geometry', 'calibrate', 'store', '--camera', 'front')
+    placed = read_camera_poses(tmp_path / 'cameras.json')['front']
+    store = read_store(tmp_path / 'store')
+    kept = kept_views(store.path / 'media', *next(iter(store.episodes())).key)
+    assert kept is not None
+    truth = kept.moment(START)['front'].camera.world_from_camera
+    assert truth is not None
+    assert placed.matrix[:3, 3] == pytest.approx(truth[:3, 3], abs=0.01)
+    assert placed.error_rad is not None
+    assert placed.error_rad < np.radians(0.3)
+    turned = np.eye(4)
+    turned[:3, :3] = Rotation.from_rotvec(np.radians([1.0, -1.5, 0.5])).as_matrix()
+    fit = fit_to_scene(
+        [(_recalibrated(kept.moment(name)['front'], truth @ turned), kept.known()) for name in (START, END)]
+    )
+    left = np.linalg.inv(truth) @ fit.camera
+    assert np.linalg.norm(Rotation.from_matrix(left[:3, :3]).as_rotvec()) < np.radians(0.3), 'of 1.9 degrees'
+    assert np.degrees(fit.moved_rad) == pytest.approx(1.87, abs=0.3)
+
+
+def _recalibrated(seen: View, pose: np.ndarray[Any, Any]) -> View:
+    return dataclasses.replace(seen, camera=dataclasses.replace(seen.camera, world_from_camera=pose))
+
+
+def test_views_without_a_known_scene_say_why_they_are_unscored(tmp_path: Path) -> None:
+    ros = Messages()
+    kept, _ = imported(
+        ros.write(tmp_path / 'run', driver_rows(ros, scene(90), scene(120), frames=2)), tmp_path / 'store'
+    )
+    assert '--set known=' in score_kept(kept).reason

@@ -373,7 +373,7 @@ class _Source:
         if self.results:
             if row.index not in self.results:
                 raise InputError(f'{self.options.defaults[RESULTS]}: no row of episode {row.index}')
-            return self.results[row.index]
+            return dict(self.results[row.index])
         return eva_fields(row, self.options) if self.is_eva else {}
 
     @property

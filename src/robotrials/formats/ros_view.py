@@ -474,7 +474,10 @@ def _nearest(times: Times, others: Times) -> NDArray[np.int64]:
     order = np.argsort(others, kind='stable')
     place = np.searchsorted(others[order], times).clip(1, max(len(others) - 1, 1))
     before, after = order[place - 1], order[np.minimum(place, len(others) - 1)]
-    return np.where(np.abs(others[before] - times) <= np.abs(others[after] - times), before, after)
+    nearest: NDArray[np.int64] = np.where(
+        np.abs(others[before] - times) <= np.abs(others[after] - times), before, after
+    )
+    return nearest
 
 
 def known_clip(options: ViewOptions, episode: Episode, bag: Bag) -> dict[str, TextClip]:

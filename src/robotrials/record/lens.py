@@ -148,7 +148,7 @@ class CameraPose:
         check_rigid(self.world_from_camera or self.gripper_from_camera, 'a camera pose')
 
     @property
-    def matrix(self) -> FloatArray:
+    def matrix(self) -> NDArray[np.float64]:
         """(4, 4), in whichever of the two frames."""
         return np.reshape(self.world_from_camera or self.gripper_from_camera, (4, 4)).astype(np.float64)
 
