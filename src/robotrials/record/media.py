@@ -238,6 +238,12 @@ def unpack_views(content: bytes, *, where: str) -> dict[str, View]:
         return {name: _view(archive, name, entry, where) for name, entry in entries.items()}
 
 
+def moment_time_s(content: bytes, *, where: str) -> float:
+    """When a moment was taken: the time of its first view; nothing else of it is unpacked."""
+    with _opened(content, where) as (_, entries):
+        return min(entry.t_s for entry in entries.values())
+
+
 def check_moment(content: bytes, *, where: str, most_bytes: int) -> None:
     """Raise StoreError if a moment is not what it says, or would unfold into more than `most_bytes`.
 
