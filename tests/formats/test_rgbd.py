@@ -250,6 +250,15 @@ def test_orbbecs_driver_without_registration_is_laid_on_colour_by_tf(tmp_path: P
         imported(ros.write(tmp_path / 'bare', bare), tmp_path / 'none', world='base_link')
 
 
+def test_a_file_of_orbbecs_own_sdk_is_named_with_what_to_record_instead(tmp_path: Path) -> None:
+    ros = Messages(is_ros1=True)
+    image_type = 'sensor_msgs/msg/Image'
+    message = ros.image(np.zeros(SHAPE, '<u2'), 'mono16', 1, '')
+    rows: Rows = [(f'/cam/sensor_{n}/frameType_{n}', image_type, START_NS, message) for n in (2, 3)]
+    with pytest.raises(InputError, match=r"Orbbec's own SDK.*ros2 bag record"):
+        imported(ros.write(tmp_path / 'orbbec.bag', rows), tmp_path / 'store')
+
+
 # --- hostile files
 
 
@@ -300,6 +309,14 @@ def test_views_that_cannot_be_right_are_refused_and_nothing_is_imported(
     with pytest.raises(InputError, match=match):
         imported(bag, tmp_path / 'store', world='base_link')
     assert not (tmp_path / 'store' / 'trial.json').exists() or not list(read_store(tmp_path / 'store').episodes())
+
+
+def test_images_that_make_no_views_are_left_out_where_nobody_asked_for_views(tmp_path: Path) -> None:
+    bag = Messages().write(tmp_path / 'run', _changed(_encoding))
+    source = open_source(bag, ImportOptions(defaults=SAID))
+    import_into(tmp_path / 'store', source)
+    assert any("encoding 'yuv422'" in e.why for e in source.ledger.dropped)
+    assert len(list(read_store(tmp_path / 'store').trajectories())) == 1
 
 
 def test_a_depth_image_of_floats_that_was_compressed_is_in_metres() -> None:

@@ -83,6 +83,7 @@ SDK_BESIDE = re.compile(
     r'/(file_version|additional_info)$|/device_\d+/(info$|sensor_\d+/(info|option|post_processing|notification|'
     r'\w+_\d+/(info|tf|image/metadata|imu/metadata|imu_intrinsic)))'
 )
+ORBBEC_TOPIC = re.compile(r'/cam/sensor_\d+/frameType_\d+')
 YEAR_2000_NS = 946_684_800 * 10**9
 
 
@@ -191,6 +192,12 @@ def make_plan(bag: Bag, columns: Mapping[str, str], options: ViewOptions) -> Top
     cameras = {name: topic for name, topic in images.items() if topic not in depths}
     # A recording of cameras alone has their frames as its steps.
     steps = next((topic for topic in first if topic), views[0].color if views else '')
+    if any(ORBBEC_TOPIC.fullmatch(topic) for topic in bag.topics):
+        raise InputError(
+            f"{bag.path}: a file of Orbbec's own SDK, which is not read; record the topics of its ROS driver instead: "
+            'ros2 bag record /camera/color/image_raw /camera/color/camera_info /camera/depth/image_raw '
+            '/camera/depth/camera_info /tf_static'
+        )
     if not steps:
         raise InputError(
             f'{bag.path}: no topic that a trajectory could be made of: {_listed(bag)}. '

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from robotrials.errors import InputError, UnknownName
 from robotrials.formats.bag import Bag
 from robotrials.formats.imported import ImportOptions, Ledger
-from robotrials.formats.rgbd import MILLIMETRE, Lens, make_view, read_lens
+from robotrials.formats.rgbd import MILLIMETRE, Lens, image, make_view, read_lens
 from robotrials.formats.ros_signal import (
     IMAGES,
     SDK_TOPIC,
@@ -314,6 +314,11 @@ class ViewReader:
         color, depth = bag.first(camera.color), bag.first(camera.depth)
         if color is None or depth is None:
             raise InputError(f'{path}: no image on {camera.color if color is None else camera.depth}')
+        for topic, content in ((camera.color, color), (camera.depth, depth)):
+            try:
+                image(as_mapping(content))
+            except InputError as error:
+                raise InputError(f'{path}: {topic}: {error}') from error
         frames = [str(m.header.frame_id).lstrip('/') for m in (color, depth)]
         is_aligned = not camera.is_sdk and (camera.is_aligned or frames[0] == frames[1] or lenses[1] is None)
         between = None if is_aligned else self._color_from_depth(camera, frames)
