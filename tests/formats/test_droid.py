@@ -129,6 +129,25 @@ def test_a_film_of_another_rate_is_spread_over_the_episode_and_said(tmp_path: Pa
     assert any('spread evenly' in note for note in ledger.notes)
 
 
+def test_an_episode_that_was_broken_off_is_no_failure(tmp_path: Path) -> None:
+    folder = make_episode(tmp_path, success=False, has_metadata=False)
+    with h5py.File(folder / 'trajectory.h5', 'a') as file:
+        file.attrs['failure'] = False
+    store, _ = imported(folder, tmp_path / 'store', answers={'cameras': 'leave'})
+    (episode,) = store.episodes()
+    assert (episode.outcome, episode.reason[:10]) == (Outcome.INVALID, 'broken off')
+
+
+def _both(folder: Path) -> None:
+    with h5py.File(folder / 'trajectory.h5', 'a') as file:
+        file.attrs['failure'] = True
+
+
+def _unclear(folder: Path) -> None:
+    with h5py.File(folder / 'trajectory.h5', 'a') as file:
+        file.attrs['success'] = 'perhaps'
+
+
 def _other_verdict(folder: Path) -> None:
     (path,) = folder.glob('metadata_*.json')
     path.write_text(json.dumps({**json.loads(path.read_text()), 'success': False}))
@@ -157,6 +176,7 @@ def _not_json(folder: Path) -> None:
 @pytest.mark.parametrize(
     ('spoil', 'match'),
     [
+        (_both, 'success and failure at once'), (_unclear, "success is 'perhaps'"),
         (_other_verdict, 'success is False, and trajectory.h5 says True'), (_short, 'not whole'),
         (_cut, 'damaged, cut short or not HDF5'), (_no_film, '16787047.mp4'), (_not_json, 'not readable as JSON'),
     ],

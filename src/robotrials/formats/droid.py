@@ -43,7 +43,7 @@ from robotrials.formats.rollout import (
     take_signals,
 )
 from robotrials.formats.video import TimedClip, opened_video
-from robotrials.record import Provenance
+from robotrials.record import Outcome, Provenance
 from robotrials.record.media import film_times
 from robotrials.value import dataclass
 
@@ -164,8 +164,10 @@ class _Source:
             with opened(folder / FILE) as file:
                 facts = _facts(file, folder)
                 rollout = self._rollout(file, folder, number, facts)
-            user = str(facts.get('user') or '')
-            yield recorder.record(rollout, told={'operator': user} if user else {})
+            told = _verdict(facts, folder)
+            if user := str(facts.get('user') or ''):
+                told['operator'] = user
+            yield recorder.record(rollout, told=told)
 
     def _rollout(self, file: Any, folder: Path, number: int, facts: Mapping[str, Any]) -> Rollout:
         where = f'{folder / FILE}'
@@ -188,7 +190,6 @@ class _Source:
         return Rollout(
             where=where, number=number, time_s=time_s, duration_s=duration_s,
             signals=take_signals(self.assignments, columns, where=where), task=task, instruction=task,
-            success=_success(facts, folder),
             labels={k: str(v) for k in LABELS if (v := facts.get(k)) not in (None, '')},
             cameras=self._cameras(file, folder, facts, start_ms=start_ms, time_s=time_s),
             control_rate_hz=float(1 / np.median(np.diff(time_s))) if n_steps > 1 else None,
@@ -240,14 +241,8 @@ class _Source:
         if n_frames == 0:
             raise InputError(f'{serial}: a film without frames')
         if n_frames == len(time_s):
-            key = next(
-                (
-                    k
-                    for k in file.get(f'{TIMES}/cameras', ())
-                    if k.startswith(serial) and k.endswith('_estimated_capture')
-                ),
-                '',
-            )
+            keys = (k for k in file.get(f'{TIMES}/cameras', ()) if k.startswith(serial))
+            key = next((k for k in keys if k.endswith('_estimated_capture')), '')
             taken = np.asarray(file[f'{TIMES}/cameras/{key}'], dtype=np.float64) if key else np.zeros(0)
             if start_ms is not None and len(taken) == n_frames and np.all(np.diff(taken) > 0):
                 return (), tuple(((taken - start_ms) / 1e3).tolist())
@@ -267,30 +262,43 @@ def _facts(file: Any, folder: Path) -> dict[str, Any]:
             raise InputError(f'{path}: not readable as JSON ({error})') from error
         if not isinstance(values, dict):
             raise InputError(f'{path}: wanted an object, found {type(values).__name__}')
-        if 'success' in values and 'success' in facts and bool(values['success']) != bool(facts['success']):
+        told, kept = _flag(values, 'success', folder), _flag(facts, 'success', folder)
+        if told is not None and kept is not None and told != kept:
             raise InputError(f'{path}: success is {values["success"]}, and {FILE} says {facts["success"]}')
         facts.update(values)
     return facts
 
 
 def _plain(value: Any) -> Any:
-    return (
-        value.decode('utf-8', 'replace')
-        if isinstance(value, bytes)
-        else value.item()
-        if hasattr(value, 'item') and getattr(value, 'size', 1) == 1
-        else value
-    )
+    """An attribute as Python has it."""
+    if isinstance(value, bytes):
+        return value.decode('utf-8', 'replace')
+    return value.item() if isinstance(value, np.generic) else value
 
 
-def _success(facts: Mapping[str, Any], folder: Path) -> bool | None:
-    """By the metadata or attributes, else by the folder that it lies in; None where neither says."""
-    if facts.get('success') is not None:
-        return bool(facts['success'])
-    if facts.get('failure'):
-        return False
+def _flag(facts: Mapping[str, Any], name: str, folder: Path) -> bool | None:
+    """Whether something is said to hold; text is read as it is written, and anything else is refused."""
+    value = facts.get(name)
+    if value is None or isinstance(value, bool):
+        return value
+    words: dict[object, bool] = {'true': True, 'false': False, 1: True, 0: False}
+    known = value.strip().lower() if isinstance(value, str) else value
+    if not isinstance(known, str | int) or known not in words:
+        raise InputError(f'{folder}: {name} is {value!r}, wanted true or false')
+    return words[known]
+
+
+def _verdict(facts: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """By the metadata or attributes, else by the folder that it lies in; nothing where none says."""
+    success, failure = (_flag(facts, name, folder) for name in ('success', 'failure'))
+    if success and failure:
+        raise InputError(f'{folder}: success and failure at once')
+    if success is False and failure is False:
+        return {'outcome': Outcome.INVALID, 'reason': 'broken off: neither success nor failure was recorded'}
+    if success is not None or failure:
+        return {'success': bool(success)}
     by_folder = [part for part in folder.parts if part in ('success', 'failure')]
-    return by_folder[-1] == 'success' if by_folder else None
+    return {'success': by_folder[-1] == 'success'} if by_folder else {}
 
 
 DROID = DroidFormat()
