@@ -103,6 +103,22 @@ def test_a_tree_of_recordings_comes_in_by_one_command(tmp_path: Path) -> None:
     levels = [float(VideoFrames(path, 0.02, 15.0, STEPS)[i].array().mean()) for i in (0, 5)]
     assert levels == pytest.approx([10, 50], abs=3)
     assert "ZED's SVO only" in ' '.join(told.stdout.split())
+    _check_films_open(store)
+
+
+def _check_films_open(store: Store) -> None:
+    """The explorer lists and serves every film."""
+    from fastapi.testclient import TestClient
+
+    from robotrials.service.explorer import create_explorer
+
+    explorer = TestClient(create_explorer(store))
+    for episode, trajectory in store.trajectories():
+        films = explorer.get(f'/data/episode/{episode.episode_id}/{episode.attempt}').json()['films']
+        assert len(films) == len(trajectory.scene.cameras)
+        for film in films:
+            played = explorer.get(f'/media/{film["name"]}', headers={'range': 'bytes=0-99'})
+            assert played.status_code == 206
 
 
 def test_euler_angles_are_about_fixed_axes() -> None:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -455,6 +457,22 @@ def test_an_episode_that_nobody_scored_is_asked_about(tmp_path: Path) -> None:
     bad = eva(tmp_path / 'bad', {0: {**SCORED, 'score': 5}})
     with pytest.raises(InputError, match='score 5 of 4'):
         imported(bad, tmp_path / 'other', defaults={'policy': 'pi0'})
+
+
+def test_evaluations_come_in_by_the_verb(tmp_path: Path) -> None:
+    eva(tmp_path / 'runs' / 'push', {0: {**SCORED, 'score': 4}, 1: {**SCORED, 'score': 1, 'quality': 'red'}})
+    make_lerobot(tmp_path / 'eval_act', 'v3.0', episodes=2)
+    (tmp_path / 'results.csv').write_text('episode_index,outcome\n0,success\n1,failure\n')
+    for source, said, wanted in (
+        ('runs', [], {'success', 'invalid'}),
+        ('eval_act', ['--set', 'results=results.csv'], {'success', 'failure'}),
+    ):
+        command = [sys.executable, '-m', 'robotrials.cli', 'import', source, '--to', f'{source}-store']
+        told = subprocess.run([*command, '--set', 'policy=act', *said], cwd=tmp_path, capture_output=True, text=True)
+        assert told.returncode == 0, told.stderr
+        store = read_store(tmp_path / f'{source}-store')
+        assert {e.outcome.value for e in store.episodes()} == wanted
+        assert all((store.path / 'media' / t.scene.cameras[0].video).is_file() for _, t in store.trajectories())
 
 
 def test_a_table_says_how_a_recorded_evaluation_went(tmp_path: Path) -> None:

@@ -221,6 +221,19 @@ def test_a_file_of_realsenses_sdk_is_laid_on_colour_in_its_own_unit(
     assert not any('/device_0' in e.what for e in ledger.dropped), 'nothing of the layout is left over'
 
 
+def test_a_realsense_file_comes_in_by_the_verb(tmp_path: Path) -> None:
+    ros = Messages(is_ros1=True)
+    truth, depth_m = color_view()
+    rows = sdk_rows(ros, truth, depth_m=depth_m, depth_k=K, color_from_depth=BESIDE, frame='1')
+    ros.write(tmp_path / 'camera.bag', rows, unit_m=0.0001)
+    pose_numbers = tuple(np.asarray(truth.camera.world_from_camera).ravel())
+    (tmp_path / 'cameras.json').write_text(camera_poses_json({'device_0': CameraPose(world_from_camera=pose_numbers)}))
+    said = [w for n, v in {**SAID, 'calibration': 'cameras.json'}.items() for w in ('--set', f'{n}={v}')]
+    told = run(tmp_path, 'import', 'camera.bag', '--to', 'store', *said)
+    assert 'RGB-D of device_0' in told
+    assert 'depth in steps of 0.0001 m' in told
+
+
 def test_orbbecs_driver_without_registration_is_laid_on_colour_by_tf(tmp_path: Path) -> None:
     ros = Messages()
     truth, depth_m = color_view()
