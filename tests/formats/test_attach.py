@@ -13,6 +13,7 @@ from tests.formats.robot import made_store
 from tests.formats.test_positronic import RATE_HZ, ROUND, START_NS, ZONES, put_episode
 
 from robotrials.errors import InputError
+from robotrials.formats.attach import plan_attachment
 from robotrials.formats.clock import Span, join_clocks, join_in_order
 from robotrials.formats.export import ExportOptions, load_exporter
 from robotrials.formats.video import encode_frames
@@ -192,3 +193,61 @@ def test_recordings_without_a_clock_are_joined_in_order_only_if_asked() -> None:
         join_in_order(spans([0.0, 90.0]), spans([0.0, 0.0, 0.0]))
     with pytest.raises(InputError, match='their order does not tell'):
         join_in_order(spans([0.0]), spans([0.0], length_s=50))
+
+
+VIEWED = ((0.0, 3.0), (4.6, 2.4), (9.1, 2.0))  # starts and lengths of three episodes, in seconds
+
+
+def session_bag(path: Path, *, start_s: float, length_s: float = 12.0) -> Path:
+    """One bag of a whole session: an arm at 20 Hz, and an RGB-D camera at 5 Hz whose picture says when it was taken."""
+    from tests.formats.depth_bag import Messages, Rows, millimetres
+    from tests.formats.test_rgbd import SHAPE, K, pose
+
+    ros = Messages()
+    first = round(start_s * 1e9)
+    frame = 'front_color_optical_frame'
+    rows: Rows = [
+        ('/tf_static', 'tf2_msgs/msg/TFMessage', first, ros.tf(frame, 'base_link', pose(z=1.0), first)),
+        ('/front/color/camera_info', 'sensor_msgs/msg/CameraInfo', first, ros.info(K, SHAPE, frame=frame)),
+    ]
+    for i in range(int(20 * length_s)):
+        at = first + i * 50_000_000
+        rows.append(('/joint_states', 'sensor_msgs/msg/JointState', at, ros.joints(i, at)))
+        if i % 4 == 0:
+            rgb = np.full((*SHAPE, 3), i, np.uint8)
+            depth = millimetres(np.full(SHAPE, 1.0))
+            for topic, pixels, form in (('color', rgb, 'rgb8'), ('aligned_depth_to_color', depth, '16UC1')):
+                message = ros.image(pixels, form, at, frame)
+                rows.append((f'/front/{topic}/image_raw', 'sensor_msgs/msg/Image', at, message))
+    return ros.write(path, rows)
+
+
+def test_depth_cameras_of_a_session_become_views_of_each_episode(tmp_path: Path) -> None:
+    """A console's episodes and one bag of the whole session: every episode gets its own first and last view."""
+    from robotrials.record.media import END, START, KnownScene, kept_views
+
+    made = Store.create(tmp_path / 'store')
+    for number, (start_s, length_s) in enumerate(VIEWED):
+        began = dt.datetime.fromtimestamp(START_S + start_s, dt.UTC)
+        made.append([Episode(policy='a', task='pack', outcome=Outcome.SUCCESS, duration_s=length_s, seed=number,
+                             trial_id='console', started_at=began)])  # fmt: skip
+        (tmp_path / f'pack-{number}.json').write_text(KnownScene(objects=(), floor_z_m=float(number)).as_json())
+    bag = session_bag(tmp_path / 'session', start_s=START_S - 0.5)
+    settings = ['--set', f'known={tmp_path}/{{task}}-{{seed}}.json', '--set', 'rgbd=5']
+    assert '3 episodes have a trajectory now' in robotrials('store', 'attach', tmp_path / 'store', bag, *settings)
+    assert 'clean' in robotrials('store', 'verify', tmp_path / 'store')
+    opened = read_store(tmp_path / 'store')
+    for episode in opened.episodes():
+        start_s, length_s = VIEWED[episode.seed or 0]
+        kept = kept_views(opened.path / 'media', *episode.key)
+        assert kept is not None
+        assert kept.has_ends
+        assert kept.known().floor_z_m == episode.seed
+        first, last = kept.moment(START)['front'], kept.moment(END)['front']
+        assert 0 <= first.t_s <= 0.25
+        assert length_s - 0.25 <= last.t_s <= length_s
+        for seen in (first, last):
+            assert seen.rgb[0, 0, 0] / 20 == pytest.approx(0.5 + start_s + seen.t_s, abs=1e-3), 'of its own time'
+        assert len(kept.names) == pytest.approx(5 * length_s - 2, abs=1.5)
+    with pytest.raises(InputError, match='no setting of an attachment'):
+        plan_attachment(opened, [bag], settings={'policy': 'x'})

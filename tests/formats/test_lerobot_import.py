@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -408,3 +410,90 @@ def test_metadata_of_episodes_may_lie_in_several_files(tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_pylist(rows), folder / 'chunk-001' / 'file-003.parquet')
     store = imported(root, tmp_path / 'store', answers={'cameras': 'leave'})
     assert sorted(int(e.labels['episode_index']) for e in store.episodes()) == list(range(10))
+
+
+# --- evaluations whose outcomes stand beside the frames
+
+
+def eva(root: Path, rows: dict[int, dict[str, Any]]) -> Path:
+    """A dataset as EVA-CLIENT records one: v2.1, with its scores and its quality control in meta/episodes.jsonl."""
+    make_lerobot(root, 'v2.1', episodes=len(rows))
+    path = root / 'meta' / 'episodes.jsonl'
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    path.write_text(''.join(json.dumps({**line, **rows[line['episode_index']]}) + '\n' for line in lines))
+    return root
+
+
+SCORED = {'quality': 'green', 'qc_verdict': '', 'max_score': 4, 'trial': 1, 'scored_at': '2026-05-01T10:00:00'}
+
+
+def test_scores_of_eva_client_become_outcomes_and_red_episodes_are_invalid(tmp_path: Path) -> None:
+    issue = {'severity': 'red', 'code': 'missing_camera', 'detail': 'cam_high missing in frame 3'}
+    folder = tmp_path / 'runs'
+    eva(folder / 'push', {
+        0: {**SCORED, 'score': 4, 'milestones': {'grasp': True, 'place': True}},
+        1: {**SCORED, 'score': 2, 'note': 'dropped it', 'milestones': {'grasp': True, 'place': False}},
+        2: {**SCORED, 'score': 4, 'quality': 'red', 'quality_issues': [issue]},
+        3: {**SCORED, 'score': 4, 'qc_verdict': 'fail', 'qc_note': 'wrong scene'},
+    })  # fmt: skip
+    store = imported(folder, tmp_path / 'store', defaults={'policy': 'pi0'})
+    rows = {int(e.labels['episode_index']): e for e in store.episodes()}
+    assert [rows[i].outcome for i in range(4)] == [Outcome.SUCCESS, Outcome.FAILURE, Outcome.INVALID, Outcome.INVALID]
+    assert (rows[1].score, rows[1].max_score, rows[1].reason) == (2.0, 4.0, 'dropped it')
+    assert rows[1].labels['milestone place'] == 'False'
+    assert rows[2].reason == 'cam_high missing in frame 3'
+    assert rows[3].reason == 'wrong scene'
+    for _, trajectory in store.trajectories():
+        assert (store.path / 'media' / trajectory.scene.cameras[0].video).is_file()
+
+
+def test_an_episode_that_nobody_scored_is_asked_about(tmp_path: Path) -> None:
+    root = eva(tmp_path / 'push', {0: {**SCORED, 'score': 4}, 1: {**SCORED, 'score': None}})
+    with pytest.raises(InputError, match=r'episode 1 has no score.*--answer unscored=invalid'):
+        imported(root, tmp_path / 'store', defaults={'policy': 'pi0'})
+    answers = {'unscored': 'invalid', 'cameras': 'leave'}
+    store = imported(root, tmp_path / 'store', defaults={'policy': 'pi0'}, answers=answers)
+    assert sorted(e.outcome for e in store.episodes()) == [Outcome.INVALID, Outcome.SUCCESS]
+    bad = eva(tmp_path / 'bad', {0: {**SCORED, 'score': 5}})
+    with pytest.raises(InputError, match='score 5 of 4'):
+        imported(bad, tmp_path / 'other', defaults={'policy': 'pi0'})
+
+
+def test_evaluations_come_in_by_the_verb(tmp_path: Path) -> None:
+    eva(tmp_path / 'runs' / 'push', {0: {**SCORED, 'score': 4}, 1: {**SCORED, 'score': 1, 'quality': 'red'}})
+    make_lerobot(tmp_path / 'eval_act', 'v3.0', episodes=2)
+    (tmp_path / 'results.csv').write_text('episode_index,outcome\n0,success\n1,failure\n')
+    for source, said, wanted in (
+        ('runs', [], {'success', 'invalid'}),
+        ('eval_act', ['--set', 'results=results.csv'], {'success', 'failure'}),
+    ):
+        command = [sys.executable, '-m', 'robotrials.cli', 'import', source, '--to', f'{source}-store']
+        told = subprocess.run([*command, '--set', 'policy=act', *said], cwd=tmp_path, capture_output=True, text=True)
+        assert told.returncode == 0, told.stderr
+        store = read_store(tmp_path / f'{source}-store')
+        assert {e.outcome.value for e in store.episodes()} == wanted
+        assert all((store.path / 'media' / t.scene.cameras[0].video).is_file() for _, t in store.trajectories())
+
+
+def test_a_table_says_how_a_recorded_evaluation_went(tmp_path: Path) -> None:
+    """`lerobot-record --policy` keeps frames and films, and no outcome: the operator's table has them."""
+    root = make_lerobot(tmp_path / 'eval_act', 'v3.0', episodes=3)
+    with_shared_video(root)
+    with pytest.raises(InputError, match='--set results='):
+        imported(root, tmp_path / 'store', defaults={'policy': 'act'})
+    table = tmp_path / 'results.csv'
+    table.write_text('episode_index,outcome,reason\n0,success,\n1,failure,missed\n2,timeout,\n')
+    store = imported(root, tmp_path / 'store', defaults={'policy': 'act', 'results': str(table)})
+    rows = {int(e.labels['episode_index']): e for e in store.episodes()}
+    assert [rows[i].outcome.value for i in range(3)] == ['success', 'failure', 'timeout']
+    assert rows[1].reason == 'missed'
+    assert all(e.duration_s for e in rows.values())
+    for text, match in (
+        ('episode_index,outcome\n0,success\n1,failure\n', 'no row of episode 2'),
+        ('episode_index,outcome\n0,success\n0,failure\n', 'a second time'),
+        ('episode_index,outcome\n0,success\n1,failure\n2,failure\n9,success\n', 'episode 9 is not in'),
+        ('episode_index,outcome\n0,\n', 'wanted episode_index and outcome'),
+    ):
+        table.write_text(text)
+        with pytest.raises(InputError, match=match):
+            imported(root, tmp_path / 'other', defaults={'policy': 'act', 'results': str(table)})

@@ -14,6 +14,7 @@ from tests.worlds.bridge import CellBridge, depth_options, png
 from tests.worlds.controllers import StatePolicy
 
 from robotrials.errors import AnswerError, InputError, NoAnswer, RigError
+from robotrials.formats.rgbd import depth_m, image, read_lens
 from robotrials.measure.geometry.camera_score import score_episode
 from robotrials.measure.geometry.projection import read_projections
 from robotrials.record import Outcome, read_store
@@ -22,7 +23,7 @@ from robotrials.run.fault import FaultKind
 from robotrials.run.seam import ActionConvention, ControlMode, Frame, Gripper, Target
 from robotrials.worlds.cell import TabletopHost
 from robotrials.worlds.cell.scene import load_mujoco
-from robotrials.worlds.depth import DepthEntry, calibration, depth_m, image
+from robotrials.worlds.depth import DepthEntry
 from robotrials.worlds.rosbridge import RosbridgeHost
 
 TASK = 'single_block'
@@ -226,21 +227,21 @@ def test_every_encoding_is_read() -> None:
 )  # fmt: skip
 def test_an_image_that_is_none_is_refused(changes: dict[str, Any], match: str) -> None:
     message = {'height': 2, 'width': 2, 'step': 6, 'encoding': 'rgb8', 'data': base64.b64encode(bytes(12)).decode()}
-    with pytest.raises(AnswerError, match=match):
+    with pytest.raises(InputError, match=match):
         image({**message, **changes})
 
 
 def test_a_calibration_that_is_none_is_refused() -> None:
     info = {'height': 2, 'width': 3, 'k': [100, 0, 1, 0, 100, 1, 0, 0, 1], 'd': [0.1, 0, 0, 0, 0]}
-    k, bent, size = calibration({**info, 'distortion_model': 'plumb_bob'})
-    assert (k[0, 0], bent[0], size) == (100, 0.1, (2, 3))
+    lens = read_lens({**info, 'distortion_model': 'plumb_bob'})
+    assert (lens.intrinsics_px[0, 0], lens.distortion[0], lens.shape) == (100, 0.1, (2, 3))
     for changes, match in (
         ({'k': [0] * 9}, 'not calibrated'),
         ({'k': [1, 2]}, 'cannot be read'),
         ({'distortion_model': 'equidistant'}, 'lens'),
     ):
-        with pytest.raises(AnswerError, match=match):
-            calibration({**info, **changes})
+        with pytest.raises(InputError, match=match):
+            read_lens({**info, **changes})
 
 
 def test_options_that_do_not_belong_together_are_refused() -> None:

@@ -13,6 +13,7 @@ from robotrials.errors import InputError
 
 if TYPE_CHECKING:
     from robotrials.measure.geometry.place import CameraSite
+    from robotrials.record.lens import CameraPose
     from robotrials.record.media import KnownScene
     from robotrials.show.table import Table
 
@@ -151,6 +152,159 @@ def place(
         ],
         form,
     )  # fmt: skip
+
+
+@geometry_app.command('calibrate')
+def calibrate(
+    source: Annotated[Path, typer.Argument(help='A store with a recorded calibration, or a file of poses (JSON).')],
+    camera: Annotated[str, typer.Option('--camera', help='The name of the camera.')],
+    mount: Annotated[str, typer.Option('--mount', help='What the camera is fixed to: world, or gripper.')] = 'world',
+    target: Annotated[
+        str, typer.Option('--target', help="A store's signal with the target's pose as the camera saw it.")
+    ] = '',
+    out: Annotated[Path, typer.Option('--output', '-o', help='The file of camera poses to write or add to.')] = Path(
+        'cameras.json'
+    ),
+    form: FormatOption = 'text',
+) -> None:
+    """Where a camera stands, with its standard error, from an arm that moved or from what stands fixed in its views.
+
+    A file has {"poses": [{"world_from_gripper": [16 numbers], "camera_from_target": [16 numbers]}, ...]}. With
+    --target the steps of a store's episodes are the poses: ee_pose, and the target as x y z qx qy qz qw. Without it the
+    kept views of a store are laid on what is known to stand fixed. The depth host and the import of bags read the file.
+
+    Example: `robotrials geometry calibrate runs/calibration --camera front --target target --output cameras.json`
+    """
+    from robotrials.cli.output import check_form, print_tables
+    from robotrials.errors import InputError
+    from robotrials.record.folder import write_durably
+    from robotrials.record.lens import camera_poses_json, read_camera_poses
+
+    check_form(form)
+    if mount not in ('world', 'gripper'):
+        raise InputError(f"--mount is {mount!r}, wanted 'world' or 'gripper'")
+    known = read_camera_poses(out) if out.exists() else {}
+    is_file = source.is_file()
+    if target or is_file:
+        pose, table = _by_hand_eye(source, camera, target, on_gripper=mount == 'gripper')
+    elif mount == 'gripper':
+        raise InputError('a camera on the gripper is calibrated by a target; say which signal has its pose: --target')
+    else:
+        pose, table = _by_scene(source, camera)
+    write_durably(out, camera_poses_json({**known, camera: pose}).encode())
+    print_tables([table], form)
+    typer.echo(f'wrote {camera} to {out}', err=True)
+
+
+def _by_hand_eye(source: Path, camera: str, target: str, *, on_gripper: bool) -> tuple[CameraPose, Table]:
+    import math
+
+    from robotrials.measure.geometry.hand_eye import read_poses, recorded_poses, solve_hand_eye
+    from robotrials.record import read_store
+    from robotrials.record.lens import CameraPose
+
+    arm, seen = read_poses(source) if source.is_file() else recorded_poses(read_store(source), target)
+    fit = solve_hand_eye(arm, seen, on_gripper=on_gripper)
+    numbers = tuple(map(float, fit.camera.ravel()))
+    pose = CameraPose(
+        world_from_camera=() if on_gripper else numbers, gripper_from_camera=numbers if on_gripper else (),
+        error_m=fit.error_m, error_rad=fit.error_rad, n_poses=fit.n_poses,
+    )  # fmt: skip
+    rows = [
+        ('poses', float(fit.n_poses), ''), ('left out as seen wrong', float(fit.n_left_out), ''),
+        ('residual (deg)', math.degrees(fit.residual_rad), 'rms'), ('residual (mm)', 1000 * fit.residual_m, 'rms'),
+    ]  # fmt: skip
+    return pose, _calibration_table(camera, 'gripper' if on_gripper else 'world', fit.camera, pose, rows)
+
+
+def _by_scene(source: Path, camera: str) -> tuple[CameraPose, Table]:
+    import math
+
+    from robotrials.errors import InputError, UnknownName
+    from robotrials.measure.geometry.hand_eye import fit_to_scene
+    from robotrials.record import read_store
+    from robotrials.record.lens import CameraPose
+    from robotrials.record.media import START, kept_views
+
+    store = read_store(source)
+    kept = (kept_views(store.path / 'media', *e.key) for e in store.episodes() if e.is_valid)
+    whole = [k for k in kept if k is not None and k.has_ends][:MOST_SCENES]
+    views = [(k.moment(START), k.known()) for k in whole]
+    if not views:
+        raise InputError(
+            f'{source}: no episode kept RGB-D views with what is known of their scene; for a recording of an arm and a '
+            'target, name the signal of its pose: --target SIGNAL'
+        )
+    if camera not in views[0][0]:
+        raise UnknownName(f'camera of {source}', camera, views[0][0])
+    fit = fit_to_scene([(moment[camera], known) for moment, known in views if camera in moment])
+    pose = CameraPose(
+        world_from_camera=tuple(map(float, fit.camera.ravel())), error_m=fit.error_m, error_rad=fit.error_rad,
+        n_poses=fit.n_views,
+    )  # fmt: skip
+    rows = [('views', float(fit.n_views), ''), ('views refused', float(fit.n_refused), ''),
+            ('moved (deg)', math.degrees(fit.moved_rad), 'from the pose it was recorded with'),
+            ('moved (mm)', 1000 * fit.moved_m, '')]  # fmt: skip
+    return pose, _calibration_table(camera, 'world', fit.camera, pose, rows)
+
+
+def _calibration_table(
+    camera: str, parent: str, matrix: Any, pose: CameraPose, rows: list[tuple[str, float, str]]
+) -> Table:
+    import math
+
+    from robotrials.show.table import Column, table
+
+    x, y, z = (1000 * float(v) for v in matrix[:3, 3])
+    rows = [
+        (f'x in {parent} (mm)', x, ''), (f'y in {parent} (mm)', y, ''), (f'z in {parent} (mm)', z, ''),
+        ('standard error (mm)', 1000 * (pose.error_m or 0.0), 'of its place'),
+        ('standard error (deg)', math.degrees(pose.error_rad or 0.0), 'of its turn'), *rows,
+    ]  # fmt: skip
+    return table(
+        f'Camera {camera}', ['quantity', Column('value', '.3f'), 'note'], [(n, v, note or None) for n, v, note in rows]
+    )
+
+
+@geometry_app.command('reset')
+def reset(
+    store: StoreArgument,
+    where: WhereOption = None,
+    form: FormatOption = 'text',
+) -> None:
+    """Whether each episode began as planned, by its first kept views: what moved, turned, is missing or in doubt.
+
+    It is the check that the depth host makes before an episode, for recordings that came in without it. Nothing is
+    changed: to set such an episode aside, use `robotrials store edit`.
+
+    Example: `robotrials geometry reset runs/may`
+    """
+    from robotrials.cli.output import analysis_progress, check_form, print_tables
+    from robotrials.cli.source import open_analysis
+    from robotrials.errors import InputError, RobotrialsError
+    from robotrials.record.media import START, kept_views
+    from robotrials.show.table import table
+    from robotrials.worlds.depth import reset_fault
+
+    check_form(form)
+    analysis = open_analysis(store, where, is_look=False)
+    opened = analysis.selection.store
+    if opened is None:
+        raise InputError(f'{store}: views are kept in a store; run: robotrials import {store} -o STORE')
+    show, rows = analysis_progress(), []
+    episodes = [e for e in analysis.episodes if e.is_valid]
+    for number, episode in enumerate(episodes, start=1):
+        kept = kept_views(opened.path / 'media', *episode.key)
+        if kept is None or not kept.has_ends:
+            fault = 'not checked: no RGB-D views with what is known of the scene were kept'
+        else:
+            try:
+                fault = reset_fault(kept.moment(START), kept.known()) or 'as planned'
+            except RobotrialsError as error:
+                fault = f'not checked: {error}'
+        rows.append((episode.episode_id[:12], episode.policy, episode.task, fault))
+        show('looking', number, len(episodes))
+    print_tables([table('Resets by cameras', ['episode', 'policy', 'task', 'reset'], rows)], form)
 
 
 def _aim(ahead: Any) -> tuple[float, float]:

@@ -139,21 +139,27 @@ def attach_recordings(
     in_order: Annotated[
         bool, typer.Option('--in-order', help='Recordings without a clock are of the episodes, in their order.')
     ] = False,
+    fixed: Annotated[
+        list[str] | None, typer.Option('--set', '-s', help='Of RGB-D views: known=FILE, calibration=FILE, rgbd=2.')
+    ] = None,
     dry_run: Annotated[bool, typer.Option('--dry-run', help='Say what would be joined, and write nothing.')] = False,
     by: Annotated[str, typer.Option('--by', help='Who does this, for the log.')] = '',
 ) -> None:
     """Join telemetry and films to episodes that were recorded without, such as a console's, by their clocks.
 
     The offset between the clocks and their drift are estimated and printed; where they cannot be told, nothing is
-    written. A film says when it began by the creation_time in its file.
+    written. A film says when it began by the creation_time in its file. RGB-D cameras of a bag become views that
+    `geometry score` scores; --set takes what `robotrials import` takes for them.
 
     Example: `robotrials store attach runs/may bags/2026-05-04 overview.mp4`
     """
+    from robotrials.cli.importing import parse_pairs
     from robotrials.formats.attach import plan_attachment
     from robotrials.record import read_store
     from robotrials.show.record import attachment_table
 
-    plan = plan_attachment(read_store(store), files, offset_s=offset, in_order=in_order)
+    settings = parse_pairs(fixed, '--set')
+    plan = plan_attachment(read_store(store), files, offset_s=offset, in_order=in_order, settings=settings)
     print_table(attachment_table(plan), 'text')
     if not dry_run:
         typer.echo(f'{store}: {plan.write(by=by)} episodes have a trajectory now')

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,15 +14,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.errors import InputError
+from robotrials.errors import InputError, UnknownName
 from robotrials.formats.catalog import candidates, open_source
 from robotrials.formats.clock import ClockJoin, Span, join_clocks, join_in_order
 from robotrials.formats.imported import ImportOptions, Media, source_hash
 from robotrials.formats.rollout import file_name
+from robotrials.formats.ros_view import SETTINGS
 from robotrials.formats.video import TimedClip, encode_frames, opened_video
 from robotrials.record import Camera, Contacts, Episode, EventKind, EventSource, Scene, Store, Trajectory
 from robotrials.record.addition import Attachment, attach, check_attachable
-from robotrials.record.media import film_times
+from robotrials.record.media import (
+    END,
+    FOLDER,
+    KNOWN,
+    START,
+    film_times,
+    moment_name,
+    moment_time_s,
+    pack_views,
+    read_scene,
+    unpack_views,
+)
 from robotrials.record.trajectory import STEP_COLUMNS, frame_times
 
 VIDEOS = ('.mp4', '.mkv', '.mov', '.avi', '.webm')
@@ -33,6 +46,7 @@ BY_FORMAT = {
 }  # fmt: skip
 OTHERS = ImportOptions(defaults={**NOBODY, 'outcome': 'invalid'})
 SLACK_S = 1e-3  # the record's own, between clocks
+NEAR_S = 2.0  # before the start and after the end, that a view may stand in for one within
 Array = NDArray[np.float64]
 
 
@@ -66,6 +80,7 @@ class AttachmentPlan:
     films: tuple[Source, ...]
     keys: tuple[tuple[str, int], ...] = ()
     lags_s: tuple[float, ...] = field(default=())  # from a release in the telemetry to the operator's mark
+    settings: Mapping[str, str] = field(default_factory=dict)  # of RGB-D views, as `import` takes them
 
     def write(self, *, by: str = '') -> int:
         """Attach everything in one durable write; how many episodes have a trajectory now."""
@@ -83,7 +98,7 @@ class AttachmentPlan:
         done: set[int] = set()
         for source in self.telemetry:
             held = source.held
-            recordings = _recordings(source.path, cameras=True, needs_clock=False)
+            recordings = _recordings(source.path, cameras=True, needs_clock=False, settings=self.settings)
             for number, (_, trajectory, media) in enumerate(recordings):
                 for index in held.get(number, ()):
                     done.add(index)
@@ -109,6 +124,8 @@ class AttachmentPlan:
         for camera, write in self._films_of(index, time_s[rows]):
             cameras.append(camera)
             files[camera.video] = write
+        moved = partial(_episode_time, source.join, episode)
+        files.update(_views(episode, media, lambda t_s: float(moved(np.array(start_s + t_s))), self.settings))
         cut = cut_trajectory(trajectory, rows, time_s[rows], cameras=tuple(cameras))
         return Attachment(episode.key, cut, files)
 
@@ -140,9 +157,16 @@ class AttachmentPlan:
 
 
 def plan_attachment(
-    store: Store, paths: Sequence[Path], *, offset_s: float | None = None, in_order: bool = False
-) -> AttachmentPlan:
-    """Open every source once for its clock, and say what belongs to what; InputError where it cannot be told."""
+    store: Store, paths: Sequence[Path], *, offset_s: float | None = None, in_order: bool = False,
+    settings: Mapping[str, str] | None = None,
+) -> AttachmentPlan:  # fmt: skip
+    """Open every source once for its clock, and say what belongs to what; InputError where it cannot be told.
+
+    `settings` are what `robotrials import` takes for RGB-D views of bags: known, calibration, rgbd and the others.
+    """
+    unknown = next((name for name in settings or {} if name not in SETTINGS), None)
+    if unknown is not None:
+        raise UnknownName('setting of an attachment', unknown, SETTINGS)
     episodes = tuple(
         sorted(
             (e for e in store.episodes(attempts='all') if e.started_at is not None and e.duration_s),
@@ -166,7 +190,7 @@ def plan_attachment(
     named += sorted({e for film in films for held in film.held.values() for e in held} - set(named))
     keys = tuple(episodes[index].key for index in named)
     check_attachable(store, keys)
-    plan = AttachmentPlan(store, episodes, tuple(telemetry), tuple(films), keys)
+    plan = AttachmentPlan(store, episodes, tuple(telemetry), tuple(films), keys, settings=settings or {})
     return dataclasses.replace(plan, lags_s=_lags(plan))
 
 
@@ -215,13 +239,17 @@ def _film_clock(path: Path) -> Array:
 
 
 def _recordings(
-    path: Path, *, cameras: bool, needs_clock: bool = True
+    path: Path, *, cameras: bool, needs_clock: bool = True, settings: Mapping[str, str] | None = None
 ) -> Iterator[tuple[float, Trajectory, Mapping[str, Media]]]:
     """The recordings of a source that have telemetry: when each began, its trajectory and films."""
     found = candidates(path)
     options = BY_FORMAT.get(found[0].format.name, OTHERS) if found else OTHERS
     if not cameras and options is not BY_FORMAT['mcap']:
         options = dataclasses.replace(options, answers={'cameras': 'leave'})
+    elif found and found[0].format.name == 'ros':
+        # What is known of a scene is told by the episode that the recording is of, which the bag does not know.
+        of_views = {name: text for name, text in (settings or {}).items() if name != 'known'}
+        options = dataclasses.replace(options, defaults={**options.defaults, **of_views})
     imported = open_source(path, options)  # its files are there as long as it is
     for recording in imported.recordings():
         started = recording.episode.started_at
@@ -232,6 +260,56 @@ def _recordings(
             )
         if recording.trajectory is not None:
             yield (0.0 if started is None else started.timestamp()), recording.trajectory, recording.media
+
+
+def _views(
+    episode: Episode, media: Mapping[str, Media], episode_time: Callable[[float], float], settings: Mapping[str, str]
+) -> dict[str, Callable[[Path], object]]:
+    """The moments of RGB-D that show an episode, by its own time; its start and end, and what lies between."""
+    own = f'episodes/{episode.episode_id}-{episode.attempt}'
+    duration_s = episode.duration_s or 0.0
+    moments: list[tuple[float, Media]] = []
+    for name, medium in media.items():
+        if f'/{FOLDER}/' in name and name.endswith('.zip'):
+            moments.append((episode_time(moment_time_s(_content(medium), where=name)), medium))
+    near = sorted((m for m in moments if -NEAR_S <= m[0] <= duration_s + NEAR_S), key=lambda m: m[0])
+    inside = [m for m in near if -SLACK_S <= m[0] <= duration_s + SLACK_S]
+    # What was seen shortly before the start or after the end stands in where nothing was within.
+    first = inside[0] if inside else None
+    chosen = [first or near[0], *inside[1:-1], inside[-1] if len(inside) > 1 else near[-1]] if len(near) > 1 else []
+    if not chosen or chosen[0] is chosen[-1]:
+        return {}
+    names = [START, *(moment_name(t_s) for t_s, _ in chosen[1:-1]), END]
+    files: dict[str, Callable[[Path], object]] = {
+        f'{own}/{name}': partial(_write_moment, medium, shift_s=t_s)
+        for name, (t_s, medium) in zip(names, chosen, strict=True)
+    }
+    if settings.get('known'):
+        given = {name: getattr(episode, name) for name in ('task', 'seed', 'instance', 'stratum')}
+        text = read_scene(settings['known'], given).as_json()
+        files[f'{own}/{KNOWN}'] = partial(_write_text, text)
+    return files
+
+
+def _content(medium: Media) -> bytes:
+    """The bytes of a file, or of what would become one."""
+    if isinstance(medium, Path):
+        return medium.read_bytes()
+    with tempfile.TemporaryDirectory() as folder:
+        medium.write(Path(folder) / 'medium')
+        return (Path(folder) / 'medium').read_bytes()
+
+
+def _write_moment(medium: Media, target: Path, *, shift_s: float) -> None:
+    """A moment by the episode's own time: its first view at `shift_s`."""
+    views = unpack_views(_content(medium), where=str(target))
+    first_s = min(view.t_s for view in views.values())
+    moved = {n: dataclasses.replace(v, t_s=v.t_s - first_s + shift_s) for n, v in views.items()}
+    target.write_bytes(pack_views(moved))
+
+
+def _write_text(text: str, target: Path) -> None:
+    target.write_text(text, encoding='utf-8')
 
 
 def _files(path: Path) -> list[Path]:

@@ -22,6 +22,8 @@ SUFFIXES = ('.mcap', '.db3', '.bag')
 METADATA = 'metadata.yaml'
 MCAP_MAGIC = b'\x89MCAP0\r\n'
 HEADER_STAMP = struct.Struct('<iI')
+IMAGE_TYPE = 'sensor_msgs/msg/Image'
+DEPTH_UNIT = struct.Struct('<f')
 # Not among the types that ship with rosbags; bags of older distributions do not carry definitions.
 EXTRA_TYPES = {'control_msgs/msg/GripperCommand': 'float64 position\nfloat64 max_effort\n'}
 
@@ -68,6 +70,26 @@ class Bag:
                 raise InputError(
                     f'{self.path}: {count} messages on {topic}, and its metadata say {self.counts[topic]}; not whole'
                 )
+
+    def message_at(self, topic: str, log_ns: int) -> Message:
+        """The message of a topic that was logged at this very time; only what lies about it is read."""
+        if self.lost:
+            for message in _streamed(self.path, [topic]):
+                if message.log_ns == log_ns:
+                    return message
+        else:
+            with _reader(self.path) as reader:
+                chosen = [c for c in reader.connections if c.topic == topic]
+                read = _deserializer(self.path, chosen)
+                for connection, at_ns, raw in reader.messages(connections=chosen, start=log_ns, stop=log_ns + 1):
+                    if at_ns == log_ns:
+                        return Message(topic, at_ns, read(raw, connection.msgtype))
+        raise InputError(f'{self.path}: no message on {topic} at {log_ns} ns any more; was the bag changed?')
+
+    def first(self, topic: str) -> Any:
+        """The content of a topic's first message; None where it has none."""
+        message = next(iter(self.messages([topic])), None) if topic in self.topics else None
+        return None if message is None else message.content
 
     def stamps_ns(self, topic: str) -> tuple[list[int], list[int]]:
         """Log times and header stamps of a topic whose messages begin with a header; the rest of them is not read."""
@@ -175,9 +197,30 @@ def _reading(path: Path, definitions: tuple[tuple[str, str, str], ...]) -> Calla
         except KeyError as error:
             raise InputError(f'{path}: no definition of {name}: neither the bag nor rosbags has one') from error
         except (SerdeError, ValueError) as error:
+            if (image := _realsense_image(raw, name, read)) is not None:
+                return image
             raise InputError(f'{path}: a message of type {name} is damaged ({error})') from error
 
     return deserialize
+
+
+def _realsense_image(raw: bytes, name: str, read: Callable[[bytes, str], Any]) -> Any:
+    """An image of RealSense's SDK, which appends the unit of its depth without saying so in the definition.
+
+    Its writer marks such images by a header whose frame is "1". None where it is no such image.
+    """
+    from rosbags.serde import SerdeError
+
+    if name != IMAGE_TYPE or len(raw) < DEPTH_UNIT.size:
+        return None
+    try:
+        image = read(raw[: -DEPTH_UNIT.size], name)
+    except (SerdeError, ValueError):
+        return None
+    if image.header.frame_id != '1':
+        return None
+    object.__setattr__(image, 'depth_units', DEPTH_UNIT.unpack(raw[-DEPTH_UNIT.size :])[0])
+    return image
 
 
 @functools.lru_cache(maxsize=32)

@@ -17,6 +17,7 @@ from robotrials.catalog import Catalog
 from robotrials.declaration import read_table
 from robotrials.errors import InputError, SetupError
 from robotrials.formats.imported import (
+    CERTAIN,
     POSSIBLE,
     Doubt,
     FieldGuess,
@@ -46,6 +47,7 @@ FORMATS = Catalog(
     'format',
     {
         'calvin': 'robotrials.formats.benchmark_result:CALVIN',
+        'droid': 'robotrials.formats.droid:DROID',
         'folder': 'robotrials.formats.catalog:FOLDER',
         'inspect': 'robotrials.formats.inspect_log:INSPECT_LOG',
         'inspect-robots': 'robotrials.formats.inspect_log:INSPECT_ROBOTS',
@@ -404,23 +406,22 @@ MOST_LOOKED_AT = 50
 
 
 class FolderFormat:
-    """Every file of a folder that some format knows; formats that know the folder itself are surer and go first."""
+    """Every file or dataset of a folder that some format knows; formats that know the folder itself go first."""
 
     name = 'folder'
-    summary = 'a folder of files that are each one of the others, such as one table per policy'
+    summary = 'a folder of files or datasets that are each one of the others, such as one table per policy'
 
     def recognise(self, path: Path) -> float | None:
         if not path.is_dir() or (path / 'trial.json').exists():
             return None
-        files = [file for file in listed(path) if file.is_file()][:MOST_LOOKED_AT]
-        return POSSIBLE / 2 if any(_is_known(file) for file in files) else None
+        return POSSIBLE / 2 if any(_is_known(entry) for entry in listed(path)[:MOST_LOOKED_AT]) else None
 
     def read(self, path: Path, options: ImportOptions) -> Imported:
 
         ledger = Ledger()
         opened: list[tuple[Path, Imported]] = []
         for entry in listed(path):
-            if entry.is_file() and _is_known(entry):
+            if _is_known(entry):
                 opened.append((entry, open_here(entry, replace(options, folder=path.resolve().name))))
             else:
                 ledger.drop(f'{entry.name}', None, why='a folder' if entry.is_dir() else 'of no known format')
@@ -455,6 +456,9 @@ class FolderFormat:
 FOLDER = FolderFormat()
 
 
-def _is_known(file: Path) -> bool:
-
-    return bool(candidates(file))
+def _is_known(entry: Path) -> bool:
+    """Whether a file may be read, or a folder surely is a dataset of one of the formats."""
+    if not entry.is_dir():
+        return bool(candidates(entry))
+    sure = (f.recognise(entry) for f in known_formats(entry) if f.name != 'folder')
+    return any(confidence == CERTAIN for confidence in sure)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from robotrials.errors import InputError
+from robotrials.errors import InputError, UnknownName
 from robotrials.formats.imported import (
     CERTAIN,
     FieldGuess,
@@ -33,8 +34,9 @@ from robotrials.formats.lerobot_frame import (
     read_own,
     stream_frames,
 )
-from robotrials.formats.lerobot_layout import PLACE_COLUMNS, FeatureInfo, Layout, read_layout
+from robotrials.formats.lerobot_layout import PLACE_COLUMNS, EpisodeRow, FeatureInfo, Layout, read_layout
 from robotrials.formats.rollout import (
+    SETTABLE,
     Assignment,
     CameraClip,
     Recorder,
@@ -49,7 +51,8 @@ from robotrials.formats.rollout import (
     take_signals,
 )
 from robotrials.formats.video import FrameClip, VideoClip
-from robotrials.record import Provenance
+from robotrials.record import Outcome, Provenance
+from robotrials.record.episode import parse_field
 
 # Language of a LeRobotDataset as phases: subtask rows, subtask numbers, and tasks that change within an episode.
 
@@ -194,6 +197,68 @@ def _total(meta: Path) -> int:
 KNOWN = {'action_raw': 'action', 'reward': 'next.reward', 'done': 'next.done'}
 TOLERANCE_S = 1e-4  # LeRobot's own
 
+# What became of each episode, where the dataset itself does not say: a table beside a recording of `lerobot-record`,
+# or the scores and the quality control that EVA-CLIENT writes into meta/episodes.jsonl.
+
+RESULTS = 'results'
+EVA_FACTS = ('quality', 'qc_verdict', 'score', 'max_score', 'milestones', 'scored_at')
+
+
+def unscored_question() -> Question:
+    """What an episode is that EVA-CLIENT's operator has not scored."""
+    return Question('unscored', 'Episodes that nobody has scored:', ('refuse', 'invalid'), 'refuse')
+
+
+def read_results(path: Path) -> dict[int, dict[str, Any]]:
+    """The fields of each episode from a table with episode_index and outcome, and whatever else it has of it."""
+    try:
+        with path.open(encoding='utf-8-sig', newline='') as stream:
+            rows = list(csv.DictReader(stream))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f'{path}: not readable as CSV ({error})') from error
+    results: dict[int, dict[str, Any]] = {}
+    for line, row in enumerate(rows, start=2):
+        number = row.pop('episode_index', None)
+        if number is None or not str(number).strip().isdigit() or not (row.get('outcome') or '').strip():
+            raise InputError(f'{path} line {line}: wanted episode_index and outcome, found {number!r} and {dict(row)}')
+        if int(number) in results:
+            raise InputError(f'{path} line {line}: episode {number} a second time')
+        unknown = next((name for name in row if name not in SETTABLE), None)
+        if unknown is not None:
+            raise UnknownName(f'field of an episode ({path})', str(unknown), SETTABLE)
+        given = {name: text.strip() for name, text in row.items() if text and text.strip()}
+        results[int(number)] = {name: parse_field(name, text) for name, text in given.items()}
+    return results
+
+
+def eva_fields(row: EpisodeRow, options: ImportOptions) -> dict[str, Any]:
+    """What EVA-CLIENT says of an episode: a full score is success; one that its quality control rejects is INVALID."""
+    facts, where = row.facts, f'meta/episodes.jsonl: episode {row.index}'
+    told: dict[str, Any] = {'reason': str(facts.get('note') or '')}
+    labels = {name: str(facts[name]) for name in ('quality', 'trial', 'clip_id') if facts.get(name) not in (None, '')}
+    milestones = facts.get('milestones')
+    for name, value in milestones.items() if isinstance(milestones, dict) else ():
+        labels[f'milestone {name}'] = str(value)
+    told['labels'] = labels
+    if str(facts.get('quality', '')).lower() == 'red' or str(facts.get('qc_verdict', '')).lower() == 'fail':
+        issues = facts.get('quality_issues')
+        causes = [str(facts.get('reason') or facts.get('qc_note') or '')]
+        causes += [str(i.get('detail') or i.get('code')) if isinstance(i, dict) else str(i) for i in issues or ()]
+        return {**told, 'outcome': Outcome.INVALID, 'reason': '; '.join(filter(None, causes)) or 'red quality'}
+    score, best = facts.get('score'), facts.get('max_score')
+    if score is None or best is None:
+        if unscored_question().answer(options) == 'refuse' and 'outcome' not in options.defaults:
+            raise InputError(
+                f'{where} has no score; score it in EVA-CLIENT, say --set outcome=..., or --answer unscored=invalid'
+            )
+        return {**told, 'outcome': Outcome.INVALID, 'reason': told['reason'] or 'not scored'}
+    for value in (score, best):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
+            raise InputError(f'{where}: score {score!r} of {best!r}, wanted numbers from 0 on')
+    if not 0 < best >= score:
+        raise InputError(f'{where}: score {score} of {best}, wanted at most all of it')
+    return {**told, 'score': float(score), 'max_score': float(best), 'success': score == best}
+
 
 class LeRobotFormat:
     """LeRobotDataset v2.0, v2.1 and v3.0."""
@@ -213,7 +278,13 @@ class LeRobotFormat:
         layout = read_layout(path)
         ledger = Ledger()
         own = read_own(path)
-        source = _Source(layout, _assignments(layout, options, own), own, options, ledger, read_subtasks(path))
+        table = options.defaults.get(RESULTS)
+        results = read_results(Path(table)) if table is not None else {}
+        extra = sorted(results.keys() - {row.index for row in layout.rows})
+        if extra:
+            raise InputError(f'{table}: episode {extra[0]} is not in {path}')
+        assignments = _assignments(layout, options, own)
+        source = _Source(layout, assignments, own, options, ledger, read_subtasks(path), results)
         source.account()
         keeps_cameras = camera_question().answer(options) == 'keep'
         videos = [place.path for row in layout.rows for place in row.videos.values()] if keeps_cameras else []
@@ -229,7 +300,7 @@ class LeRobotFormat:
             ledger=ledger,
             guesses=tuple(FieldGuess(a.signal, str(a.place), a.change) for a in source.assignments),
             resolved=spelled_out(source.assignments, options) if own is None else None,
-            questions=asked(options, nan_question(), camera_question(), rollouts_question()),
+            questions=asked(options, nan_question(), camera_question(), rollouts_question(), unscored_question()),
             origin=Provenance(environment_id=layout.robot_type, success_parsing=source.success_parsing),
         )
 
@@ -253,9 +324,14 @@ class _Source:
     options: ImportOptions
     ledger: Ledger
     subtasks: Mapping[int, str]
+    results: Mapping[int, Mapping[str, Any]]
 
     @property
     def success_parsing(self) -> str:
+        if self.results:
+            return f'the table {Path(self.options.defaults[RESULTS]).name}'
+        if self.is_eva:
+            return 'a full score in meta/episodes.jsonl (EVA-CLIENT); red quality or a failed check is INVALID'
         return 'any frame with next.success' if 'next.success' in self.layout.features else ''
 
     def account(self) -> None:
@@ -278,14 +354,31 @@ class _Source:
         if self.own is not None:
             yield from self._own_recordings(self.own)
             return
-        recorder = Recorder(kind='a LeRobotDataset', options=self.options, source=self.layout.path, ledger=self.ledger)
+        fields = {name: text for name, text in self.options.defaults.items() if name != RESULTS}
+        options = replace(self.options, defaults=fields)
+        recorder = Recorder(
+            kind='a LeRobotDataset', options=options, source=self.layout.path, ledger=self.ledger,
+            remedy='for an evaluation, give a table with episode_index and outcome: --set results=FILE.csv',
+        )  # fmt: skip
         outcomes = []
         for frames in self._frames():
-            recording = recorder.record(self._rollout(frames))
+            recording = recorder.record(self._rollout(frames), told=self._told(frames.row))
             outcomes.append(recording.episode.success)
             yield recording
         if 'next.success' in self.layout.features:
             check_rollouts(self.layout.path, outcomes, self.options)
+
+    def _told(self, row: EpisodeRow) -> dict[str, Any]:
+        """What is said of an episode outside its frames."""
+        if self.results:
+            if row.index not in self.results:
+                raise InputError(f'{self.options.defaults[RESULTS]}: no row of episode {row.index}')
+            return dict(self.results[row.index])
+        return eva_fields(row, self.options) if self.is_eva else {}
+
+    @property
+    def is_eva(self) -> bool:
+        return any(name in row.facts for row in self.layout.rows for name in EVA_FACTS)
 
     def _frames(self) -> Iterator[EpisodeFrames]:
         features = self.layout.features

@@ -78,6 +78,7 @@ class EpisodeRow:
     tasks: tuple[str, ...]
     data: Path
     videos: Mapping[str, VideoPlace] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)  # what its recorder wrote beside LeRobot's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +269,8 @@ def _read_v2(root: Path, info: Mapping[str, Any], features: Mapping[str, Feature
         }
         data = root / _filled(data_template, where, **place)
         length = whole(row['length'], f'{path} line {number}', 'length')
-        rows.append(EpisodeRow(index, length, _texts(row.get('tasks')), data, videos))
+        facts = {key: value for key, value in row.items() if key not in ('episode_index', 'length', 'tasks')}
+        rows.append(EpisodeRow(index, length, _texts(row.get('tasks')), data, videos, facts))
     return tuple(rows), (path,)
 
 

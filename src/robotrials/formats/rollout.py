@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from robotrials.errors import InputError, RecordError, UnknownName
 from robotrials.formats.imported import Clip, ImportOptions, Ledger, Media, Question, Recording
-from robotrials.formats.video import VideoClip
+from robotrials.formats.video import TimedClip, VideoClip
 from robotrials.record import Camera, Episode, Event, EventKind, EventSource, Outcome, Scene, Trajectory
 from robotrials.record.episode import PARSERS, parse_field
 from robotrials.record.trajectory import POSE_WIDTH, STEP_COLUMNS
@@ -230,6 +230,7 @@ class CameraClip:
     width_px: int
     height_px: int
     intrinsics_px: NDArray[np.float64] | None = None
+    steps: tuple[int, ...] = ()  # that each frame shows, as `Camera.video_steps`; empty where it has one per step
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -282,6 +283,7 @@ class Recorder:
     source: Path
     ledger: Ledger
     benchmark: str = ''
+    remedy: str = ''  # where a rollout does not say how it went
     _defaults: dict[str, Any] = field(default_factory=dict)
     _seen: dict[tuple[str, ...], int] = field(default_factory=dict)
     _trial_id: str = ''
@@ -314,7 +316,7 @@ class Recorder:
         scene = Scene(
             control_rate_hz=rollout.control_rate_hz,
             cameras=tuple(
-                Camera(name, c.intrinsics_px, None, c.width_px, c.height_px, video=files[name])
+                Camera(name, c.intrinsics_px, None, c.width_px, c.height_px, files[name], video_steps=c.steps)
                 for name, c in cameras.items()
             ),
         )
@@ -327,7 +329,7 @@ class Recorder:
         self.ledger.keep('episodes')
         self.ledger.keep('steps', len(rollout.time_s))
         if cameras:
-            encoded = sum(not isinstance(c.clip, VideoClip) for c in rollout.cameras.values())
+            encoded = sum(not isinstance(c.clip, VideoClip | TimedClip) for c in rollout.cameras.values())
             if cameras > encoded:
                 self.ledger.keep('camera videos', cameras - encoded)
             if encoded:
@@ -358,7 +360,7 @@ class Recorder:
         if success is not None:
             values['success'] = success
         if 'outcome' not in values:
-            values['outcome'] = _outcome(rollout, success, given.get('time_cap_s'), self.kind)
+            values['outcome'] = _outcome(rollout, success, given.get('time_cap_s'), kind=self.kind, remedy=self.remedy)
         # The start state is not recorded, so rollouts of one cell are repeats, and pair with nobody's.
         cell = tuple(str(values.get(n)) for n in ('policy', 'task', 'condition', 'seed', 'instance', 'stratum'))
         values['repeat'] = given.get('repeat', 0) + self._seen.get(cell, 0)
@@ -373,11 +375,11 @@ def _events(rollout: Rollout) -> tuple[Event, ...]:
     return tuple(events)
 
 
-def _outcome(rollout: Rollout, success: bool | None, cap_s: float | None, kind: str) -> Outcome:
+def _outcome(rollout: Rollout, success: bool | None, cap_s: float | None, *, kind: str, remedy: str) -> Outcome:
     if success is None:
         raise InputError(
             f'{rollout.where}: {kind} does not say whether this rollout succeeded; for demonstrations that all did, '
-            'say --set outcome=success'
+            f'say --set outcome=success{f"; {remedy}" if remedy else ""}'
         )
     if success:
         return Outcome.SUCCESS

@@ -6,7 +6,9 @@ others. What its recorder put into `custom_data` of metadata.yaml (outcome, task
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +26,7 @@ from robotrials.formats.imported import (
     Imported,
     ImportOptions,
     Ledger,
+    Media,
     Recording,
     refuse_unused,
 )
@@ -61,9 +64,26 @@ from robotrials.formats.ros_signal import (
     select,
     wrench_numbers,
 )
+from robotrials.formats.ros_view import (
+    SETTINGS,
+    VIEW,
+    DepthCamera,
+    MomentClip,
+    ViewOptions,
+    ViewReader,
+    depth_cameras,
+    known_clip,
+    view_options,
+)
 from robotrials.record import Provenance
 from robotrials.record.episode import parse_field
 
+# What RealSense's SDK writes beside its images; what of it is needed is read.
+SDK_BESIDE = re.compile(
+    r'/(file_version|additional_info)$|/device_\d+/(info$|sensor_\d+/(info|option|post_processing|notification|'
+    r'\w+_\d+/(info|tf|image/metadata|imu/metadata|imu_intrinsic)))'
+)
+ORBBEC_TOPIC = re.compile(r'/cam/sensor_\d+/frameType_\d+')
 YEAR_2000_NS = 946_684_800 * 10**9
 
 
@@ -88,10 +108,11 @@ class RosFormat:
             raise InputError(f'{path}: no bag in it; wanted {METADATA} with .mcap or .db3 files, or a lone file')
         bags = [open_bag(p) for p in paths]
         ledger = Ledger()
-        plan = make_plan(bags[0], options.columns)
+        views = view_options(options)
+        plan = make_plan(bags[0], signal_columns(options), views)
         for signal, text in plan.described():
             ledger.keep(f'{signal} from {text}', None)
-        source = _Source(path, bags, plan, options, ledger)
+        source = _Source(path, bags, plan, options, views, ledger)
         return Imported(
             format=self.name,
             sources=tuple(file for bag in bags for file in bag.files),
@@ -116,11 +137,12 @@ class TopicPlan:
     wrenches: Mapping[str, str] = field(default_factory=dict)  # signal -> topic
     mapped: Mapping[str, TopicPlace] = field(default_factory=dict)
     cameras: Mapping[str, str] = field(default_factory=dict)  # name -> topic
+    views: tuple[DepthCamera, ...] = ()
 
     @property
     def topics(self) -> set[str]:
         """Every topic that is read for its numbers."""
-        named = {self.steps, self.joints, self.pose, *self.wrenches.values()}
+        named = {self.joints, self.pose, *self.wrenches.values()}
         named |= {p.topic for p in (*self.gripper.values(), *self.mapped.values())}
         return {t for t in named if t}
 
@@ -135,10 +157,16 @@ class TopicPlan:
         rows += [(signal, f'{p.topic}.{p.path}') for signal, p in self.gripper.items()]
         rows += list(self.wrenches.items())
         rows += [(signal, f'{p.topic}.{p.path}' if p.path else p.topic) for signal, p in self.mapped.items()]
-        return rows + [(f'camera {name}', topic) for name, topic in self.cameras.items()]
+        rows += [(f'camera {name}', topic) for name, topic in self.cameras.items()]
+        return rows + [(f'RGB-D of {v.name}', f'{v.color} and {v.depth}') for v in self.views]
 
 
-def make_plan(bag: Bag, columns: Mapping[str, str]) -> TopicPlan:
+def signal_columns(options: ImportOptions) -> dict[str, str]:
+    """What was mapped, but for cameras that make views."""
+    return {name: text for name, text in options.columns.items() if not name.startswith(VIEW)}
+
+
+def make_plan(bag: Bag, columns: Mapping[str, str], options: ViewOptions) -> TopicPlan:
     """The presets for a bag's topics, overridden by what the user mapped."""
     mapped = {check_signal(signal): parse_topic_place(text) for signal, text in columns.items()}
     for signal, place in mapped.items():
@@ -158,14 +186,24 @@ def make_plan(bag: Bag, columns: Mapping[str, str]) -> TopicPlan:
     plain = {signal: place for signal, place in mapped.items() if not place.child}
     wrenches = {f'extra/{t.strip("/").replace("/", ".")}': t for t in of.get(WRENCH, [])}
     first = [joints, pose, *(p.topic for p in plain.values()), *wrenches.values(), *(p.topic for p in gripper.values())]
-    steps = next((topic for topic in first if topic), '')
+    views = depth_cameras(bag, options.topics)
+    depths = {view.depth for view in views}
+    images = {t.strip('/').replace('/', '.'): t for kind in IMAGES for t in of.get(kind, [])}
+    cameras = {name: topic for name, topic in images.items() if topic not in depths}
+    # A recording of cameras alone has their frames as its steps.
+    steps = next((topic for topic in first if topic), views[0].color if views else '')
+    if any(ORBBEC_TOPIC.fullmatch(topic) for topic in bag.topics):
+        raise InputError(
+            f"{bag.path}: a file of Orbbec's own SDK, which is not read; record the topics of its ROS driver instead: "
+            'ros2 bag record /camera/color/image_raw /camera/color/camera_info /camera/depth/image_raw '
+            '/camera/depth/camera_info /tf_static'
+        )
     if not steps:
         raise InputError(
             f'{bag.path}: no topic that a trajectory could be made of: {_listed(bag)}. '
             '--map SIGNAL=/topic.field takes any numbers, such as --map action_raw=/policy/action.data'
         )
-    cameras = {t.strip('/').replace('/', '.'): t for kind in IMAGES for t in of.get(kind, [])}
-    return TopicPlan(steps, joints, pose, frame, gripper, wrenches, plain, cameras)
+    return TopicPlan(steps, joints, pose, frame, gripper, wrenches, plain, cameras, views)
 
 
 def _one(bag: Bag, topics: list[str], signal: str, *preferred: str) -> str:
@@ -197,17 +235,28 @@ class _Source:
     bags: list[Bag]
     plan: TopicPlan
     options: ImportOptions
+    views: ViewOptions
     ledger: Ledger
 
     def recordings(self) -> Iterator[Recording]:
-        recorder = Recorder(kind='a ROS bag', options=self.options, source=self.path, ledger=self.ledger)
+        fields = {name: text for name, text in self.options.defaults.items() if name not in SETTINGS}
+        options = dataclasses.replace(self.options, defaults=fields)
+        recorder = Recorder(kind='a ROS bag', options=options, source=self.path, ledger=self.ledger)
         for number, bag in enumerate(self.bags):
-            yield recorder.record(self._rollout(bag, number), told=_told(bag))
+            rollout, moments = self._rollout(bag, number)
+            recording = recorder.record(rollout, told=_told(bag))
+            episode = recording.episode
+            files: dict[str, Media] = {**moments, **(known_clip(self.views, episode, bag) if moments else {})}
+            if moments and not self.views.known:
+                self.ledger.hint('RGB-D is scored against what is known of the scene; --set known=FILE.json keeps that')
+            own = f'episodes/{episode.episode_id}-{episode.attempt}'
+            media = {**recording.media, **{f'{own}/{name}': clip for name, clip in files.items()}}
+            yield dataclasses.replace(recording, media=media)
 
-    def _rollout(self, bag: Bag, number: int) -> Rollout:
+    def _rollout(self, bag: Bag, number: int) -> tuple[Rollout, dict[str, MomentClip]]:
         if bag.lost:
             self.ledger.note(bag.lost)
-        plan = make_plan(bag, self.options.columns) if number else self.plan
+        plan = make_plan(bag, signal_columns(self.options), self.views) if number else self.plan
         reading = _Reading(plan)
         wanted = {*plan.topics, *(t for t, k in bag.topics.items() if k == TF and plan.frame is not None)}
         for message in bag.messages(wanted):
@@ -217,6 +266,11 @@ class _Source:
         start_ns = at_ns[0]
         time_s = (at_ns - start_ns) / 1e9
         keeps = camera_question().answer(self.options) == 'keep'
+        reader = ViewReader(
+            bag=bag, options=self.views, steps_ns=at_ns, stamped=reading.stamped, ee_pose=signals.get('ee_pose'),
+            ledger=self.ledger,
+        )  # fmt: skip
+        moments = reader.moments(plan.views) if keeps and plan.views else {}
         return Rollout(
             where=str(bag.path), number=number, time_s=time_s,
             duration_s=float(time_s[-1] + (np.median(np.diff(time_s)) if len(time_s) > 1 else 0.0)),
@@ -224,11 +278,12 @@ class _Source:
             cameras=self._cameras(bag, plan, at_ns, stamped=reading.stamped) if keeps else {},
             control_rate_hz=float(1 / np.median(np.diff(time_s))) if len(time_s) > 1 else None,
             started_at=_started_at(int(start_ns)),
-        )  # fmt: skip
+        ), moments  # fmt: skip
 
     def _account(self, bag: Bag, plan: TopicPlan, wanted: set[str]) -> None:
+        pictured = {*plan.cameras.values(), *(view.depth for view in plan.views)}
         for topic, kind in sorted(bag.topics.items()):
-            if topic in wanted or topic in plan.cameras.values() or kind == CAMERA_INFO:
+            if topic in wanted or topic in pictured or kind == CAMERA_INFO or SDK_BESIDE.match(topic):
                 continue
             self.ledger.drop(
                 f'messages on {topic} ({kind})',
@@ -280,6 +335,7 @@ class _Reading:
     velocities: Series = field(default_factory=Series)
     tree: TransformTree = field(default_factory=TransformTree)
     stamped: bool = False
+    frames: Series = field(default_factory=Series)  # of the camera whose frames are the steps, where nothing else is
 
     def take(self, message: Message, bag: Bag) -> None:
         plan, topic, content = self.plan, message.topic, message.content
@@ -324,6 +380,9 @@ class _Reading:
         if self.joint_names:
             ledger.note(f'joints, in order: {", ".join(self.joint_names)}')
         moving = {f'tf {child}': series for child, series in self.tree.series.items() if len(series.values) > 1}
+        if self.plan.steps in (view.color for view in self.plan.views):
+            self.frames = Series(*bag.stamps_ns(self.plan.steps))
+            moving[self.plan.steps] = self.frames
         self.stamped, clock = choose_clock({**self.series, **moving})
         ledger.note(clock)
         at_ns = self._steps(bag, ledger)
@@ -347,9 +406,13 @@ class _Reading:
 
     def _steps(self, bag: Bag, ledger: Ledger) -> NDArray[np.int64]:
         signal = next((s for s in self.series if self._topic_of(s) == self.plan.steps), None)
-        if signal is None:
+        times = np.zeros(0, dtype=np.int64)
+        if self.frames.log_ns:
+            times = self.frames.times_ns(stamped=self.stamped)
+        elif signal is not None:
+            times = self.series[signal].times_ns(stamped=self.stamped)
+        if not len(times):
             raise InputError(f'{bag.path}: no message on {self.plan.steps}')
-        times = self.series[signal].times_ns(stamped=self.stamped)
         keep = np.concatenate([[True], np.diff(np.maximum.accumulate(times)) > 0])
         if not keep.all():
             ledger.drop('steps', int((~keep).sum()), why=f'two messages of {self.plan.steps} at one time')

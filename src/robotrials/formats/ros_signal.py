@@ -6,6 +6,7 @@ at their last value before each step.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,8 @@ from numpy.typing import NDArray
 
 from robotrials.errors import InputError
 from robotrials.formats.bag import Bag, Message, header_stamp_ns
-from robotrials.formats.video import decode_pixels, encode_frames
+from robotrials.formats.rgbd import DEPTH_ENCODINGS, ENCODINGS, image, read_lens
+from robotrials.formats.video import encode_frames
 
 Array = NDArray[Any]
 JOINT_STATE = 'sensor_msgs/msg/JointState'
@@ -32,6 +34,9 @@ TOOL_FRAMES = (
     'tool0', 'tcp', 'ee_link', 'panda_hand_tcp', 'fr3_hand_tcp', 'panda_hand', 'fr3_hand', 'end_effector', 'gripper',
     'tool_link', 'flange',
 )  # fmt: skip
+# Files of RealSense's SDK, by its own topics.
+SDK_TOPIC = re.compile(r'(?P<device>/device_\d+)(?P<sensor>/sensor_\d+)/(?P<kind>Depth|Color)_\d+/image/data')
+TRANSPORTS = ('/compressed', '/compressedDepth')
 STAMP_OFFSET_NS = 1_000_000_000  # a header stamp further from the log time belongs to another clock
 PLACE = re.compile(r'(?P<topic>/[^.\[\]>]*?)(?:\.(?P<field>[A-Za-z_0-9.]+))?(?:\[(?P<first>\d+)(?::(?P<last>\d+))?\])?')
 TF_PLACE = re.compile(r'(?P<topic>/[^:]+):(?P<parent>[^>]+)->(?P<child>.+)')
@@ -237,8 +242,6 @@ def select(values: Array, place: TopicPlace) -> Array:
 
 # Cameras of ROS bags: raw and compressed images, read again from the bag when their video is written.
 
-CHANNELS = {'rgb8': 3, 'bgr8': 3, 'rgba8': 4, 'bgra8': 4, 'mono8': 1, '8UC1': 1, '8UC3': 3}
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CameraFacts:
@@ -252,41 +255,48 @@ class CameraFacts:
 
 
 def read_camera_facts(bag: Bag, topic: str) -> CameraFacts:
-    """Size, calibration and clock of one camera."""
-    base = topic.rsplit('/', 1)[0]
-    infos = [t for t, kind in bag.topics.items() if kind == CAMERA_INFO and t.rsplit('/', 1)[0] == base]
+    """Size, calibration and clock of one camera; a calibration that is none is left out."""
+    info = bag.first(info_topic(bag, topic))
     intrinsics = None
-    for message in bag.messages(infos[:1]):
-        intrinsics = np.array(message.content.k, dtype=np.float64).reshape(3, 3)
-        break
+    if info is not None:
+        with contextlib.suppress(InputError):
+            intrinsics = read_lens(as_mapping(info)).intrinsics_px
     first = next(iter(bag.messages([topic])), None)
     if first is None:
         return CameraFacts(refused='no image on its topic')
     encoding = getattr(first.content, 'encoding', '')
-    if encoding and encoding not in CHANNELS:
-        return CameraFacts(refused=f'encoding {encoding}: depth and raw formats are not kept as video')
+    if encoding in DEPTH_ENCODINGS or 'compresseddepth' in str(getattr(first.content, 'format', '')).lower():
+        return CameraFacts(refused='depth is no video; with a colour topic, --map view/NAME=COLOUR,DEPTH keeps views')
+    if encoding and encoding not in ENCODINGS:
+        return CameraFacts(refused=f'encoding {encoding}: raw formats are not kept as video')
     pixels = image_pixels(first, str(bag.path))
     return CameraFacts(pixels.shape[1], pixels.shape[0], intrinsics, not why_not_stamps(*bag.stamps_ns(topic)))
 
 
+def info_topic(bag: Bag, topic: str) -> str:
+    """The CameraInfo of an image topic; empty where there is none."""
+    plain = next((topic.removesuffix(t) for t in TRANSPORTS if topic.endswith(t)), topic)
+    base = plain.rsplit('/', 1)[0]
+    if SDK_TOPIC.fullmatch(topic) is not None:
+        base = f'{plain.removesuffix("/image/data")}/info'
+    beside = [t for t, kind in sorted(bag.topics.items()) if kind == CAMERA_INFO and t.rsplit('/', 1)[0] == base]
+    return beside[0] if beside else ''
+
+
+def as_mapping(content: Any) -> dict[str, Any]:
+    """A message by the names of its fields, as a bridge would send it."""
+    return {name: getattr(content, name) for name in content.__dataclass_fields__ if not name.startswith('__')}
+
+
 def image_pixels(message: Message, where: str) -> NDArray[Any]:
-    """(height, width, 1 or 3) of uint8, colours as RGB."""
-    image = message.content
-    if hasattr(image, 'format'):
-        return decode_pixels(bytes(image.data), channels=3, dtype='uint8', where=f'{where}: {message.topic}')
-    channels = CHANNELS.get(image.encoding)
-    if channels is None:
-        raise InputError(f'{where}: {message.topic}: encoding {image.encoding!r}; wanted one of {", ".join(CHANNELS)}')
-    rows = np.frombuffer(bytes(image.data), np.uint8)
-    if len(rows) < image.height * image.step:
-        raise InputError(
-            f'{where}: {message.topic}: {len(rows)} bytes for {image.height} rows of {image.step}; cut short'
-        )
-    pixels = rows[: image.height * image.step].reshape(image.height, image.step)[:, : image.width * channels]
-    pixels = pixels.reshape(image.height, image.width, channels)
-    if image.encoding.startswith('bgr'):
-        pixels = pixels[..., [2, 1, 0]]
-    return pixels[..., :3] if channels == 4 else pixels
+    """(height, width, 3) of uint8, colours as RGB."""
+    try:
+        pixels = image(as_mapping(message.content))
+    except InputError as error:
+        raise InputError(f'{where}: {message.topic}: {error}') from error
+    if pixels.ndim != 3:
+        raise InputError(f'{where}: {message.topic}: a depth image among colour images')
+    return pixels
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,6 +162,19 @@ def read_known(content: bytes, *, where: str) -> KnownScene:
         raise StoreError(str(error)) from error
 
 
+def read_scene(path: str, given: Mapping[str, object]) -> KnownScene:
+    """What is known of an episode's scene, from a file; {task}, {seed}, {instance} in its name are the episode's."""
+    name = path
+    for key, value in given.items():
+        name = name.replace('{' + key + '}', str(value))
+    try:
+        return read_known(Path(name).read_bytes(), where=name)
+    except OSError as error:
+        raise InputError(
+            f'{name}: cannot be read ({error.strerror}); what is known of the scene belongs there'
+        ) from error
+
+
 def pack_views(views: Mapping[str, View]) -> bytes:
     """One moment as a file; the same views give the same bytes."""
     contents: dict[str, Any] = {}
@@ -223,6 +236,12 @@ def unpack_views(content: bytes, *, where: str) -> dict[str, View]:
     """The views of a moment; a file that is cut, too large or not what it says is a StoreError."""
     with _opened(content, where) as (archive, entries):
         return {name: _view(archive, name, entry, where) for name, entry in entries.items()}
+
+
+def moment_time_s(content: bytes, *, where: str) -> float:
+    """When a moment was taken: the time of its first view; nothing else of it is unpacked."""
+    with _opened(content, where) as (_, entries):
+        return min(entry.t_s for entry in entries.values())
 
 
 def check_moment(content: bytes, *, where: str, most_bytes: int) -> None:

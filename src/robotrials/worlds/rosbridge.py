@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from robotrials.declaration import read_table
 from robotrials.errors import AnswerError, InputError, NoAnswer, RigError, RobotrialsError
 from robotrials.record import Camera, Event, EventKind, Outcome, Scene
-from robotrials.record.media import KnownScene, View
+from robotrials.record.media import KnownScene, View, read_scene
 from robotrials.run.host import Host
 from robotrials.run.seam import (
     Action,
@@ -39,7 +39,7 @@ from robotrials.run.seam import (
 )
 from robotrials.wire.array import decode_image
 from robotrials.wire.rosbridge import RosbridgeLink
-from robotrials.worlds.depth import DepthEntry, DepthWatch, read_scene, reset_fault
+from robotrials.worlds.depth import DepthEntry, DepthWatch, reset_fault
 
 JOINT_STATE, IMAGE = 'sensor_msgs/msg/JointState', 'sensor_msgs/msg/CompressedImage'
 POSE, FLOAT, TRUTH, TEXT = ('geometry_msgs/msg/PoseStamped', 'std_msgs/msg/Float64', 'std_msgs/msg/Bool',
@@ -342,7 +342,8 @@ class RosbridgeHost(Host):
             link.await_news(topic, after=before[topic], timeout_s=self._options.camera_age_s)
         seen = self._look(link, after=before[self._options.joint_states])
         if self._options.depth:
-            self._scene = read_scene(self._options.known, setup)
+            given = {name: getattr(setup, name) for name in ('task', 'seed', 'instance', 'stratum')}
+            self._scene = read_scene(self._options.known, given)
             if self._options.check_reset:
                 views = self._watch.take(link, after=self._before, first_s=self._first_s)
                 if fault := reset_fault(views, self._scene):

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from robotrials.errors import InputError, NotEstimable
 from robotrials.measure.geometry.box import check_pose
 from robotrials.record import Camera
+from robotrials.record.lens import check_distortion, resampled, straightened, unbend
 from robotrials.value import dataclass
 
 MOST_CELLS = 100_000_000
@@ -85,32 +86,13 @@ def view_from_camera(camera: Camera, rgb: NDArray[np.uint8], *, depth_m: FloatAr
     return RgbdView(camera.name, rgb, depth_m, camera.intrinsics_px, camera.world_from_camera)
 
 
-# Lenses: cameras say their distortion as plumb_bob's five numbers (k1, k2, p1, p2, k3) or rational_polynomial's eight.
-# Views are pinhole pictures; a bent one is straightened once, when it comes in.
-
-
-def bend(x: FloatArray, y: FloatArray, distortion: Sequence[float]) -> tuple[FloatArray, FloatArray]:
-    """Where a lens puts the pinhole picture's normalised (x, y): the model of OpenCV and of ROS."""
-    k1, k2, p1, p2, k3, k4, k5, k6 = (*distortion, *(0.0,) * (8 - len(distortion)))
-    r2 = x * x + y * y
-    radial = (1 + r2 * (k1 + r2 * (k2 + r2 * k3))) / (1 + r2 * (k4 + r2 * (k5 + r2 * k6)))
-    return (
-        x * radial + 2 * p1 * x * y + p2 * (r2 + 2 * x * x),
-        y * radial + p1 * (r2 + 2 * y * y) + 2 * p2 * x * y,
-    )
-
-
 def rectified(view: RgbdView, distortion: Sequence[float]) -> RgbdView:
     """The pinhole picture of a view that a lens has bent; depth is taken from the nearest pixel and never mixed."""
-    if len(distortion) > 8 or not np.isfinite(np.asarray(distortion, dtype=float)).all():
-        raise InputError(f'view {view.name}: distortion must be up to 8 finite numbers, found {list(distortion)}')
+    check_distortion(distortion, f'view {view.name}')
     if not any(distortion):
         return view
-    height, width = view.depth_m.shape
-    k = view.intrinsics_px
-    v, u = np.mgrid[0:height, 0:width].astype(np.float64)
-    x, y = bend((u - k[0, 2]) / k[0, 0], (v - k[1, 2]) / k[1, 1], distortion)
-    return _resampled(view, k[1, 1] * y + k[1, 2], k[0, 0] * x + k[0, 2], k)
+    rgb, depth_m = straightened(view.rgb, view.depth_m, view.intrinsics_px, distortion)
+    return replace(view, rgb=rgb, depth_m=depth_m)
 
 
 def distorted(
@@ -118,25 +100,12 @@ def distorted(
 ) -> RgbdView:
     """The picture (`shape` as height, width) that a lens makes of a pinhole view: the way back from `rectified`."""
     v, u = np.mgrid[0 : shape[0], 0 : shape[1]].astype(np.float64)
-    bent_x, bent_y = (u - intrinsics_px[0, 2]) / intrinsics_px[0, 0], (v - intrinsics_px[1, 2]) / intrinsics_px[1, 1]
-    x, y = bent_x, bent_y
-    for _ in range(12):
-        again_x, again_y = bend(x, y, distortion)
-        x, y = x + bent_x - again_x, y + bent_y - again_y
+    x, y = unbend(
+        (u - intrinsics_px[0, 2]) / intrinsics_px[0, 0], (v - intrinsics_px[1, 2]) / intrinsics_px[1, 1], distortion
+    )
     k = view.intrinsics_px
-    return _resampled(view, k[1, 1] * y + k[1, 2], k[0, 0] * x + k[0, 2], intrinsics_px)
-
-
-def _resampled(view: RgbdView, rows: FloatArray, columns: FloatArray, intrinsics_px: FloatArray) -> RgbdView:
-    from scipy.ndimage import map_coordinates
-
-    height, width = view.depth_m.shape
-    row, column = np.rint(rows).astype(np.int64), np.rint(columns).astype(np.int64)
-    is_in = (row >= 0) & (column >= 0) & (row < height) & (column < width)
-    row, column = row.clip(0, height - 1), column.clip(0, width - 1)
-    depth = np.where(is_in, view.depth_m[row, column], np.nan).astype(view.depth_m.dtype)
-    planes = [map_coordinates(view.rgb[..., c], [rows, columns], order=1, mode='nearest') for c in range(3)]
-    return replace(view, rgb=np.stack(planes, axis=-1), depth_m=depth, intrinsics_px=intrinsics_px)
+    rgb, depth_m = resampled(view.rgb, view.depth_m, rows=k[1, 1] * y + k[1, 2], columns=k[0, 0] * x + k[0, 2])
+    return replace(view, rgb=rgb, depth_m=depth_m, intrinsics_px=intrinsics_px)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
