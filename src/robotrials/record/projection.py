@@ -90,9 +90,9 @@ def _of_file(
             yield episode, projection.make(episode, trajectory)
         return
     place = key_of(projection.version, logged.sha256)
-    keys: list[Key] | None
-    rows: dict[str, Any]
-    keys, rows = kept.get(place) or (None, {})
+    stored = kept.get(place)
+    keys: list[Key] | None = None if stored is None else stored[0]
+    rows: dict[str, Any] = {} if stored is None else stored[1]
     asked = [] if keys is None else [episodes[key] for i, attempt in keys if (key := (i, attempt)) in episodes]
     known = [(episode, rows.get(_row_name(episode))) for episode in asked]
     if keys is not None and all(row is not None for _, row in known) and _is_sound(store, name, logged):
