@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import hashlib
+import importlib
 import importlib.util
 import os
 import stat
@@ -95,6 +97,8 @@ class LiberoHost(Host):
             raise InputError(f'step_cap is {self._step_cap}, wanted >= 1')
         self._assets = find_assets(assets)
         self._benchmark = open_benchmark(self._suite.name, self._assets)
+        gc.collect()
+        gc.freeze()  # robosuite collects garbage at every reset: what was imported need not be looked through
         self._env: Any = None
         self._workshop: Workshop | None = None
         self._shutter: Shutter | None = None
@@ -237,7 +241,10 @@ class LiberoHost(Host):
     def close(self) -> None:
         if self._env is not None:
             self._env.close()
-            self._env = self._workshop = None
+            self._env = self._workshop = self._shutter = None
+            for name in ('_frames', '_monitor', '_privileged'):
+                self.__dict__.pop(name, None)
+            gc.collect()  # an environment refers to itself, and its model takes 70 MB
 
     # --- inside
 
@@ -345,6 +352,7 @@ def open_benchmark(name: str, assets: Path) -> Any:
     package._assets_path_cache = str(assets)
     from libero.libero import benchmark
 
+    importlib.import_module('libero.libero.envs.env_wrapper')  # here, so that no episode waits for it
     return benchmark.get_benchmark(name)()
 
 

@@ -7,7 +7,6 @@ looked at, and compiles the model of a task anew at every reset, meshes and text
 from __future__ import annotations
 
 import copy
-import gc
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -89,7 +88,6 @@ class Workshop:
         self._xml = ''
         self._model: Any = None
         self._renderer: Any = None
-        gc.freeze()  # robosuite collects garbage at every reset; what was imported is none
 
     @contextmanager
     def open(self) -> Iterator[None]:
