@@ -76,6 +76,7 @@ def test_a_scripted_episode_is_the_native_one_and_its_signals_are_mujocos(libero
 def test_images_are_fresh_and_stale_ones_are_refused(libero: RunInside) -> None:
     found = result_of(libero('images'))
     assert found['shape'] == [96, 128, 3]
+    assert found['native'], "pictures are not those of LIBERO's own loop"
     assert found['again'], 'another task in between changed the pictures'
     assert found['late'], 'a picture drawn afterwards is not that of its step'
     assert found['again_after_late']

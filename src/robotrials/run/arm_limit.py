@@ -126,17 +126,17 @@ def stop_by_command(command: str, *, patience_s: float = PATIENCE_S) -> StopHook
 
     def stop() -> ArmStop:
         # Not a pipe: whatever the command leaves running would hold it open, and the answer back.
-        with tempfile.TemporaryFile() as told:
+        with tempfile.TemporaryFile() as output:
             try:
                 ran = subprocess.run(
-                    words, stdin=subprocess.DEVNULL, stdout=told, stderr=told, timeout=patience_s, check=False
+                    words, stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=patience_s, check=False
                 )
             except subprocess.TimeoutExpired:
                 return ArmStop(False, f'the stop command did not end within {patience_s:g} s')
             except OSError as error:
                 return ArmStop(False, f'the stop command could not be run ({error.strerror})')
-            told.seek(0)
-            said = told.read(MOST_TOLD).decode(errors='replace').strip()
+            output.seek(0)
+            said = output.read(MOST_TOLD).decode(errors='replace').strip()
         if ran.returncode != 0:
             return ArmStop(False, f'the stop command failed with exit code {ran.returncode}: {said}')
         return ArmStop(True, said or 'the stop command succeeded')

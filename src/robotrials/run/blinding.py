@@ -119,15 +119,15 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def check_open_names(plan: TrialPlan, blinding: Blinding) -> None:
-    shown = [('task', t.name) for t in plan.tasks] + [('stratum', s.name) for s in plan.strata]
-    shown += [('task instruction', t.instruction) for t in plan.tasks]
-    shown += [('condition', c.name) for c in plan.conditions] + [('benchmark', plan.benchmark), ('host', plan.host.use)]
-    shown += [('fixture', f) for f in plan.rotation.fixtures]
-    shown += [('nuisance level', level) for levels in plan.nuisance.values() for level in levels]
-    shown += [('host option', text) for text in _texts(plan.host.options)]
-    shown += [('condition parameter', text) for c in plan.conditions for text in _texts(c.parameters)]
+    texts = [('task', t.name) for t in plan.tasks] + [('stratum', s.name) for s in plan.strata]
+    texts += [('task instruction', t.instruction) for t in plan.tasks]
+    texts += [('condition', c.name) for c in plan.conditions] + [('benchmark', plan.benchmark), ('host', plan.host.use)]
+    texts += [('fixture', f) for f in plan.rotation.fixtures]
+    texts += [('nuisance level', level) for levels in plan.nuisance.values() for level in levels]
+    texts += [('host option', text) for text in _texts(plan.host.options)]
+    texts += [('condition parameter', text) for c in plan.conditions for text in _texts(c.parameters)]
     names = Blinding(blinding.codes, b'', blinding.codes)
-    for kind, text in shown:
+    for kind, text in texts:
         if names.scrub(text) != text:
             raise InputError(
                 f'{kind} {text!r} holds the name of a policy and would unblind the trial; rename one of the two, '
@@ -297,12 +297,12 @@ def read_allocation(path: Path | str) -> Allocation:
         values = json.loads(_read(path))
         plan, operator = plan_from_json(values['plan']), plan_from_json(values['operator_plan'])
         rotation = bytes.fromhex(values.get('rotation', ''))
-        found = Allocation(bytes.fromhex(values['secret']), plan, operator, rotation)
+        allocation = Allocation(bytes.fromhex(values['secret']), plan, operator, rotation)
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f'{path}: not the allocation of a sealed trial ({error})') from error
-    if commitment(found.secret, plan.as_json()) != operator.blinding.commitment:
+    if commitment(allocation.secret, plan.as_json()) != operator.blinding.commitment:
         raise InputError(f"{path}: its secret and plan are not those that the operator's plan commits to")
-    return found
+    return allocation
 
 
 def _read(path: Path | str) -> bytes:

@@ -156,7 +156,8 @@ def arm_counts(plan: TrialPlan, store: Store, *, names: Mapping[str, str] | None
     for arm, count in interrupted_counts(store).items():
         interrupted[codes.get(behind.get(arm, arm), arm)] += count
     invalid = dict.fromkeys(known, 0)
-    reference = _reference(plan, store)
+    opened = store.unblindings().by_trial.get(plan.hash)
+    reference = opened.policies.get(opened.reference, '') if opened is not None else plan.reference
     for episode in store.episodes(attempts='all', events=False, where={'trial_id': plan.hash}):
         code = codes.get(episode.policy, episode.policy)
         seen[code].add(episode.episode_id)
@@ -177,8 +178,3 @@ def arm_counts(plan: TrialPlan, store: Store, *, names: Mapping[str, str] | None
         )
         for code, name in sorted(known.items(), key=lambda item: item[1])
     ]
-
-
-def _reference(plan: TrialPlan, store: Store) -> str:
-    opened = store.unblindings().by_trial.get(plan.hash)
-    return opened.policies.get(opened.reference, '') if opened is not None else plan.reference

@@ -37,12 +37,12 @@ class CheckpointGuard:
                 stamp = _stamp(Path(name))
                 if self._stamps.get(name) == stamp:
                     continue
-                found = checkpoint_digest(Path(name))
+                now = checkpoint_digest(Path(name))
             except OSError as error:
                 raise InputError(f'{what} cannot be read ({error.strerror}); put it where the plan says') from error
-            if found != digest:
+            if now != digest:
                 raise InputError(
-                    f'{what} has SHA-256 {found[:12]}..., the plan declares {digest[:12]}...; nothing is run with it. '
+                    f'{what} has SHA-256 {now[:12]}..., the plan declares {digest[:12]}...; nothing is run with it. '
                     'Put the declared one back, or declare a new trial'
                 )
             self._stamps[name] = stamp
@@ -64,8 +64,8 @@ def _files(path: Path) -> list[Path]:
 
 
 def _stamp(path: Path) -> Stamp:
-    found = [(file, file.stat()) for file in _files(path)]
-    return tuple((str(file), s.st_size, s.st_mtime_ns, s.st_ino) for file, s in found)
+    states = [(file, file.stat()) for file in _files(path)]
+    return tuple((str(file), s.st_size, s.st_mtime_ns, s.st_ino) for file, s in states)
 
 
 HOSTS = Catalog(

@@ -156,11 +156,11 @@ class AppliedCondition:
         """The observation as the policy sees it; a picture that is shown again keeps its noise."""
         if not self.application.by_frames:
             return observation
-        shown = self._last.again(observation)
-        if shown is None:
-            shown = show_frames(self.application, observation, step=step)
-            self._last.images, self._last.shown = observation.images, shown
-        return shown
+        frames = self._last.again(observation)
+        if frames is None:
+            frames = show_frames(self.application, observation, step=step)
+            self._last.images, self._last.shown = observation.images, frames
+        return frames
 
     def delay(self, step: int) -> Delay | None:
         """What the condition adds to the time between this step's observation and its action."""

@@ -67,10 +67,10 @@ def _try_policy(
             f'policy {policy.spec.name}: {steps} steps did not end within {limit_s:g} s; it hangs or is too slow'
         ) from error
     if rollout.fault is not None:
-        told = f'\n{rollout.fault.text}' if rollout.fault.text else ''
+        trace = f'\n{rollout.fault.text}' if rollout.fault.text else ''
         side = 'policy' if rollout.fault.kind.is_the_policys else 'host'
         name = policy.spec.name if side == 'policy' else host.spec.name
-        raise InputError(f'{side} {name}: {rollout.fault.reason}{told}') from EpisodeStop(rollout.fault)
+        raise InputError(f'{side} {name}: {rollout.fault.reason}{trace}') from EpisodeStop(rollout.fault)
     return rollout
 
 

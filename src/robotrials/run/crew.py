@@ -100,8 +100,8 @@ def main() -> None:
     connection.send(None)
     slots = context.slots()
     try:
-        while (told := connection.recv()) is not None:
-            number, attempt = told
+        while (slot := connection.recv()) is not None:
+            number, attempt = slot
             try:
                 finished = station.run(slots[number], attempt)
             except RobotrialsError as error:
@@ -277,7 +277,8 @@ class ProcessWorker(Worker):
     def end(self) -> str:
         """How the process ended; one that only hung up is ended now."""
         try:
-            return f'ended with {_describe(self.process.wait(timeout=HANG_UP_S))}'
+            code = self.process.wait(timeout=HANG_UP_S)
+            return f'ended with signal {-code}' if code < 0 else f'ended with exit code {code}'
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -383,7 +384,3 @@ class ProcessCrew(Crew[ProcessWorker]):
 
 def _script(import_path: tuple[str, ...]) -> str:
     return f'import sys; sys.path[:] = {list(import_path)!r}; from robotrials.run.crew import main; main()'
-
-
-def _describe(code: int) -> str:
-    return f'signal {-code}' if code < 0 else f'exit code {code}'

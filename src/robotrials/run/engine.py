@@ -25,7 +25,7 @@ from robotrials.run.mark import AlarmBoard, await_old_workers, log_interrupted, 
 from robotrials.run.plan import StoppingRule, StoppingScore, TrialPlan
 from robotrials.run.schedule import Attempted, Report, Schedule, Slot, Tally, Task, TrialProgress, look_edges
 from robotrials.run.spool import Spool, private_folder, spool_of
-from robotrials.run.station import Context, Finished, TrialStation
+from robotrials.run.station import Context, TrialStation
 from robotrials.run.stopping import Stop, decide_stop, stopping_score
 from robotrials.run.trial_store import check_open, chosen_slots, open_trial_store, sole_runner, with_provenance
 
@@ -263,10 +263,10 @@ class _Run:
             try:
                 station.check()
             except RobotrialsError as error:
-                told = self._context.blinding.scrub(str(error))
-                if told == str(error):
+                reason = self._context.blinding.scrub(str(error))
+                if reason == str(error):
                     raise
-                raise InputError(told) from None
+                raise InputError(reason) from None
         try:
             while (task := self._next_task()) is not None:
                 with _muted(self._context.plan.blinding.enabled):
@@ -311,7 +311,10 @@ class _Run:
                 if (task := self._next_task()) is not None:
                     worker.give(task)
             for worker, finished in crew.listen():
-                self._hear(worker.task, finished)
+                task = worker.task
+                if task is None or task.slot.number != finished.slot:
+                    raise RuntimeError(f'a worker finished slot {finished.slot}, which it was not given')
+                self._take(task, finished.outcome)
                 worker.task = None
                 if finished.is_poisoned:
                     crew.replace(worker)
@@ -329,11 +332,6 @@ class _Run:
             return False
         slot = self._schedule.upcoming
         return self._spool is None or slot is None or self._spool.group(slot) not in self._open
-
-    def _hear(self, task: Task | None, finished: Finished) -> None:
-        if task is None or task.slot.number != finished.slot:
-            raise RuntimeError(f'a worker finished slot {finished.slot}, which it was not given')
-        self._take(task, finished.outcome)
 
     def _bury(self, crew: Crew[AnyWorker]) -> None:
         """Record what dead and hanging workers were at, unless they had stored it, and replace them."""
@@ -421,8 +419,8 @@ class _Run:
         """Slot number -> what the stopping rule compares; times are read from the record."""
         if self._context.plan.stopping.score is StoppingScore.SUCCESS:
             return self._successes
-        found = self._store.episodes(where={'trial_id': self._context.trial_id})
-        slots = ((self._ids.get(e.episode_id), e) for e in found if e.is_valid)
+        episodes = self._store.episodes(where={'trial_id': self._context.trial_id})
+        slots = ((self._ids.get(e.episode_id), e) for e in episodes if e.is_valid)
         return {slot.number: stopping_score(self._context.plan, e) for slot, e in slots if slot is not None}
 
     def _look(self) -> None:

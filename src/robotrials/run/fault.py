@@ -108,12 +108,12 @@ def policy_fault(error: BaseException, *, step: int) -> EpisodeStop:
     kind = next((k for cls, k in kinds.items() if isinstance(error, cls)), FaultKind.POLICY_CRASH)
     if kind is FaultKind.POLICY_CRASH:
         return crash(kind, error, step=step)
-    told = {
+    reasons = {
         FaultKind.POLICY_ENDPOINT: 'the connection failed',
         FaultKind.POLICY_SILENT: 'no answer in time',
         FaultKind.POLICY_ANSWER: 'an answer that is none',
     }
-    return EpisodeStop(Fault(kind, f'{told[kind]} at step {step}', ''.join(traceback.format_exception(error))))
+    return EpisodeStop(Fault(kind, f'{reasons[kind]} at step {step}', ''.join(traceback.format_exception(error))))
 
 
 def message_of(error: BaseException) -> str:

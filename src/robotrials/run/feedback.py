@@ -142,10 +142,10 @@ class Issue:
 
     def shown(self, message: Message) -> Observation:
         """The observation as the policy gets it: its arrays protected, and the commands under way with it."""
-        shown = _protected(message.observation)
+        protected = _protected(message.observation)
         if not self._is_told:
-            return shown
-        return dataclasses.replace(shown, under_way=self._under_way(message))
+            return protected
+        return dataclasses.replace(protected, under_way=self._under_way(message))
 
     def _under_way(self, message: Message) -> FloatArray:
         """The commands (m, A) that come after what was carried out at the time of an observation.

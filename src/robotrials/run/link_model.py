@@ -79,8 +79,8 @@ def read_answer(
         raise EpisodeStop(Fault(FaultKind.POLICY_LATE, summary, f'it took {answer.elapsed_s:.3f} s'))
     actions, inference_s = _content(answer, step)
     if actions.shape != shape or actions.dtype.kind not in 'fiu':
-        found = f'{actions.shape} of {actions.dtype}'
-        summary = f'actions at step {step} are {found}, declared {shape}'
+        got = f'{actions.shape} of {actions.dtype}'
+        summary = f'actions at step {step} are {got}, declared {shape}'
         raise EpisodeStop(Fault(FaultKind.POLICY_ANSWER, summary))
     with np.errstate(over='ignore'):
         numbers: FloatArray = actions.astype(float, copy=False)

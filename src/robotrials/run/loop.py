@@ -372,8 +372,8 @@ class ControlLoop:
         """Check an observation against what the host declared, and remember it as the policy will see it."""
         state: Any = getattr(observation, 'state', None)
         if not isinstance(state, np.ndarray) or state.shape != (self._spec.state_width,):
-            found = f'{type(observation).__name__} with state of shape {np.shape(state)}'
-            raise self._bad_answer(f'{found}, declared ({self._spec.state_width},)')
+            got = f'{type(observation).__name__} with state of shape {np.shape(state)}'
+            raise self._bad_answer(f'{got}, declared ({self._spec.state_width},)')
         if not np.isfinite(state).all():
             raise self._bad_answer('the state is not finite')
         is_over = self.n_steps > 0 and self._host.outcome() is not None  # nobody will look any more
@@ -381,8 +381,8 @@ class ControlLoop:
         for camera, size in self._spec.images.items() if not is_left_out else ():
             image: Any = observation.images.get(camera)
             if not isinstance(image, np.ndarray) or image.shape != (*size, 3) or image.dtype != np.uint8:
-                found = f'{np.shape(image)} of {getattr(image, "dtype", type(image).__name__)}'
-                raise self._bad_answer(f'camera {camera} showed {found}, declared {(*size, 3)} of uint8')
+                got = f'{np.shape(image)} of {getattr(image, "dtype", type(image).__name__)}'
+                raise self._bad_answer(f'camera {camera} showed {got}, declared {(*size, 3)} of uint8')
         if self._seen_frames is not None:
             self._seen_frames.see(observation.images, step=step)
         self._observation = observation = self._applied.show(observation, step=step)
@@ -428,13 +428,13 @@ class ControlLoop:
         """Which moments the policy was shown, and how latency was brought about: what the arm did meanwhile, who asked
         when, and how finely time was cut.
         """
-        shown = ', '.join(map(str, (*self._moments, 0)))
-        history = {'history': f'steps {shown}; the first observation stands in before it'} if self._moments else {}
+        moments = ', '.join(map(str, (*self._moments, 0)))
+        history = {'history': f'steps {moments}; the first observation stands in before it'} if self._moments else {}
         if not self._is_late:
             return history
         options = self._order.loop.latency
-        told = f'{options.waiting}, {options.asks}, commands under way {options.under_way}'
-        return {**history, 'latency': told, 'latency_resolution_s': repr(self._dt_s / self._substeps)}
+        manner = f'{options.waiting}, {options.asks}, commands under way {options.under_way}'
+        return {**history, 'latency': manner, 'latency_resolution_s': repr(self._dt_s / self._substeps)}
 
     def _new_recorder(self) -> Recorder:
         scene = self._call_host(self._host.scene)

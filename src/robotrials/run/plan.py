@@ -404,9 +404,9 @@ def _check_size(plan: TrialPlan) -> None:
     cells = len(plan.tasks) * max(len(plan.strata), 1) * rungs
     amounts['cells'] = cells, 100_000
     amounts['episodes'] = cells * (plan.episodes_per_cell or 1) * plan.repeats * len(plan.policies), MOST_EPISODES
-    for name, (found, most) in amounts.items():
-        if found > most:
-            raise InputError(f'{name}: {found}, wanted at most {most}')
+    for name, (amount, most) in amounts.items():
+        if amount > most:
+            raise InputError(f'{name}: {amount}, wanted at most {most}')
 
 
 def _condition_name(entry: ConditionEntry) -> str:
@@ -445,10 +445,10 @@ def read_plan(path: Path | str) -> TrialPlan:
     except IsADirectoryError as error:
         raise InputError(f'{file}: a folder; wanted a trial.toml') from error
     if file.suffix == '.json' and isinstance(values, dict) and {'host', 'tasks'}.isdisjoint(values):
-        found = (
+        kind = (
             "the statistician's allocation" if 'secret' in values else 'a list of arms' if 'salt' in values else 'JSON'
         )
-        raise InputError(f'{file}: {found}, and no plan (neither host nor tasks); wanted trial.toml or operator.json')
+        raise InputError(f'{file}: {kind}, and no plan (neither host nor tasks); wanted trial.toml or operator.json')
     try:
         return read_table(TrialPlan, values, where=str(file))
     except (RecursionError, OverflowError) as error:

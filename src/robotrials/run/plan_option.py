@@ -105,8 +105,8 @@ class Spread:
 
     def __post_init__(self) -> None:
         if not 0 <= self.low_s <= self.high_s <= LONGEST_LATENCY_S:
-            found = f'low_s is {self.low_s} and high_s {self.high_s}'
-            raise InputError(f'{found}, wanted 0 <= low_s <= high_s <= {LONGEST_LATENCY_S:g}')
+            bounds = f'low_s is {self.low_s} and high_s {self.high_s}'
+            raise InputError(f'{bounds}, wanted 0 <= low_s <= high_s <= {LONGEST_LATENCY_S:g}')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -118,19 +118,17 @@ class Recorder:
         for name in self._broken:
             columns.pop(name, None)
         known = {name: columns.pop(name) for name in (*STEP_COLUMNS, 'time_s', 'body_pose') if name in columns}
+        has_contacts = bool(self._contacts) and 'contacts' not in self._broken
         return Trajectory(
             **known,
             bodies=self._bodies,
-            contacts=Contacts.from_steps(self._contacts, points_m=self._all_points()) if self._has_contacts() else None,
+            contacts=Contacts.from_steps(self._contacts, points_m=self._all_points()) if has_contacts else None,
             joint_torque_limit_nm=self._limits,
             frame_hash={camera: hashes[: self._rows].copy() for camera, hashes in self._hashes.items()},
             extra=columns,
             scene=self._scene,
             broken=dict(self._broken),
         )
-
-    def _has_contacts(self) -> bool:
-        return bool(self._contacts) and 'contacts' not in self._broken
 
     def _all_points(self) -> list[NDArray[np.float32]] | None:
         """A point for every contact of every step; else none at all, and the column is broken."""
@@ -289,7 +287,7 @@ def film_episode(
             media[file] = encode_film(frames, steps, control_rate_hz=host.spec.control_rate_hz)
             cameras.append(dataclasses.replace(shot.camera, name=name, video=file, video_steps=steps))
     except (Exception, SystemExit) as error:
-        return Filmed(trajectory, _only_states(media), _told(error))
+        return Filmed(trajectory, {name: media[name] for name in media if name == STATES_FILE}, _told(error))
     return Filmed(_with_cameras(trajectory, cameras), media)
 
 
@@ -355,10 +353,6 @@ def _film_file(camera: str, place: int) -> str:
     """The file of a camera's film; a name that is none for a file, such as a topic, is left to the record."""
     is_plain = re.fullmatch(r'[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}', camera) is not None
     return f'{PREFIX}{camera}.mp4' if is_plain else f'{PREFIX}camera-{place + 1}.mp4'
-
-
-def _only_states(media: Mapping[str, bytes]) -> dict[str, bytes]:
-    return {name: content for name, content in media.items() if name == STATES_FILE}
 
 
 def _beating(frames: Iterable[NDArray[Any]], beat: Callable[[], None]) -> Iterator[NDArray[Any]]:

@@ -248,7 +248,7 @@ class Schedule:
 
     def next(self) -> Task | None:
         """The next task, or None if there is none now (others may still be under way, or a look is due)."""
-        if not self._waiting or self._is_held(self._waiting[0]):
+        if not self._waiting or (self._looks and self._waiting[0].slot.number >= self._looks[0]):
             return None
         task = self._waiting.popleft()
         self._under_way[task.slot.number] = task
@@ -280,9 +280,6 @@ class Schedule:
     def _is_settled_before(self, edge: int) -> bool:
         numbers = [task.slot.number for task in self._waiting] + list(self._under_way)
         return all(number >= edge for number in numbers)
-
-    def _is_held(self, task: Task) -> bool:
-        return bool(self._looks) and task.slot.number >= self._looks[0]
 
 
 def _is_later_block(slot: Slot, than: Slot) -> bool:

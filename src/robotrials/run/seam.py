@@ -152,8 +152,8 @@ class HostSpec:
         if not self.control_rate_hz > 0:
             raise InputError(f'host {self.name}: control_rate_hz is {self.control_rate_hz}, wanted > 0')
         if self.state_layout and len(self.state_layout) != self.state_width:
-            found = f'{len(self.state_layout)} names for a state of {self.state_width} numbers'
-            raise InputError(f'host {self.name}: state_layout has {found}')
+            count = f'{len(self.state_layout)} names for a state of {self.state_width} numbers'
+            raise InputError(f'host {self.name}: state_layout has {count}')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,10 +185,10 @@ class PolicySpec:
 
 def check_conventions(host: HostSpec, policy: PolicySpec, *, policy_name: str | None = None) -> None:
     """Raise InputError that lists every mismatch, naming both sides; `policy_name` stands in for the policy's own."""
-    found = list(_mismatches(host, policy))
-    if found:
-        shown = policy_name or policy.name
-        lines = [f'{what}: host {host.name} has {ours}, policy {shown} has {theirs}' for what, ours, theirs in found]
+    clashes = list(_mismatches(host, policy))
+    if clashes:
+        label = policy_name or policy.name
+        lines = [f'{what}: host {host.name} has {ours}, policy {label} has {theirs}' for what, ours, theirs in clashes]
         if policy.state_width is not None and policy.state_width > host.state_width:
             lines.append('if the policy reads the true state, say state = "privileged" among the options of the host')
         raise InputError('host and policy do not fit together: ' + '; '.join(lines))
@@ -361,8 +361,8 @@ class ProtocolFacts:
 
     def stated(self) -> dict[str, str]:
         """Everything but packages and render flags that is known, as text, by name."""
-        apart = ('packages', 'render_flags')
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in apart}
+        separate = ('packages', 'render_flags')
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in separate}
         return {n: f'{v:g}' if isinstance(v, float) else str(v) for n, v in values.items() if v not in (None, '')}
 
 

@@ -118,9 +118,9 @@ class Context:
                 told_by_host = _with_report(episode, rollout.report) if episode.is_valid else episode
                 check_storable(told_by_host)
                 return told_by_host, fault
-            planned = self.planned(slot, attempt)
+            planned, measured = self.planned(slot, attempt), rollout.condition_parameters
             episode = planned.replace(
-                condition_parameters=_known(rollout.condition_parameters, planned.condition_parameters),
+                condition_parameters=planned.condition_parameters if measured is None else measured,
                 labels={**planned.labels, **_account(rollout), **self._film_label(rollout)},
                 outcome=rollout.outcome or Outcome.TIMEOUT,
                 duration_s=rollout.duration_s,
@@ -133,8 +133,8 @@ class Context:
             check_storable(told_by_host)
             return told_by_host, None
         except RecordError as error:
-            told = Fault(FaultKind.HOST_ANSWER, f'its report breaks the rules of the record: {error}')
-            return self.faulty(slot, attempt, told, duration_s=rollout.duration_s), told
+            complaint = Fault(FaultKind.HOST_ANSWER, f'its report breaks the rules of the record: {error}')
+            return self.faulty(slot, attempt, complaint, duration_s=rollout.duration_s), complaint
 
     def _film_label(self, rollout: Rollout) -> dict[str, str]:
         return {'film': f'none: {self.blinding.scrub(rollout.film_note)}'} if rollout.film_note else {}
@@ -195,15 +195,9 @@ def _declared(entry: ConditionEntry) -> Mapping[str, ParameterValue]:
     return {'severity': severity_of(entry)}
 
 
-def _known(
-    found: Mapping[str, ParameterValue] | None, planned: Mapping[str, ParameterValue]
-) -> Mapping[str, ParameterValue]:
-    return planned if found is None else found
-
-
 def _account(rollout: Rollout) -> dict[str, str]:
-    told = ', '.join(f'{kind}: {who}' for kind, who in rollout.applied_by.items())
-    return {**rollout.labels, **({'condition_applied': told} if told else {})}
+    account = ', '.join(f'{kind}: {who}' for kind, who in rollout.applied_by.items())
+    return {**rollout.labels, **({'condition_applied': account} if account else {})}
 
 
 def _with_report(episode: Episode, report: HostReport) -> Episode:

@@ -88,7 +88,7 @@ def _decision(
         strata = [key[0] for key in a] if paired else ([key[0] for key in a], [key[0] for key in b])
     smallest = plan.stopping.smallest_difference
     horizon = plan.episodes_in_a_cell() * plan.repeats if cells == 1 and smallest is not None else None
-    found = sequential_comparison(
+    comparison = sequential_comparison(
         list(a.values()),
         list(b.values()),
         paired=paired,
@@ -98,7 +98,7 @@ def _decision(
         horizon=horizon,
         smallest_difference=smallest,
     )
-    return found.looks[-1].decision if found.looks else None
+    return comparison.looks[-1].decision if comparison.looks else None
 
 
 def _outcomes(slots: Sequence[Slot], scores: Mapping[int, float], policy: str) -> dict[RoundKey, float]:

@@ -40,18 +40,18 @@ def open_trial_store(context: Context, path: Path | str) -> Store:
     root, plan = store_root(path), context.plan
     if plan.blinding.enabled and Blinding({}, b'', context.blinding.codes).scrub(str(root)) != str(root):
         raise InputError(f'the path of the store ({root}) holds the name of a policy; give another')
-    shown = blinded_plan(plan, context.blinding)
+    public_plan = blinded_plan(plan, context.blinding)
     if (root / 'trial.json').exists():
-        found = read_store(root)
-        if found.trial.plan_hash != plan.hash:
-            is_empty = next(iter(found.episodes()), None) is None
+        store = read_store(root)
+        if store.trial.plan_hash != plan.hash:
+            is_empty = next(iter(store.episodes()), None) is None
             raise StoreError(
-                f'{root}: holds a trial under another plan ({_differences(found.trial.plan, shown)}); '
+                f'{root}: holds a trial under another plan ({_differences(store.trial.plan, public_plan)}); '
                 + ('no episode was run under it: remove it, or ' if is_empty else '')
                 + 'name another store'
             )
     title = context.blinding.hide(plan.title)
-    return Store.create(root, trial_id=plan.hash, title=title, plan_hash=plan.hash, plan=shown)
+    return Store.create(root, trial_id=plan.hash, title=title, plan_hash=plan.hash, plan=public_plan)
 
 
 def _differences(stored: str, ours: str) -> str:
@@ -96,8 +96,8 @@ def sole_runner(root: Path, share: str | None, *, division: str = 'fixtures') ->
             for name in Folder(root).names(''):
                 if name.startswith('.run.by-') and name != own:
                     other = name.removeprefix('.run.by-').removesuffix('.lock')
-                    told = f'a run by {other} is under way; wait for it to end, or run by {other} too'
-                    with held_lock(root, name, wait_s=LOCK_WAIT_S, busy=told):
+                    advice = f'a run by {other} is under way; wait for it to end, or run by {other} too'
+                    with held_lock(root, name, wait_s=LOCK_WAIT_S, busy=advice):
                         pass
             part = hashlib.sha256(share.encode()).hexdigest()[:12]  # its name may hold any character
             hold(f'.run.{part}.lock')

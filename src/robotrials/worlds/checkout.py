@@ -310,7 +310,7 @@ class _Unchecked:
     def __init__(self, *given: object, **options: object) -> None:
         pass
 
-    def at_reset(self, images: object) -> None:
+    def at_reset(self, images: object, *, moment: object = None) -> None:
         pass
 
     def at_step(self, images: object, hand_m: object) -> None:

@@ -273,12 +273,12 @@ class Distractor(SingleCondition):
         other_colors = [c for c in colors_rgb if c != tuple(target_color_rgb)]
         if not other_shapes and not other_colors:
             raise InputError('a distractor needs a second shape or a second colour, found neither')
-        found = []
+        objects = []
         for i in range(self.count):
             by_color = bool(other_shapes) and (i % 2 == 0 or not other_colors)
             size = tuple(float(v) for v in rng.uniform(0.03, 0.05, 3))
             shape = str(rng.choice(other_shapes)) if by_color else target_shape
             color = tuple(target_color_rgb) if by_color else other_colors[int(rng.integers(len(other_colors)))]
             shared = Shared.COLOR if by_color else Shared.SHAPE
-            found.append(DistractorObject(shape, (color[0], color[1], color[2]), (size[0], size[1], size[2]), shared))
-        return tuple(found)
+            objects.append(DistractorObject(shape, (color[0], color[1], color[2]), (size[0], size[1], size[2]), shared))
+        return tuple(objects)

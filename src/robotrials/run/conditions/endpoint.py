@@ -78,8 +78,8 @@ class EndpointParaphraser:
 
         reply = self.client.ask([ChatMessage('user', (prompt,))], is_usable=is_usable)
         if not is_usable(reply):
-            told = reply.detail or reply.text[:200]
-            raise ChatFault(FaultKind.NOT_CHAT, f'{self.settings.url}: wanted {wanted}, found {reply.state}: {told!r}')
+            text = reply.detail or reply.text[:200]
+            raise ChatFault(FaultKind.NOT_CHAT, f'{self.settings.url}: wanted {wanted}, found {reply.state}: {text!r}')
         return reply.text
 
 
@@ -112,10 +112,10 @@ def _string_list(answer: str) -> list[str] | None:
     """The JSON list of strings in a model's answer, with or without a code fence round it; None without one."""
     match = re.search(r'\[.*\]', answer, flags=re.DOTALL)
     try:
-        found = json.loads(match.group()) if match else None
+        texts = json.loads(match.group()) if match else None
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, list) and found and all(isinstance(text, str) for text in found) else None
+    return texts if isinstance(texts, list) and texts and all(isinstance(text, str) for text in texts) else None
 
 
 def _yes_or_no(answer: str) -> str | None:

@@ -144,16 +144,16 @@ def spans(text: str) -> list[tuple[int, int, str]]:
 
 def meaning(text: str) -> tuple[str, ...]:
     """The concepts of an instruction, in order; a word that is not in the lexicon stands for itself, in quotes."""
-    found: list[str] = []
+    concepts: list[str] = []
     at = 0
     lowered = text.lower()
     for start, end, concept in [*spans(text), (len(text), len(text), '')]:
         between = re.findall(r"[\w'-]+", lowered[at:start])
-        found += [f'"{word}"' for word in between if word not in EMPTY_WORDS]
+        concepts += [f'"{word}"' for word in between if word not in EMPTY_WORDS]
         if concept:
-            found.append(concept)
+            concepts.append(concept)
         at = end
-    return tuple(found)
+    return tuple(concepts)
 
 
 def compare_meaning(canonical: str, candidate: str) -> Sameness:
@@ -162,13 +162,13 @@ def compare_meaning(canonical: str, candidate: str) -> Sameness:
     `object` may stand for a noun whose colour is named with it; never the other way round. A concept too many, too few
     or out of order is DIFFERENT; words outside the lexicon make it UNKNOWN unless the concepts already differ.
     """
-    wanted, found = meaning(canonical), meaning(candidate)
+    wanted, given = meaning(canonical), meaning(candidate)
     if not wanted:
         raise InputError(f'an instruction needs at least one word that means something, found {canonical!r}')
-    if _match(wanted, found):
+    if _match(wanted, given):
         return Sameness.SAME
-    strange = [word for word in found if word.startswith('"') and word not in wanted]
-    known = tuple(word for word in found if word not in strange)
+    strange = [word for word in given if word.startswith('"') and word not in wanted]
+    known = tuple(word for word in given if word not in strange)
     if not strange:
         return Sameness.DIFFERENT
     # A strange word may be a synonym of one concept that is missing; anything else is a real difference.
@@ -176,10 +176,10 @@ def compare_meaning(canonical: str, candidate: str) -> Sameness:
     return Sameness.UNKNOWN if 0 <= missing <= len(strange) and _in_order(known, wanted) else Sameness.DIFFERENT
 
 
-def _match(wanted: tuple[str, ...], found: tuple[str, ...]) -> bool:
-    if len(wanted) != len(found):
+def _match(wanted: tuple[str, ...], given: tuple[str, ...]) -> bool:
+    if len(wanted) != len(given):
         return False
-    for i, (a, b) in enumerate(zip(wanted, found, strict=True)):
+    for i, (a, b) in enumerate(zip(wanted, given, strict=True)):
         is_named_by_color = b == 'thing' and a in NOUNS and i > 0 and wanted[i - 1] in COLORS
         if a != b and not is_named_by_color:
             return False
@@ -204,7 +204,7 @@ class Thing:
 
 def references(text: str, things: Sequence[Thing]) -> list[frozenset[int]]:
     """For every noun of the text, in order, which of the things it fits with the colour that is said with it."""
-    found = []
+    candidates = []
     color = ''
     for _, _, concept in spans(text):
         if concept in COLORS:
@@ -215,11 +215,11 @@ def references(text: str, things: Sequence[Thing]) -> list[frozenset[int]]:
                 for i, thing in enumerate(things)
                 if color in ('', thing.color) and (thing.noun == concept or (concept == 'thing' and _is_movable(thing)))
             )
-            found.append(frozenset(fits))
+            candidates.append(frozenset(fits))
             color = ''
         else:
             color = ''
-    return found
+    return candidates
 
 
 def keeps_references(canonical: str, text: str, things: Sequence[Thing] | None) -> bool:
@@ -369,11 +369,11 @@ class RuleParaphraser:
 
     def _reword(self, instruction: str, severity: float, seed: int, attempt: int) -> str:
         rng = generator('instruction', seed, instruction, attempt)
-        found = [(span, others) for span in spans(instruction) if (others := _others(instruction, span))]
-        n = max(1, math.ceil(severity * len(found)))
-        chosen = set(rng.choice(len(found), size=min(n, len(found)), replace=False).tolist())
+        replaceable = [(span, others) for span in spans(instruction) if (others := _others(instruction, span))]
+        n = max(1, math.ceil(severity * len(replaceable)))
+        chosen = set(rng.choice(len(replaceable), size=min(n, len(replaceable)), replace=False).tolist())
         pieces, at = [], 0
-        for i, ((start, end, concept), others) in enumerate(found):
+        for i, ((start, end, concept), others) in enumerate(replaceable):
             if i not in chosen:
                 continue
             before = spans(instruction[:start])

@@ -56,9 +56,9 @@ def create_environment(recipe: Recipe, *, progress: Progress | None = None) -> E
     """The environment of a recipe: made, or made anew if it is not whole. Several callers take turns."""
     folder = environments_folder() / f'{recipe.name}-{recipe.digest}'
     with _locked(folder):
-        found = environment_at(folder)
-        if found.is_complete:
-            return found
+        environment = environment_at(folder)
+        if environment.is_complete:
+            return environment
         tell = progress or (lambda line: None)
         tell(f'making {folder}')
         if recipe.version == sys.version_info[:2]:
@@ -81,18 +81,18 @@ def create_environment(recipe: Recipe, *, progress: Progress | None = None) -> E
 
 def check_environment(recipe: Recipe) -> Soundness:
     """Compare an environment with what it was made of, and try its imports."""
-    found = environment_at(environments_folder() / f'{recipe.name}-{recipe.digest}')
-    if not found.is_complete:
+    environment = environment_at(environments_folder() / f'{recipe.name}-{recipe.digest}')
+    if not environment.is_complete:
         return Soundness((f'it is not there; run `robotrials env create {recipe.name}`',))
     problems: list[str] = []
     try:
-        now = _packages(found.python)
+        now = _packages(environment.python)
     except SetupError as error:
         return Soundness((str(error),))
-    for name, version in found.packages.items():
+    for name, version in environment.packages.items():
         if now.get(name) != version:
             problems.append(f'{name} was {version}, is {now.get(name, "gone")}')
-    problems += [*_import_problems(found.python, recipe), *check_problems(found.folder, recipe)]
+    problems += [*_import_problems(environment.python, recipe), *check_problems(environment.folder, recipe)]
     return Soundness(tuple(problems))
 
 

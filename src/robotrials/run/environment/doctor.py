@@ -57,12 +57,12 @@ def examine(names: Sequence[str] = (), *, progress: Progress | None = None) -> t
     for name in names:
         if not name.endswith('.toml'):
             read_recipe(name)
-    there = [found for found in environments() if not names or found.name in names]
+    there = [known for known in environments() if not names or known.name in names]
     findings = [*_versions(), *_variables()]
     for environment in there:
         tell(f'environment {environment.name}')
         findings += _environment(environment)
-    findings += [_not_made(name) for name in names if not any(found.name == name for found in there)]
+    findings += [_not_made(name) for name in names if not any(known.name == name for known in there)]
     tell('graphics')
     findings += [*_graphics(there), *_drivers(), *_assets(there), *_caches(), *_space()]
     return tuple(findings)
@@ -89,9 +89,9 @@ def _variables() -> Iterator[Finding]:
         if value.lower().strip() in (*BACKENDS, 'glfw'):
             needs_screen = value == 'glfw' and 'DISPLAY' not in os.environ
             state = State.PROBLEM if needs_screen else State.OK
-            found = f'{value}, which needs a screen, and there is none' if needs_screen else value
+            text = f'{value}, which needs a screen, and there is none' if needs_screen else value
             yield Finding(
-                subject='variable', item=name, state=state, found=found, mend=f'unset {name}' if needs_screen else ''
+                subject='variable', item=name, state=state, found=text, mend=f'unset {name}' if needs_screen else ''
             )
         else:
             wanted = ', '.join(BACKENDS)
@@ -145,9 +145,9 @@ def _graphics(there: Sequence[Environment]) -> Iterator[Finding]:
         works = [backend for backend, fault in faults.items() if not fault]
         for backend, fault in faults.items():
             state = State.OK if not fault else State.WARNING if works else State.PROBLEM
-            found = 'draws' if not fault else f'{fault} ({works[0]} works)' if works else fault
+            verdict = 'draws' if not fault else f'{fault} ({works[0]} works)' if works else fault
             yield Finding(
-                subject='graphics', item=f'{backend} in {name}', state=state, found=found,
+                subject='graphics', item=f'{backend} in {name}', state=state, found=verdict,
                 mend=MENDING[backend] if fault else '',
             )  # fmt: skip
 
@@ -155,14 +155,14 @@ def _graphics(there: Sequence[Environment]) -> Iterator[Finding]:
 def _drivers() -> Iterator[Finding]:
     devices = sorted(Path('/dev').glob('nvidia[0-9]*'))
     if devices or shutil.which('nvidia-smi'):
-        told = _output_of(['nvidia-smi', '--query-gpu=name,driver_version', '--format=csv,noheader'])
-        if told is None:
-            found = f'{len(devices)} device files, and nvidia-smi does not answer: the driver is missing or not loaded'
+        drivers = _output_of(['nvidia-smi', '--query-gpu=name,driver_version', '--format=csv,noheader'])
+        if drivers is None:
+            fault = f'{len(devices)} device files, and nvidia-smi does not answer: the driver is missing or not loaded'
             yield Finding(
-                subject='driver', item='nvidia', state=State.WARNING, found=found, mend='apt-get install nvidia-driver'
+                subject='driver', item='nvidia', state=State.WARNING, found=fault, mend='apt-get install nvidia-driver'
             )
         else:
-            yield Finding(subject='driver', item='nvidia', state=State.OK, found='; '.join(told.splitlines()))
+            yield Finding(subject='driver', item='nvidia', state=State.OK, found='; '.join(drivers.splitlines()))
     else:
         yield Finding(subject='driver', item='nvidia', state=State.OK, found='no GPU; drawing happens on the CPU')
     for device in sorted(Path('/dev/dri').glob('renderD*')):

@@ -77,10 +77,10 @@ class WorkerProcess:
         finally:
             theirs.close()
         self._link = Link(ours)
-        told = self._receive(start_timeout_s, 'to start')
-        if 'error' in told:
+        greeting = self._receive(start_timeout_s, 'to start')
+        if 'error' in greeting:
             self.close()
-            raise RemoteError(f'{service} did not start:\n{told["error"]}')
+            raise RemoteError(f'{service} did not start:\n{greeting["error"]}')
 
     @property
     def pid(self) -> int:
@@ -93,18 +93,18 @@ class WorkerProcess:
             self._link.send(message, deadline=Deadline.after(timeout_s))
         except OSError as error:
             raise self._lost(f'{name}: the question did not get through') from error
-        told = self._receive(timeout_s, name)
-        if 'error' in told:
-            raise RemoteError(f'{self._service}.{name} failed:\n{told["error"]}')
-        return told.get('value')
+        answer = self._receive(timeout_s, name)
+        if 'error' in answer:
+            raise RemoteError(f'{self._service}.{name} failed:\n{answer["error"]}')
+        return answer.get('value')
 
     def _receive(self, timeout_s: float, what: str) -> dict[Any, Any]:
         deadline = Deadline.after(timeout_s)
         try:
             length = read_header(self._exactly(HEADER.size, deadline), limits=self._limits)
-            told = unpack(self._exactly(length, deadline), limits=self._limits)
+            answer = unpack(self._exactly(length, deadline), limits=self._limits)
             if self._block is not None:
-                told = self._block.take(told)
+                answer = self._block.take(answer)
         except TimeoutError as error:
             self.close()
             raise NoAnswer(f'{self._service}: no answer to {what} within {timeout_s:g} s') from error
@@ -113,10 +113,10 @@ class WorkerProcess:
         except InputError as error:
             self.close()
             raise AnswerError(f'{self._service}: {error}') from error
-        if not isinstance(told, dict):
+        if not isinstance(answer, dict):
             self.close()
-            raise AnswerError(f'{self._service}: an answer of type {type(told).__name__}, wanted a map')
-        return told
+            raise AnswerError(f'{self._service}: an answer of type {type(answer).__name__}, wanted a map')
+        return answer
 
     def _exactly(self, length: int, deadline: Deadline) -> bytes:
         parts, missing = [], length

@@ -205,10 +205,10 @@ def _roots() -> tuple[Path, ...]:
 def find_environment(name: str, digest: str) -> Environment:
     """The environment of a recipe; SetupError says how to make it."""
     places = [environment_at(root / f'{name}-{digest}') for root in _roots()]
-    found = next((place for place in places if place.is_complete), None)
-    if found is None:
+    complete = next((place for place in places if place.is_complete), None)
+    if complete is None:
         raise SetupError(f'the environment {name!r} is not there; run `robotrials env create {name}`')
-    return found
+    return complete
 
 
 def link_robotrials(folder: Path) -> Path:
@@ -251,16 +251,13 @@ def assets_of(environment: Environment) -> Iterator[Asset]:
     for entry in tomllib.loads(text)['asset']:
         if entry['environment'] != environment.name:
             continue
-        places = [_filled(place, environment.folder) for place in entry['places']]
-        found = next((path for place in places for path in glob.glob(place) if _has_files(Path(path))), None)
+        named = [place.replace('{environment}', str(environment.folder)) for place in entry['places']]
+        places = [os.path.expanduser(os.path.expandvars(place)) for place in named]
+        location = next((path for place in places for path in glob.glob(place) if _has_files(Path(path))), None)
         looked = ', '.join(place for place in places if '$' not in place)
         mend = entry['mend'].replace('{environment}', str(environment.folder))
         is_optional = bool(entry.get('optional', False))
-        yield Asset(entry['name'], found or f'not in {looked}', found is not None, mend, is_optional)
-
-
-def _filled(place: str, folder: Path) -> str:
-    return os.path.expanduser(os.path.expandvars(place.replace('{environment}', str(folder))))
+        yield Asset(entry['name'], location or f'not in {looked}', location is not None, mend, is_optional)
 
 
 def _has_files(path: Path) -> bool:

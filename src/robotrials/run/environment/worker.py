@@ -37,8 +37,8 @@ def main() -> None:
             asked = read_frame(stream)
         except EOFError:
             return
-        told = answer(service, asked)
-        write_frame(stream, told if block is None else block.put(told))
+        reply = answer(service, asked)
+        write_frame(stream, reply if block is None else block.put(reply))
 
 
 def answer(service: Any, asked: Any) -> dict[str, Any]:

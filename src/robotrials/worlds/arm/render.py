@@ -75,7 +75,7 @@ class Shutter:
 
         self.is_open = True
         self._env, self._cameras, self._sensors = env, cameras, {}
-        self._kept = mujoco.MjData(env.sim.model._model)
+        self.kept = mujoco.MjData(env.sim.model._model)  # the moment that the last pictures show
         self._blank = np.zeros((height_px, width_px, 3), dtype=np.uint8)  # in the place of what nobody looks at
         for camera in cameras.values():
             observable = env._observables[f'{camera}_image']
@@ -87,7 +87,7 @@ class Shutter:
         context = self._env.sim._render_context_offscreen
         present = context.data
         try:
-            context.data = _Wrapped(self._kept)
+            context.data = _Wrapped(self.kept)
             return {name: np.array(self._sensors[camera]({})) for name, camera in self._cameras.items()}
         finally:
             context.data = present
@@ -98,12 +98,10 @@ class Shutter:
         is_first = camera == next(iter(self._cameras.values()))
 
         def picture(cache: dict[str, Any]) -> Any:
-            if self.is_open:
-                return sensor(cache)
             if is_first:  # cameras are read one after the other at the same moment
                 sim = self._env.sim
-                mujoco.mj_copyData(self._kept, sim.model._model, sim.data._data)
-            return self._blank
+                mujoco.mj_copyData(self.kept, sim.model._model, sim.data._data)
+            return sensor(cache) if self.is_open else self._blank
 
         picture.bare = sensor  # type: ignore[attr-defined] # robosuite may keep its sensors over a reset
         picture.__modality__ = sensor.__modality__  # type: ignore[attr-defined]
@@ -117,44 +115,54 @@ class FrameCheck:
         self._env, self._cameras, self._size = env, cameras, (height_px, width_px)
         self._last: dict[str, tuple[bytes, NDArray[np.float64]]] = {}
 
-    def at_reset(self, images: dict[str, NDArray[np.uint8]]) -> None:
-        """RigError unless every image is the present drawn again, and another one once the arm has moved."""
+    def at_reset(self, images: dict[str, NDArray[np.uint8]], *, moment: Any = None) -> None:
+        """RigError unless every image is its moment drawn again, and another one once the arm has moved.
+
+        moment: the data that the images show, by default the present. An image that differs from the last one of the
+        episode before need not be told from one with the arm elsewhere: the renderer has drawn since.
+        """
         for name, camera in self._cameras.items():
-            if not np.array_equal(images[name], self._drawn(camera, turn_rad=0.0)):
+            if not np.array_equal(images[name], self._drawn(camera, moment, turn_rad=0.0)):
                 raise RigError(f'camera {name}: the frame after the reset does not show the start state')
-            if np.array_equal(images[name], self._drawn(camera, turn_rad=TURN_RAD)):
+            has_changed = name in self._last and self._last[name][0] != _digest(images[name])
+            if not has_changed and np.array_equal(images[name], self._drawn(camera, moment, turn_rad=TURN_RAD)):
                 raise RigError(f'camera {name}: the frame is stale, it stays the same when the arm moves')
         self._last.clear()
 
     def at_step(self, images: dict[str, NDArray[np.uint8]], hand_m: NDArray[np.float64]) -> None:
         """RigError if an image stayed the same while the hand moved."""
         for name, image in images.items():
-            digest = hashlib.blake2b(np.ascontiguousarray(image).data, digest_size=8).digest()
+            digest = _digest(image)
             seen, at_m = self._last.get(name, (b'', hand_m))
             if digest != seen:
                 self._last[name] = (digest, hand_m.copy())
             elif np.linalg.norm(hand_m - at_m) > MOVED_M:
                 raise RigError(f'camera {name}: the frame is stale, the hand moved {MOVED_M * 100:g} cm and it did not')
 
-    def _drawn(self, camera: str, *, turn_rad: float) -> NDArray[np.uint8]:
+    def _drawn(self, camera: str, moment: Any, *, turn_rad: float) -> NDArray[np.uint8]:
         """The view of a camera on a copy of the state, with the arm's joints turned."""
         import mujoco
 
         sim = self._env.sim
         model, context = sim.model._model, sim._render_context_offscreen
-        copy = mujoco.MjData(model)
-        copy.qpos[:], copy.qvel[:], copy.time = sim.data._data.qpos, sim.data._data.qvel, sim.data._data.time
-        copy.qpos[np.array(self._env.robots[0]._ref_joint_pos_indexes)] += turn_rad
-        mujoco.mj_forward(model, copy)
+        copy, data = mujoco.MjData(model), sim.data._data if moment is None else moment
+        mujoco.mj_copyData(copy, model, data)
+        if turn_rad or moment is None:  # what was drawn within a step has the poses of its beginning
+            copy.qpos[np.array(self._env.robots[0]._ref_joint_pos_indexes)] += turn_rad
+            mujoco.mj_forward(model, copy)
         height, width = self._size
-        data = context.data
+        present = context.data
         try:
             context.data = _Wrapped(copy)
             context.render(width=width, height=height, camera_id=sim.model.camera_name2id(camera))
             drawn: NDArray[np.uint8] = context.read_pixels(width, height)
         finally:
-            context.data = data
+            context.data = present
         return drawn
+
+
+def _digest(image: NDArray[np.uint8]) -> bytes:
+    return hashlib.blake2b(np.ascontiguousarray(image).data, digest_size=8).digest()
 
 
 class _Wrapped:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +44,10 @@ ELLIPTIC = 1  # mjtCone: forces stand in efc_force as they are
 
 
 class Monitor:
-    """Hooked into one simulation, which robosuite makes anew at every reset."""
+    """Hooked into one simulation, which robosuite makes anew at every reset.
+
+    What every substep did is kept as it is, and looked at for the whole control step together.
+    """
 
     def __init__(self, env: Any, cast: Cast) -> None:
         import mujoco
@@ -53,9 +56,11 @@ class Monitor:
         self._model, self._data, self._cast = sim.model._model, sim.data._data, cast
         self._joints = np.array(robot._ref_joint_vel_indexes)
         self._contact_force = mujoco.mj_contactForce
-        self._is_elliptic = int(self._model.opt.cone) == ELLIPTIC
-        self._peaks_n = np.zeros(len(cast.things) ** 2)
+        solid = (self._model.geom_contype | self._model.geom_conaffinity) != 0
+        has_friction = bool((self._model.geom_condim[solid] >= 3).all()) and not self._model.npair
+        self._is_plain = int(self._model.opt.cone) == ELLIPTIC and has_friction
         self._torques: list[NDArray[np.float64]] = []
+        self._touches: list[tuple[NDArray[Any], ...]] = []  # of a substep: geoms, points, forces and their places
         self.torque_limit_nm = np.array(robot.torque_limits[1], dtype=float)
         self.torque_nm = np.zeros(len(self._joints))
         self.contacts: list[tuple[str, str, float]] = []
@@ -74,20 +79,35 @@ class Monitor:
 
     def begin(self) -> None:
         """Forget what was; a control step begins."""
-        self._peaks_n[:] = 0.0
         self._torques.clear()
+        self._touches.clear()
 
     def end(self) -> None:
         """Take stock of the control step."""
         torques = np.array(self._torques)
         largest = np.abs(torques).argmax(axis=0)
         self.torque_nm = torques[largest, np.arange(torques.shape[1])]
+        self.contacts, self.points_m = [], np.zeros((0, 3))
+        if not self._touches:
+            return
         things, n = self._cast.things, len(self._cast.things)
-        peaks = self._peaks_n.reshape(n, n)
-        pair_peaks = np.triu(np.maximum(peaks, peaks.T))
-        first, second = np.nonzero(pair_peaks > FORCE_FLOOR_N)
-        self.contacts = [(things[a], things[b], float(pair_peaks[a, b])) for a, b in zip(first, second, strict=True)]
-        self.points_m = self._points_m[first * n + second]
+        geoms, points_m, forces, rows = (np.concatenate(parts) for parts in zip(*self._touches, strict=True))
+        counts = [len(touch[0]) for touch in self._touches]
+        force_n = forces if not self._is_plain else _magnitudes_n(forces, rows, counts, self._touches)
+        first, second = self._cast.thing_of_geom[geoms].T
+        substep = np.repeat(np.arange(len(counts)) * n * n, counts)
+        totals = np.bincount(substep + first * n + second, weights=force_n, minlength=len(counts) * n * n)
+        peaks = totals.reshape(-1, n, n).max(axis=0)
+        either = np.triu(np.maximum(peaks, peaks.T))
+        touching, pair = np.unique(
+            substep + np.minimum(first, second) * n + np.maximum(first, second), return_inverse=True
+        )
+        points = pair_points(pair, force_n, points_m, n_pairs=len(touching))
+        pushing = np.isfinite(points[:, 0])
+        self._points_m[touching[pushing] % (n * n)] = points[pushing]  # in the order of substeps: the last one stays
+        a, b = np.nonzero(either > FORCE_FLOOR_N)
+        self.contacts = [(things[i], things[j], float(either[i, j])) for i, j in zip(a, b, strict=True)]
+        self.points_m = self._points_m[a * n + b]
 
     def _observe(self) -> None:
         data = self._data
@@ -95,29 +115,31 @@ class Monitor:
         if not data.ncon:
             return
         contact = data.contact
-        group, n = self._cast.thing_of_geom, len(self._cast.things)
-        first, second = group[contact.geom1], group[contact.geom2]
-        force_n = self._magnitudes_n(contact)
-        total = np.bincount(first * n + second, weights=force_n, minlength=n * n)
-        np.maximum(self._peaks_n, total, out=self._peaks_n)
-        touching, pair = np.unique(np.minimum(first, second) * n + np.maximum(first, second), return_inverse=True)
-        points = pair_points(pair, force_n, np.asarray(contact.pos), n_pairs=len(touching))
-        pushing = np.isfinite(points[:, 0])
-        self._points_m[touching[pushing]] = points[pushing]
+        forces = data.efc_force.copy() if self._is_plain else self._forces_n()
+        self._touches.append((contact.geom.copy(), contact.pos.copy(), forces, contact.efc_address.copy()))
 
-    def _magnitudes_n(self, contact: Any) -> NDArray[np.float64]:
-        """The force (C,) of every contact: normal and tangential, as `mj_contactForce` has it."""
-        data = self._data
-        if self._is_elliptic and np.all(contact.dim >= 3):
-            rows = contact.efc_address
-            at = np.maximum(rows, 0)[:, None] + np.arange(3)
-            forces = data.efc_force[np.minimum(at, max(len(data.efc_force) - 1, 0))] if len(data.efc_force) else 0.0
-            return np.where(rows >= 0, np.sqrt(np.sum(np.square(forces), axis=-1)), 0.0)
-        magnitudes, force = np.zeros(data.ncon), np.zeros(6)
-        for i in range(data.ncon):
-            self._contact_force(self._model, data, i, force)
+    def _forces_n(self) -> NDArray[np.float64]:
+        """The force (C,) of every contact, by MuJoCo's own count; slower than reading it out of `efc_force`."""
+        magnitudes, force = np.zeros(self._data.ncon), np.zeros(6)
+        for i in range(len(magnitudes)):
+            self._contact_force(self._model, self._data, i, force)
             magnitudes[i] = np.sqrt(np.sum(force[:3] ** 2))
         return magnitudes
+
+
+def _magnitudes_n(
+    forces: NDArray[np.float64], rows: NDArray[np.int32], counts: Sequence[int], touches: Sequence[tuple[Any, ...]]
+) -> NDArray[np.float64]:
+    """The force (C,) of every contact of several substeps: normal and tangential, as `mj_contactForce` has it.
+
+    forces: all substeps' `efc_force`, one after the other. rows: where each contact's begin in its own substep's.
+    """
+    if not len(forces):
+        return np.zeros(len(rows))
+    begins = np.cumsum([0, *(len(touch[2]) for touch in touches[:-1])])
+    at = (np.maximum(rows, 0) + np.repeat(begins, counts))[:, None] + np.arange(3)
+    vectors = forces[np.minimum(at, len(forces) - 1)]
+    return np.where(rows >= 0, np.sqrt(np.sum(np.square(vectors), axis=-1)), 0.0)
 
 
 def held_things(contacts: list[tuple[str, str, float]], cast: Cast) -> set[str]:
@@ -201,6 +223,9 @@ PROPRIOCEPTION = (
 )  # fmt: skip
 
 
+SENSORS = ('robot0_eef_pos', 'robot0_eef_quat', 'robot0_gripper_qpos')  # robosuite's, that they are read from
+
+
 def axis_angle(quaternion_xyzw: FloatArray) -> FloatArray:
     """The rotation vector, as published LIBERO evaluations compute it."""
     w = min(max(float(quaternion_xyzw[3]), -1.0), 1.0)
@@ -213,6 +238,5 @@ def axis_angle(quaternion_xyzw: FloatArray) -> FloatArray:
 
 def proprioception(observed: Any) -> FloatArray:
     """Eight numbers: hand position, hand rotation vector, finger joints."""
-    return np.concatenate(
-        [observed['robot0_eef_pos'], axis_angle(observed['robot0_eef_quat']), observed['robot0_gripper_qpos']]
-    )
+    hand_m, quaternion, fingers = (observed[name] for name in SENSORS)
+    return np.concatenate([hand_m, axis_angle(quaternion), fingers])

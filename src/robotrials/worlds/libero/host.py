@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import hashlib
+import importlib
 import importlib.util
 import os
 import stat
@@ -32,6 +34,7 @@ from robotrials.worlds.arm.render import FrameCheck, Shutter, mend_rendering, un
 from robotrials.worlds.arm.signal import (
     CONVENTION,
     REST,
+    SENSORS,
     Cast,
     Monitor,
     arm_scene,
@@ -39,6 +42,7 @@ from robotrials.worlds.arm.signal import (
     checked_action,
     proprioception,
 )
+from robotrials.worlds.libero.lean import HalfSteps, Workshop, read_only
 from robotrials.worlds.libero.start import (
     CAMERA,
     CONDITIONS,
@@ -93,7 +97,10 @@ class LiberoHost(Host):
             raise InputError(f'step_cap is {self._step_cap}, wanted >= 1')
         self._assets = find_assets(assets)
         self._benchmark = open_benchmark(self._suite.name, self._assets)
+        gc.collect()
+        gc.freeze()  # robosuite collects garbage at every reset: what was imported need not be looked through
         self._env: Any = None
+        self._workshop: Workshop | None = None
         self._shutter: Shutter | None = None
         self._number = -1
         self._start: Start | None = None
@@ -124,25 +131,26 @@ class LiberoHost(Host):
         number = task_number(self._suite, task)
         start = self._start if self._start is not None and self._start.seed == seed else Start(seed=seed)
         self._start = None
-        self._open(number)
+        own_seed = seed % 2**32 if start.is_fresh else self._seed
+        workshop = self._open(number, seed=own_seed)
         env = self._env
-        self.expect_look(True)
-        env.seed(seed % 2**32 if start.is_fresh else self._seed)
-        self._reset_native()
-        move_camera(env.env, start)
-        state = env.get_sim_state() if start.is_fresh else self._init_state(number, start.instance)
-        observed = env.set_init_state(changed_state(env.env, state, start))
+        env.seed(own_seed)
+        with workshop.open(), unseen():  # the start state is set afterwards, and drawn once it has settled
+            self._reset_native()
+            move_camera(env.env, start)
+            state = env.get_sim_state() if start.is_fresh else self._init_state(number, start.instance)
+            observed = env.set_init_state(changed_state(env.env, state, start))
+        HalfSteps(env.env)
         self._cast = read_cast(env.env)
-        self._monitor = Monitor(env.env, self._cast) if self._is_instrumented else None
         self._privileged = Privileged(env.env, self._cast)
-        self._frames = FrameCheck(env.env, self._cameras, height_px=self._height, width_px=self._width)
         size = {'height_px': self._height, 'width_px': self._width}
         self._shutter = Shutter(env.env, self._cameras, **size) if self._cameras else None
-        if self._cameras:
-            self._frames.at_reset(self._images(observed))
         for step in range(SETTLING_STEPS):
             self.expect_look(step == SETTLING_STEPS - 1)
             observed, *_ = env.step(REST)
+        if self._shutter is not None:
+            self._frames.at_reset(self._images(observed), moment=self._shutter.kept)
+        self._monitor = Monitor(env.env, self._cast) if self._is_instrumented else None
         self._steps, self._is_done, self._sent = 0, False, REST
         self._was_done_at_reset = bool(env.check_success())
         return self._seen(observed)
@@ -233,7 +241,10 @@ class LiberoHost(Host):
     def close(self) -> None:
         if self._env is not None:
             self._env.close()
-            self._env = None
+            self._env = self._workshop = self._shutter = None
+            for name in ('_frames', '_monitor', '_privileged'):
+                self.__dict__.pop(name, None)
+            gc.collect()  # an environment refers to itself, and its model takes 70 MB
 
     # --- inside
 
@@ -242,16 +253,21 @@ class LiberoHost(Host):
             raise InputError('LIBERO was not reset yet; call reset(task, seed=...) first')
         return self._env
 
-    def _open(self, number: int) -> None:
-        """Make the environment of a task; only ever one, because two would share robosuite's rendering."""
-        if number == self._number and self._env is not None:
-            return
+    def _open(self, number: int, *, seed: int) -> Workshop:
+        """Make the environment of a task; only ever one, because two would share robosuite's rendering.
+
+        seed: of the reset that follows: what is made for it here already serves it.
+        """
+        if number == self._number and self._env is not None and self._workshop is not None:
+            return self._workshop
         self.close()
         from libero.libero.envs.env_wrapper import ControlEnv
 
         mend_rendering()
         has_cameras = bool(self._cameras)
-        with unseen():
+        self._workshop = workshop = Workshop()
+        np.random.seed(seed)  # noqa: NPY002 - LIBERO draws from the global generator
+        with workshop.open(), unseen():
             self._env = ControlEnv(
                 bddl_file_name=self._benchmark.get_task_bddl_file_path(number),
                 has_offscreen_renderer=has_cameras,
@@ -265,6 +281,9 @@ class LiberoHost(Host):
         self._number = number
         self._n_initializers = len(self._env.env.object_property_initializers)
         self._init_states: Any = self._benchmark.get_task_init_states(number)
+        read_only(self._env.env, (*SENSORS, *(f'{camera}_image' for camera in self._cameras.values())))
+        self._frames = FrameCheck(self._env.env, self._cameras, height_px=self._height, width_px=self._width)
+        return workshop
 
     def _reset_native(self) -> None:
         """As LIBERO's wrapper resets, but with an end to its tries.
@@ -277,8 +296,7 @@ class LiberoHost(Host):
         for _ in range(MOST_RESETS):
             del self._env.env.object_property_initializers[self._n_initializers :]
             try:
-                with unseen():  # the start state is set afterwards, and drawn then
-                    self._env.env.reset()
+                self._env.env.reset()
                 return
             except RandomizationError:
                 continue
@@ -334,6 +352,7 @@ def open_benchmark(name: str, assets: Path) -> Any:
     package._assets_path_cache = str(assets)
     from libero.libero import benchmark
 
+    importlib.import_module('libero.libero.envs.env_wrapper')  # here, so that no episode waits for it
     return benchmark.get_benchmark(name)()
 
 
