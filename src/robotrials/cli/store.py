@@ -140,24 +140,42 @@ def attach_recordings(
     in_order: Annotated[
         bool, typer.Option('--in-order', help='Recordings without a clock are of the episodes, in their order.')
     ] = False,
+    mapping: Annotated[
+        list[str] | None,
+        typer.Option('--map', '-m', help='SIGNAL=/topic.field where neither the plan nor a preset knows; repeatable.'),
+    ] = None,
     dry_run: Annotated[bool, typer.Option('--dry-run', help='Say what would be joined, and write nothing.')] = False,
     by: Annotated[str, typer.Option('--by', help='Who does this, for the log.')] = '',
 ) -> None:
     """Join telemetry and films to episodes that were recorded without, such as a console's, by their clocks.
 
     The offset between the clocks and their drift are estimated and printed; where they cannot be told, nothing is
-    written. A film says when it began by the creation_time in its file.
+    written. A film says when it began by the creation_time in its file. Where the plan's host is an arm behind a
+    rosbridge, its options say which topic of a bag is which, and RGB-D views are kept for `robotrials geometry score`.
 
     Example: `robotrials store attach runs/may bags/2026-05-04 overview.mp4`
     """
+    from robotrials.cli.importing import parse_pairs
     from robotrials.formats.attach import plan_attachment
     from robotrials.record import read_store
     from robotrials.show.record import attachment_table
+    from robotrials.worlds.recorded import recorded_rig
 
-    plan = plan_attachment(read_store(store), files, offset_s=offset, in_order=in_order)
+    opened = read_store(store)
+    plan = plan_attachment(
+        opened,
+        files,
+        offset_s=offset,
+        in_order=in_order,
+        rig=recorded_rig(opened),
+        columns=parse_pairs(mapping, '--map'),
+    )
     print_table(attachment_table(plan), 'text')
+    count = 0 if dry_run else plan.write(by=by)
+    for note in plan.notes:
+        typer.echo(note, err=True)
     if not dry_run:
-        typer.echo(f'{store}: {plan.write(by=by)} episodes have a trajectory now')
+        typer.echo(f'{store}: {count} episodes have a trajectory now')
 
 
 @store_app.command('tables')
