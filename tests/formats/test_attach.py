@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from pathlib import Path
 
 import av
@@ -13,8 +14,8 @@ from tests.formats.robot import made_store
 from tests.formats.test_positronic import RATE_HZ, ROUND, START_NS, ZONES, put_episode
 
 from robotrials.errors import InputError
-from robotrials.formats.attach import plan_attachment
-from robotrials.formats.clock import Span, join_clocks, join_in_order
+from robotrials.formats.attach import _gaps, plan_attachment
+from robotrials.formats.clock import Span, join_by_marks, join_clocks, join_in_order
 from robotrials.formats.export import ExportOptions, load_exporter
 from robotrials.formats.video import encode_frames
 from robotrials.old_name import LEROBOT_FILE
@@ -120,6 +121,27 @@ def test_nothing_is_attached_twice_or_to_a_closed_trial(store: Path, tmp_path: P
     assert sorted(p for p in store.rglob('*') if p.is_file()) == before
 
 
+def test_what_recordings_lack_is_said_by_episode(store: Path, tmp_path: Path) -> None:
+    """Two recorders ran in the second episode, one died in the third, and one skipped seconds of the fourth."""
+    tele = put_telemetry(tmp_path / 'tele', starts_s=STARTS_S[:2])
+    folder = tele / '000000000000'
+    put_episode(folder / '000000000008', 'again', rounds=2, late_ns=round((STARTS_S[1] - 0.5) * 1e9))
+    put_episode(folder / '000000000009', 'died', rounds=1, late_ns=round(STARTS_S[2] * 1e9))
+    ids = [e.episode_id for e in read_store(store).episodes()]
+    text = ' '.join(robotrials('store', 'attach', store, tele).split())
+    assert f'{ids[1]}/0: two recordings overlap it; the one that has more of it was taken' in text
+    assert re.search(f'{ids[2]}/0: no telemetry: the most that one recording has of it is [4-6][0-9]%', text), text
+    assert ids[3] not in text, 'after all recordings: of another day'
+    assert '2 episodes have a trajectory now' in text
+
+
+def test_a_gap_in_telemetry_is_said_with_its_times() -> None:
+    (episode,) = console_episodes(starts_s=(0.0,))
+    time_s = np.concatenate([np.arange(0, 3, 0.1), np.arange(6.5, LENGTH_S, 0.1)])
+    assert list(_gaps(episode, time_s)) == [f'{episode.episode_id}/0: no telemetry from 2.9 to 6.5 s']
+    assert list(_gaps(episode, np.arange(0, LENGTH_S, 0.5))) == []
+
+
 def test_an_attachment_that_breaks_leaves_nothing(store: Path) -> None:
     opened = Store.open(store)
     first, trajectory = next(opened.episodes()), Trajectory(time_s=np.arange(3) / 10)
@@ -171,6 +193,25 @@ def test_offset_and_drift_are_recovered() -> None:
     assert join.drift == pytest.approx(40e-6, abs=10e-6)
 
 
+def test_a_recorder_that_is_started_before_the_clock_is_set_right_by_the_marks() -> None:
+    """Their clock is 3,600 s ahead, recordings begin 1.5 s before the clock and end 0.5 s after it."""
+    rng = np.random.default_rng(3)
+    starts = np.cumsum(rng.uniform(40, 90, 8))
+    ours, theirs = spans(starts.tolist()), spans((starts + 3598.5).tolist(), length_s=32.0)
+    join = join_clocks(ours, theirs)
+    assert join.offset_s == pytest.approx(3599.5)  # between 1.5 s before the clock and 0.5 s after it
+    assert 'within 1.00 s as each holds its episode' in join.how
+    lags = [[0.5 - 0.5 + rng.normal(0, 0.05) - 6.0 * k for k in (-1, 0, 1)] for _ in range(16)]
+    better = join_by_marks(join, ours, theirs, lags_s=lags)
+    assert better.offset_s == pytest.approx(3600.0, abs=0.1)
+    assert 'set by 16 marks, taken as 0.5 s after releases' in better.how
+    # Too few marks, or marks that fit two lags, leave it as it was.
+    assert join_by_marks(join, ours, theirs, lags_s=lags[:4]) is join
+    assert join_by_marks(join, ours, theirs, lags_s=[[0.5, -1.5]] * 16) is join
+    # Marks of somebody who looked away for two seconds: a recording would not hold its episode.
+    assert join_by_marks(join, ours, theirs, lags_s=[[2.0]] * 16) is join
+
+
 def test_episodes_at_regular_times_are_ambiguous() -> None:
     regular = [60.0 * k for k in range(12)]
     with pytest.raises(InputError, match='ambiguous'):
@@ -178,6 +219,18 @@ def test_episodes_at_regular_times_are_ambiguous() -> None:
     # and somebody who measured it may say so
     shift = 600_000 / 60
     assert join_clocks(spans(regular), spans([s + shift for s in regular]), offset_s=shift).pairs == tuple(range(12))
+
+
+def test_recordings_that_meet_some_episodes_by_accident_do_not_agree() -> None:
+    """Nine short episodes in a row, and a clock 37 s ahead: two of them lie inside the recordings of others."""
+    rng = np.random.default_rng(5)
+    lengths = rng.uniform(5, 16, 9)
+    starts = np.cumsum(lengths + rng.uniform(2, 6, 9)) - lengths
+    ours = [Span(1e9 + s, 1e9 + s + n) for s, n in zip(starts, lengths, strict=True)]
+    theirs = [Span(o.start_s + 36.25, o.end_s + 38.25) for o in ours]
+    join = join_clocks(ours, theirs)
+    assert join.pairs == tuple(range(9))
+    assert join.offset_s == pytest.approx(37.25, abs=0.01)
 
 
 def test_one_pair_does_not_give_an_offset() -> None:

@@ -10,14 +10,17 @@ import sys
 import threading
 import time
 import urllib.request
+import zlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from scipy.stats import binom
 from tests.patience import PATIENCE_S
 from tests.service.consoles import CAP_S, ITEMS, NAMES, account, action, lab_plan, make_desk, sealed
 from tests.service.postgres import free_port
@@ -28,6 +31,7 @@ from robotrials.cli.app import full_app
 from robotrials.errors import InputError, RigError, StoreError
 from robotrials.record import Episode, EventKind, EventSource, Outcome, Store, read_store
 from robotrials.record.verify import verify_store
+from robotrials.record.visible import visible_features
 from robotrials.run.arm_limit import ArmStop, stop_by_command, stop_by_url
 from robotrials.run.blinding import Allocation, Arms
 from robotrials.run.closing import close_trial
@@ -38,6 +42,7 @@ from robotrials.service.console.account import Action
 from robotrials.service.console.desk import Desk
 from robotrials.service.explorer import create_explorer
 from robotrials.service.review import create_review
+from robotrials.stats.guess import Guessing, guess_classes
 
 
 @pytest.fixture
@@ -620,3 +625,85 @@ def test_a_damaged_journal_is_named_by_its_line(desk: Desk, kind: str, body: obj
     desk.journal.path.write_text(json.dumps({'kind': kind, 'at': '', 'body': body}) + '\n')
     with pytest.raises(StoreError, match=r'journal\.jsonl line 1: not an entry'):
         make_desk(desk.context.plan, desk.store.path)
+
+
+# --- guessing
+
+N_GUESSED = 200
+
+
+def operated(desk: Desk, client: TestClient, *, differ: bool) -> tuple[list[dict[str, float]], list[str]]:
+    """Run a trial to its end; what the operator sees of each episode, as numbers, and what stands for its arm.
+
+    Pages, their sizes and how long they take, the assignment, ids, order and the journal. With `differ` one arm is
+    slower, as a planted tell.
+    """
+    rng = np.random.default_rng(11)
+    plan, blinding = desk.context.plan, desk.context.blinding
+    behind = Arms(plan.policies, blinding.rotation)
+    seen: list[dict[str, float]] = []
+    codes: list[str] = []
+    while assignments := (state := client.get('/api/state')).json()['assignments']:
+        shown = assignments[0]
+        code = behind.entry_of(plan, shown['code'])[0]
+        slow_s = 6.0 if differ and code == min(plan.policies) else 0.0
+        began_ms = round(1_790_000_000_000 + 60_000 * len(seen) + 20_000 * rng.random())
+        own: dict[str, float] = {}
+        placed = ITEMS if differ else int(rng.integers(ITEMS + 1))
+        ended: dict[str, Any] = {
+            'duration_s': CAP_S,
+            'label': 'timeout',
+            'counts': {'placed': placed, 'source': ITEMS - placed, 'lost': 0},
+        }
+        if placed == ITEMS:
+            ended |= {'label': 'success', 'duration_s': 8.0 + 10.0 * rng.random() + slow_s}
+        own['size of the state'] = float(len(state.content))
+        for name, value in {**shown, **shown['labels']}.items():
+            own[f'assignment {name}'] = float(zlib.crc32(str(value).encode()))
+            own[f'assignment {name} length'] = float(len(str(value)))
+        draft = action('draft', shown['key'], revision=1, account=account(duration_s=None, label=None, marks=[]))
+        for kind, sent in (
+            ('draft', draft),
+            ('record', {**draft, 'kind': 'record', 'account': account(started_ms=began_ms, marks=[], **ended)}),
+        ):
+            before_s = time.perf_counter()
+            answer = post(client, sent)
+            assert answer.status_code == 200, answer.text
+            own[f'{kind} took'] = time.perf_counter() - before_s
+            own[f'{kind} answer'] = float(len(answer.content))
+        own['page took'] = page_s(client)
+        own['journal'] = float(desk.journal.path.stat().st_size) / (len(seen) + 1)
+        seen.append(own)
+        codes.append(code)
+    return seen, codes
+
+
+def page_s(client: TestClient) -> float:
+    began_s = time.perf_counter()
+    assert client.get('/').status_code == 200
+    return time.perf_counter() - began_s
+
+
+def guessed(desk: Desk, seen: list[dict[str, float]], codes: list[str], *, behaviour: bool) -> Guessing:
+    """A classifier's guesses of the arm from all that pages said, and from every file that the store has."""
+    keys, names, files = visible_features(Store.open(desk.store.path), behaviour=behaviour)
+    assert len(keys) == len(seen) == N_GUESSED
+    pages = sorted({name for own in seen for name in own})
+    values = np.hstack([np.array([[own[name] for name in pages] for own in seen]), files])
+    arms = np.array([sorted(set(codes)).index(code) for code in codes])
+    return guess_classes(values, arms, names=(*pages, *names), rng=np.random.default_rng(0))
+
+
+@pytest.mark.study
+@pytest.mark.parametrize('differ', [False, True])
+def test_the_operator_of_200_episodes_guesses_the_arm_at_chance(tmp_path: Path, differ: bool) -> None:
+    """And a tell that is planted in the durations is found by the same guesser: it can see what it looks for."""
+    policies = {name: {'use': 'openpi', 'options': {'url': f'ws://{name}:8000'}} for name in NAMES[:2]}
+    trial = sealed(tmp_path / 'sealed', policies=policies, reference='', episodes_per_cell=N_GUESSED // 4)
+    desk = make_desk(trial.operator_plan, tmp_path / 's')
+    seen, codes = operated(desk, TestClient(create_console(desk)), differ=differ)
+    guessing = guessed(desk, seen, codes, behaviour=differ)
+    print(f'{guessing.n_right} of {guessing.n} right ({guessing.share.low:.2f} to {guessing.share.high:.2f}), best: '
+          f'{guessing.telling}')  # fmt: skip
+    by_luck = int(binom.ppf(0.999, N_GUESSED, 0.5))
+    assert (guessing.n_right > by_luck) == differ

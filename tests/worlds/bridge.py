@@ -20,6 +20,7 @@ from robotrials.measure.geometry import RgbdView
 from robotrials.measure.geometry.view import distorted
 from robotrials.record import Outcome
 from robotrials.run import Setup
+from robotrials.run.seam import HostReport, Observation
 from robotrials.worlds.cell import TabletopHost
 
 JOINTS = tuple(f'panda_joint{i}' for i in range(1, 8))
@@ -36,19 +37,25 @@ class CellBridge:
 
     `fault` shows at command number `at`: silent, nan, nameless, short_image, rubbish, hang_up, stop, strange_op.
     With `has_depth` three RGB-D cameras send colour, depth and their calibration after a reset and once the arm is
-    parked, bent by a lens; `depth_fault` is one of skewed, unstamped, apart, half, frozen, turned, unknown_lens.
-    `disturb` is called with the cell after each reset, to plant what a reset may get wrong.
+    parked, bent by a lens, and with `depth_every` after so many commands; `depth_fault` is one of skewed, unstamped,
+    apart, half, frozen, turned, unknown_lens. `disturb` is called with the cell after each reset, to plant what a reset
+    may get wrong. With a `state` of privileged, /perception says where things are. `clock` stamps messages; without
+    one they are stamped by the steps of the cell. Any number of clients may listen; one drives.
     """
 
     def __init__(
         self, *, control: str = 'joint', fault: str = '', at: int = 3, has_camera: bool = False,
-        has_depth: bool = False, noise: str = 'default',
+        has_depth: bool = False, noise: str = 'default', state: str = 'proprioception', depth_every: int = 0,
+        clock: Callable[[], float] | None = None,
     ) -> None:  # fmt: skip
         self.cell = TabletopHost(
-            control=control, cameras=['side'] if has_camera else [], image_size=[IMAGE_PX, IMAGE_PX],
+            control=control, cameras=['side'] if has_camera else [], image_size=[IMAGE_PX, IMAGE_PX], state=state,
             watchers=WATCHERS if has_depth else (), watcher_noise=noise if has_depth else 'none',
         )  # fmt: skip
-        self.has_depth, self.depth_fault = has_depth, ''
+        self.has_depth, self.depth_fault, self.depth_every = has_depth, '', depth_every
+        self.report = HostReport()
+        self.step_s: list[float] = []  # the stamp of every step since the reset, the reset's own first
+        self._clock = clock
         self.known: Path | None = None
         self.disturb: Callable[[TabletopHost], None] = lambda cell: None
         self.fault, self.at = fault, at
@@ -57,17 +64,30 @@ class CellBridge:
         self.n_commands = self.n_halts = 0
         self.advertised: dict[str, str] = {}
         self.arguments: dict[str, Any] = {}
+        self._seen: Observation
         self._opening = 1.0
-        self._subscribed: set[str] = set()
-        self._connection: ServerConnection | None = None
+        self._subscribed: dict[ServerConnection, set[str]] = {}
+        self._connection: ServerConnection | None = None  # of whoever drives
         self.is_stop_mute = False
         self._clock_s = 100.0
-        self._server: Server = serve(self._converse, '127.0.0.1', 0, compression=None)
+        self._server: Server = serve(self._converse, '127.0.0.1', 0, compression=None, ping_interval=None)
         self.url = f'ws://127.0.0.1:{self._server.socket.getsockname()[1]}'
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
+        self._last: dict[str, dict[str, Any]] = {}
+        self._is_closed = threading.Event()
+        if clock is not None:
+            threading.Thread(target=self._idle, daemon=True).start()
+
+    def _idle(self) -> None:
+        """Joint states and tool go on while nobody commands, as a robot's do."""
+        while not self._is_closed.wait(1 / RATE_HZ):
+            if self._connection is not None and self._last and self._now_s() - self.step_s[-1] > 2 / RATE_HZ:
+                for topic, message in list(self._last.items()):
+                    self._say(None, topic, {**message, 'header': {'stamp': _stamp(self._now_s())}})
 
     def close(self) -> None:
+        self._is_closed.set()
         self._server.shutdown()
         self._thread.join(60)
 
@@ -77,7 +97,7 @@ class CellBridge:
         self._say(self._connection, '/emergency_stop', {'data': False})
 
     def _converse(self, connection: ServerConnection) -> None:
-        self._subscribed, self._connection = set(), connection
+        self._subscribed[connection] = set()
         try:
             for text in connection:
                 assert isinstance(text, str), 'rosbridge speaks text'
@@ -85,14 +105,17 @@ class CellBridge:
         except ConnectionClosed:
             return
         finally:
-            self.cell.close()  # what it draws with belongs to this thread
+            del self._subscribed[connection]
+            if connection is self._connection:
+                self.cell.close()  # what it draws with belongs to this thread
 
     def _answer(self, connection: ServerConnection, asked: dict[str, Any]) -> None:
         op = asked['op']
         if op == 'advertise':
+            self._connection = connection
             self.advertised[asked['topic']] = asked['type']
         elif op == 'subscribe':
-            self._subscribed.add(asked['topic'])
+            self._subscribed[connection].add(asked['topic'])
             if asked['topic'] == '/emergency_stop' and not self.is_stop_mute:
                 self._say(connection, '/emergency_stop', {'data': self.is_stopped})
         elif op == 'call_service':
@@ -105,6 +128,7 @@ class CellBridge:
                 self._show_depth(connection, is_over=asked['service'] == '/robot/park')
         elif op == 'publish':
             assert asked['topic'] in self.advertised
+            self._say(connection, asked['topic'], asked['msg'])  # to whoever records commands
             self._take(connection, asked['topic'], asked['msg'])
 
     def _serve(self, service: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -115,13 +139,18 @@ class CellBridge:
             return {'success': True}
         self.arguments = arguments
         if self.stage_answer['success']:
-            setup = Setup(task=arguments['task'], seed=arguments['seed'], stratum=arguments.get('stratum', ''))
+            setup = Setup(
+                task=arguments['task'], seed=arguments['seed'], stratum=arguments.get('stratum', ''),
+                items=arguments.get('items'),
+            )  # fmt: skip
             self.cell.prepare(setup)
-            self.cell.reset(setup.task, seed=setup.seed)
+            self._seen = self.cell.reset(setup.task, seed=setup.seed)
             if self.known is not None:  # the plan of the scene, as a lab's stage would write it
-                (self.known / f'{setup.task}-{setup.seed}.json').write_text(self.cell.known_scene().as_json())
+                name = arguments.get('scene', f'{setup.task}-{setup.seed}')
+                (self.known / f'{name}.json').write_text(self.cell.known_scene().as_json())
             self.disturb(self.cell)
             self.n_commands, self._opening, self._clock_s = 0, 1.0, self._clock_s + 5.0
+            self.report, self.step_s = self.cell.report(), [self._now_s()]
         return self.stage_answer
 
     def _take(self, connection: ServerConnection, topic: str, message: dict[str, Any]) -> None:
@@ -129,8 +158,10 @@ class CellBridge:
             self._opening = message['data'] / FINGER_OPEN_M
             return
         self.n_commands += 1
-        self.cell.step(np.array([*self._motion(message), self._opening]))
+        self._seen = self.cell.step(np.array([*self._motion(message), self._opening]))
         self._clock_s += 1 / RATE_HZ
+        self.report = self.cell.report()
+        self.step_s.append(self._now_s())
         fault = self.fault if self.n_commands == self.at else ''
         if fault == 'silent':
             return
@@ -151,6 +182,11 @@ class CellBridge:
             word = {Outcome.SUCCESS: 'success', Outcome.FAILURE: 'failure'}.get(outcome, str(outcome))
             self._say(connection, '/verdict', {'data': word})
         self._show(connection, fault)
+        if self.depth_every and self.n_commands % self.depth_every == 0:
+            self._show_depth(connection, is_over=False)
+
+    def _now_s(self) -> float:
+        return self._clock_s if self._clock is None else self._clock()
 
     def _motion(self, message: dict[str, Any]) -> list[float]:
         if 'data' in message:
@@ -169,8 +205,9 @@ class CellBridge:
             self._say(connection, '/camera/compressed', {'format': 'rgb8; png compressed', 'data': png(shown)})
         pose = dict(zip(('x', 'y', 'z'), signals['ee_pose'][:3].tolist(), strict=True))
         turn = dict(zip(('w', 'x', 'y', 'z'), signals['ee_pose'][3:].tolist(), strict=True))
-        self._say(connection, '/tool', {'pose': {'position': pose, 'orientation': turn}})
-        stamp = _stamp(self._clock_s)
+        stamp = _stamp(self._now_s())
+        self._say(connection, '/tool', {'header': {'stamp': stamp}, 'pose': {'position': pose, 'orientation': turn}})
+        self._say(connection, '/perception', {'data': self._seen.state.tolist()})
         positions = [*signals['joint_position_rad'].tolist(), signals['gripper_position'] * FINGER_OPEN_M]
         if fault == 'nan':
             positions[2] = None  # as rosbridge writes NaN
@@ -184,7 +221,7 @@ class CellBridge:
         """Colour as RGB8, depth in millimetres and the calibration of every camera, through a lens."""
         if self.depth_fault == 'frozen' and is_over:
             return
-        fault = self.depth_fault
+        fault, now_s = self.depth_fault, self._now_s()
         for number, (name, view) in enumerate(self.cell.views(is_over=is_over).items()):
             k, pose = view.camera.intrinsics_px, view.camera.world_from_camera
             assert k is not None
@@ -192,7 +229,7 @@ class CellBridge:
             straight = RgbdView(name, view.rgb, view.depth_m, k, pose)
             bent = distorted(straight, LENS, intrinsics_px=k, shape=view.depth_m.shape)
             height, width = bent.depth_m.shape
-            at_s = self._clock_s + (0.5 * number if fault == 'apart' else 0.0)
+            at_s = now_s + (0.5 * number if fault == 'apart' else 0.0)
             stamps = {kind: _stamp(at_s + off) for kind, off in (('color', 0.0), ('depth', 0.2 * (fault == 'skewed')))}
             millimetres = np.nan_to_num(1000 * bent.depth_m, nan=0, posinf=0).clip(0, 65535).astype('<u2')
             if fault == 'half':
@@ -209,9 +246,17 @@ class CellBridge:
                     'data': base64.b64encode(pixels.tobytes()).decode(),
                 })  # fmt: skip
 
-    def _say(self, connection: ServerConnection, topic: str, message: dict[str, Any]) -> None:
-        if topic in self._subscribed:
-            connection.send(json.dumps({'op': 'publish', 'topic': topic, 'msg': message}))
+    def _say(self, connection: ServerConnection | None, topic: str, message: dict[str, Any]) -> None:
+        listeners = [c for c, topics in list(self._subscribed.items()) if topic in topics]
+        text = json.dumps({'op': 'publish', 'topic': topic, 'msg': message}) if listeners else ''
+        if topic in ('/joint_states', '/tool'):
+            self._last[topic] = message
+        for listener in listeners:
+            try:
+                listener.send(text)
+            except ConnectionClosed:
+                if listener is connection:
+                    raise
 
 
 def _stamp(at_s: float) -> dict[str, int]:
@@ -230,7 +275,7 @@ def depth_options(bridge: CellBridge, known: Path, **changes: Any) -> dict[str, 
                        'world_from_camera': view.camera.world_from_camera.ravel().tolist()}  # fmt: skip
     cell.close()
     told = {'depth': depth, 'known': f'{known}/{{task}}-{{seed}}.json', 'park': '/robot/park', 'check_reset': True}
-    return arm(bridge, **told, **changes)
+    return arm(bridge, **{**told, **changes})
 
 
 def png(pixels: NDArray[np.uint8]) -> str:

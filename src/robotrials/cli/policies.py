@@ -147,6 +147,39 @@ def serve(
             typer.echo('stopped', err=True)
 
 
+@policies_app.command('relay')
+def relay(
+    trial: Annotated[Path, typer.Argument(help='operator.json of a sealed trial.', show_default=False)],
+    arms: Annotated[Path, typer.Option('--arms', help="arms.json, on the machine's account.")],
+    console: Annotated[
+        str, typer.Option('--console', help='The address that `robotrials console` printed.')
+    ] = 'http://127.0.0.1:8766',
+    host: Annotated[str, typer.Option('--host', help='The address to listen on.')] = '127.0.0.1',
+    port: Annotated[int, typer.Option('--port', help='The port; 0 takes a free one.')] = 8000,
+) -> None:
+    """Give a robot one address for all arms of a console trial: questions go to the arm of the present assignment.
+
+    Arms are servers on the openpi wire. Nothing it prints or passes on names one; why an arm failed is in relay.log
+    beside arms.json. How fast an arm answers is not hidden.
+
+    Example: `robotrials policies relay sealed/operator.json --arms sealed/arms.json --port 8000`
+    """
+    from robotrials.policies.relay import BlindedArms, RelayConversation
+    from robotrials.policies.server import ConversationServer
+    from robotrials.run import read_plan
+    from robotrials.run.blinding import read_arms
+
+    plan = read_plan(trial)
+    behind = BlindedArms(plan, read_arms(plan, arms), console=console, log=arms.with_name('relay.log'))
+    with ConversationServer(lambda _: RelayConversation(behind), host=host, port=port) as serving:
+        typer.echo(f'the policy of each episode is at ws://{host}:{serving.port}; interrupt to stop')
+        try:
+            serving.wait()
+        except KeyboardInterrupt:
+            typer.echo('stopped', err=True)
+    behind.close()
+
+
 def _opened(trial: Path, name: str) -> tuple[TrialPlan, Host, Policy]:
     """The plan, its host and one of its policies, fitted together."""
     from robotrials.run import read_plan

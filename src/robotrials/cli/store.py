@@ -142,6 +142,10 @@ def attach_recordings(
     fixed: Annotated[
         list[str] | None, typer.Option('--set', '-s', help='Of RGB-D views: known=FILE, calibration=FILE, rgbd=2.')
     ] = None,
+    mapping: Annotated[
+        list[str] | None,
+        typer.Option('--map', '-m', help='SIGNAL=/topic.field where neither the plan nor a preset knows; repeatable.'),
+    ] = None,
     dry_run: Annotated[bool, typer.Option('--dry-run', help='Say what would be joined, and write nothing.')] = False,
     by: Annotated[str, typer.Option('--by', help='Who does this, for the log.')] = '',
 ) -> None:
@@ -149,7 +153,8 @@ def attach_recordings(
 
     The offset between the clocks and their drift are estimated and printed; where they cannot be told, nothing is
     written. A film says when it began by the creation_time in its file. RGB-D cameras of a bag become views that
-    `geometry score` scores; --set takes what `robotrials import` takes for them.
+    `geometry score` scores: by the plan's host where it is an arm behind a rosbridge, whose options also say which
+    topic is which; or by --set, which takes what `robotrials import` takes for them.
 
     Example: `robotrials store attach runs/may bags/2026-05-04 overview.mp4`
     """
@@ -157,12 +162,24 @@ def attach_recordings(
     from robotrials.formats.attach import plan_attachment
     from robotrials.record import read_store
     from robotrials.show.record import attachment_table
+    from robotrials.worlds.recorded import recorded_rig
 
-    settings = parse_pairs(fixed, '--set')
-    plan = plan_attachment(read_store(store), files, offset_s=offset, in_order=in_order, settings=settings)
+    opened = read_store(store)
+    plan = plan_attachment(
+        opened,
+        files,
+        offset_s=offset,
+        in_order=in_order,
+        rig=recorded_rig(opened),
+        columns=parse_pairs(mapping, '--map'),
+        settings=parse_pairs(fixed, '--set'),
+    )
     print_table(attachment_table(plan), 'text')
+    count = 0 if dry_run else plan.write(by=by)
+    for note in plan.notes:
+        typer.echo(note, err=True)
     if not dry_run:
-        typer.echo(f'{store}: {plan.write(by=by)} episodes have a trajectory now')
+        typer.echo(f'{store}: {count} episodes have a trajectory now')
 
 
 @store_app.command('tables')

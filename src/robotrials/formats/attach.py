@@ -9,14 +9,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError, UnknownName
+from robotrials.formats.bag import is_bag
 from robotrials.formats.catalog import candidates, open_source
-from robotrials.formats.clock import ClockJoin, Span, join_clocks, join_in_order
+from robotrials.formats.clock import (
+    COVERED,
+    FEWEST_PAIRS,
+    MARK_LAG_S,
+    ClockJoin,
+    Span,
+    join_by_marks,
+    join_clocks,
+    join_in_order,
+)
 from robotrials.formats.imported import ImportOptions, Media, source_hash
 from robotrials.formats.rollout import file_name
 from robotrials.formats.ros_view import SETTINGS
@@ -37,6 +47,8 @@ from robotrials.record.media import (
 )
 from robotrials.record.trajectory import STEP_COLUMNS, frame_times
 
+EARLIEST_MARK_S, LATEST_MARK_S = -0.5, 2.0  # in the middle, from a release to the operator's mark
+GAP_S = 1.0  # of telemetry inside an episode that is said
 VIDEOS = ('.mp4', '.mkv', '.mov', '.avi', '.webm')
 # A recorder of telemetry knows no policy, task or verdict: those are the episode's.
 NOBODY = {'policy': 'attached', 'task': 'attached'}
@@ -50,6 +62,66 @@ NEAR_S = 2.0  # before the start and after the end, that a view may stand in for
 Array = NDArray[np.float64]
 
 
+class Rig(Protocol):
+    """What a trial's plan says of the robot that a bag is of (`robotrials.worlds.recorded`)."""
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """Signal -> topic, as `--map` has them."""
+
+    def fitted(self, path: Path, trajectory: Trajectory) -> Trajectory:
+        """A bag's trajectory in the record's units."""
+
+    def span(self, path: Path) -> tuple[float, float]:
+        """From when to when a bag lasts by its clock; a trajectory begins with its last topic's first message."""
+
+    def views(
+        self, path: Path, episode: Episode, *, clock: Callable[[float], float]
+    ) -> tuple[Mapping[str, bytes], Sequence[str]]:
+        """Files of RGB-D of an episode, and what they lack; `clock` is the bag's, of a time in the episode."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reading:
+    """How sources are read: by the plan's rig, and by what the user maps."""
+
+    rig: Rig | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)  # of RGB-D views, as `import` takes them
+
+    @property
+    def has_rig_views(self) -> bool:
+        """Whether the plan's rig says which views are kept; settings of the user's own go before."""
+        return self.rig is not None and not self.settings
+
+    def options(self, path: Path, *, cameras: bool) -> ImportOptions:
+        formats = candidates(path)
+        name = formats[0].format.name if formats else ''
+        options = BY_FORMAT.get(name, OTHERS)
+        columns = {**(self.rig.columns if self.rig is not None and name == 'ros' else {}), **self.columns}
+        options = dataclasses.replace(options, columns=columns) if columns else options
+        if name == 'mcap':
+            return options
+        if not cameras:
+            return dataclasses.replace(options, answers={'cameras': 'leave'})
+        if name == 'ros':
+            # What is known of a scene is told by the episode that the recording is of, which the bag does not know.
+            views = {key: text for key, text in self.settings.items() if key != 'known'}
+            return dataclasses.replace(options, defaults={**options.defaults, **views})
+        return options
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recorded:
+    """One recording of a source: when it began by its clock, and what it has."""
+
+    path: Path  # of its own bag where the source is a folder of them
+    start_s: float  # of its trajectory
+    trajectory: Trajectory
+    media: Mapping[str, Media]
+    span: Span
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
     """One file or folder: where its recordings begin and end, and how its clock meets the store's."""
@@ -57,6 +129,7 @@ class Source:
     path: Path
     spans: tuple[Span, ...]
     join: ClockJoin
+    starts_s: tuple[float, ...] = ()  # of each recording's trajectory
     releases_s: tuple[tuple[float, ...], ...] = ()  # by their clock, of each recording
     frames_s: Array | None = None  # of a lone film, by its clock
 
@@ -79,8 +152,9 @@ class AttachmentPlan:
     telemetry: tuple[Source, ...]
     films: tuple[Source, ...]
     keys: tuple[tuple[str, int], ...] = ()
-    lags_s: tuple[float, ...] = field(default=())  # from a release in the telemetry to the operator's mark
-    settings: Mapping[str, str] = field(default_factory=dict)  # of RGB-D views, as `import` takes them
+    lags_s: tuple[float, ...] = ()  # from a release in the telemetry to the operator's mark
+    reading: Reading = field(default_factory=Reading)
+    notes: list[str] = field(default_factory=list)  # what is missing of what was joined; complete after `write`
 
     def write(self, *, by: str = '') -> int:
         """Attach everything in one durable write; how many episodes have a trajectory now."""
@@ -98,18 +172,18 @@ class AttachmentPlan:
         done: set[int] = set()
         for source in self.telemetry:
             held = source.held
-            recordings = _recordings(source.path, cameras=True, needs_clock=False, settings=self.settings)
-            for number, (_, trajectory, media) in enumerate(recordings):
+            recordings = _recordings(source.path, self.reading, cameras=True, needs_clock=False)
+            for number, recorded in enumerate(recordings):
                 for index in held.get(number, ()):
                     done.add(index)
-                    yield self._joined(index, source, source.spans[number].start_s, trajectory, media)
+                    own = dataclasses.replace(recorded, start_s=source.starts_s[number])
+                    yield self._joined(index, source, own)
         for index in sorted({e for film in self.films for held in film.held.values() for e in held} - done):
             yield self._filmed(index)
 
-    def _joined(
-        self, index: int, source: Source, start_s: float, trajectory: Trajectory, media: Mapping[str, Media]
-    ) -> Attachment:
-        episode = self.episodes[index]
+    def _joined(self, index: int, source: Source, recorded: Recorded) -> Attachment:
+        episode, trajectory = self.episodes[index], recorded.trajectory
+        start_s, media = recorded.start_s, recorded.media
         time_s = _episode_time(source.join, episode, start_s + np.asarray(trajectory.time_s, dtype=np.float64))
         rows = np.flatnonzero((time_s >= -SLACK_S) & (time_s <= (episode.duration_s or 0.0) + SLACK_S))
         cameras: list[Camera] = []
@@ -124,10 +198,22 @@ class AttachmentPlan:
         for camera, write in self._films_of(index, time_s[rows]):
             cameras.append(camera)
             files[camera.video] = write
-        moved = partial(_episode_time, source.join, episode)
-        files.update(_views(episode, media, lambda t_s: float(moved(np.array(start_s + t_s))), self.settings))
         cut = cut_trajectory(trajectory, rows, time_s[rows], cameras=tuple(cameras))
-        return Attachment(episode.key, cut, files)
+        self.notes.extend(_gaps(episode, time_s[rows]))
+        return Attachment(episode.key, cut, files | self._views(episode, source, recorded))
+
+    def _views(self, episode: Episode, source: Source, recorded: Recorded) -> dict[str, Callable[[Path], object]]:
+        rig, path = self.reading.rig, recorded.path
+        if rig is None or not self.reading.has_rig_views:
+            moved = partial(_episode_time, source.join, episode)
+            clock = lambda t_s: float(moved(np.array(recorded.start_s + t_s)))  # noqa: E731
+            return _moments(episode, recorded.media, clock, self.reading.settings)
+        if not is_bag(path):
+            return {}
+        files, lacks = rig.views(path, episode, clock=lambda t_s: source.join.theirs(_start_s(episode) + t_s))
+        self.notes.extend(f'{_named(episode)}: no RGB-D of the {lack}' for lack in lacks)
+        folder = f'episodes/{episode.episode_id}-{episode.attempt}'
+        return {f'{folder}/{name}': partial(_write_bytes, content) for name, content in files.items()}
 
     def _filmed(self, index: int) -> Attachment:
         """Steps of an episode without telemetry: the frames of its first film."""
@@ -157,16 +243,25 @@ class AttachmentPlan:
 
 
 def plan_attachment(
-    store: Store, paths: Sequence[Path], *, offset_s: float | None = None, in_order: bool = False,
+    store: Store,
+    paths: Sequence[Path],
+    *,
+    offset_s: float | None = None,
+    in_order: bool = False,
+    rig: Rig | None = None,
+    columns: Mapping[str, str] | None = None,
     settings: Mapping[str, str] | None = None,
-) -> AttachmentPlan:  # fmt: skip
+) -> AttachmentPlan:
     """Open every source once for its clock, and say what belongs to what; InputError where it cannot be told.
 
-    `settings` are what `robotrials import` takes for RGB-D views of bags: known, calibration, rgbd and the others.
+    rig: what the plan says of a bag's topics and cameras. columns: signal -> column or topic where the presets do not
+    know. settings: what `robotrials import` takes for RGB-D views of bags (known, calibration, rgbd and the others);
+    they go before the rig's own views.
     """
     unknown = next((name for name in settings or {} if name not in SETTINGS), None)
     if unknown is not None:
         raise UnknownName('setting of an attachment', unknown, SETTINGS)
+    reading = Reading(rig, columns or {}, settings or {})
     episodes = tuple(
         sorted(
             (e for e in store.episodes(attempts='all') if e.started_at is not None and e.duration_s),
@@ -177,6 +272,7 @@ def plan_attachment(
         raise InputError(
             f'{store.path}: no episode says when it began and how long it lasted, so nothing can be joined'
         )
+    store.check_open({e.trial_id for e in episodes})  # before hours of recordings are read for nothing
     ours = [Span(_start_s(e), _start_s(e) + (e.duration_s or 0.0)) for e in episodes]
     telemetry: list[Source] = []
     films: list[Source] = []
@@ -184,21 +280,30 @@ def plan_attachment(
         if not path.exists():
             raise InputError(f'{path}: no such file or folder')
         is_film = path.is_file() and path.suffix.lower() in VIDEOS and not candidates(path)
-        source = _open_film(path, ours, offset_s) if is_film else _open_telemetry(path, ours, offset_s, in_order)
+        if is_film:
+            source = _open_film(path, ours, offset_s)
+        else:
+            source = _open_telemetry(path, ours, offset_s, in_order, reading)
+            join = join_by_marks(source.join, ours, source.spans, lags_s=list(_mark_lags(source, episodes)))
+            source = dataclasses.replace(source, join=join)
         (films if is_film else telemetry).append(source)
     named = [e for source in telemetry for held in source.held.values() for e in held]
     named += sorted({e for film in films for held in film.held.values() for e in held} - set(named))
     keys = tuple(episodes[index].key for index in named)
     check_attachable(store, keys)
-    plan = AttachmentPlan(store, episodes, tuple(telemetry), tuple(films), keys, settings=settings or {})
-    return dataclasses.replace(plan, lags_s=_lags(plan))
+    lags_s = tuple(min(own, key=abs) for source in telemetry for own in _mark_lags(source, episodes))
+    notes = [*_unjoined(ours, episodes, telemetry), *_late_marks(lags_s)]
+    return AttachmentPlan(store, episodes, tuple(telemetry), tuple(films), keys, lags_s, reading, notes)
 
 
-def _open_telemetry(path: Path, ours: Sequence[Span], offset_s: float | None, in_order: bool) -> Source:
-    spans, releases = [], []
-    for start_s, trajectory, _ in _recordings(path, cameras=False, needs_clock=not in_order):
-        spans.append(Span(start_s, start_s + float(trajectory.time_s[-1])))
-        releases.append(tuple(start_s + t for t in _releases(trajectory)))
+def _open_telemetry(
+    path: Path, ours: Sequence[Span], offset_s: float | None, in_order: bool, reading: Reading
+) -> Source:
+    spans, starts, releases = [], [], []
+    for recorded in _recordings(path, reading, cameras=False, needs_clock=not in_order):
+        spans.append(recorded.span)
+        starts.append(recorded.start_s)
+        releases.append(tuple(recorded.start_s + t for t in _releases(recorded.trajectory)))
     if not spans:
         raise InputError(f'{path}: no recording with telemetry in it')
     try:
@@ -208,7 +313,8 @@ def _open_telemetry(path: Path, ours: Sequence[Span], offset_s: float | None, in
     if in_order:  # the clock of an ordered recording is its episode's
         pairs = {j: i for i, j in enumerate(join.pairs) if j is not None}
         spans = [Span(ours[pairs[j]].start_s, ours[pairs[j]].start_s + s.length_s) for j, s in enumerate(spans)]
-    return Source(path, tuple(spans), join, tuple(releases))
+        starts = [span.start_s for span in spans]
+    return Source(path, tuple(spans), join, tuple(starts), tuple(releases))
 
 
 def _open_film(path: Path, ours: Sequence[Span], offset_s: float | None) -> Source:
@@ -224,45 +330,85 @@ def _open_film(path: Path, ours: Sequence[Span], offset_s: float | None) -> Sour
 def _film_clock(path: Path) -> Array:
     """When each frame was taken, in seconds since 1970: its times from the moment that the file says it began."""
     with opened_video(path) as container:
-        told = container.metadata.get('creation_time') or container.streams.video[0].metadata.get('creation_time')
-    if not told:
+        created = container.metadata.get('creation_time') or container.streams.video[0].metadata.get('creation_time')
+    if not created:
         raise InputError(
             f'{path}: no creation_time in it, so that nobody knows when it was filmed; record with one, or write it: '
             'ffmpeg -i IN.mp4 -c copy -metadata creation_time=2026-01-31T14:00:00Z OUT.mp4'
         )
     try:
-        began = dt.datetime.fromisoformat(told.replace('Z', '+00:00'))
+        began = dt.datetime.fromisoformat(created.replace('Z', '+00:00'))
     except ValueError as error:
-        raise InputError(f'{path}: creation_time is {told!r}, wanted ISO 8601') from error
+        raise InputError(f'{path}: creation_time is {created!r}, wanted ISO 8601') from error
     began = began if began.tzinfo is not None else began.replace(tzinfo=dt.UTC)
     return np.asarray(film_times(path), dtype=np.float64) + began.timestamp()
 
 
-def _recordings(
-    path: Path, *, cameras: bool, needs_clock: bool = True, settings: Mapping[str, str] | None = None
-) -> Iterator[tuple[float, Trajectory, Mapping[str, Media]]]:
-    """The recordings of a source that have telemetry: when each began, its trajectory and films."""
-    found = candidates(path)
-    options = BY_FORMAT.get(found[0].format.name, OTHERS) if found else OTHERS
-    if not cameras and options is not BY_FORMAT['mcap']:
-        options = dataclasses.replace(options, answers={'cameras': 'leave'})
-    elif found and found[0].format.name == 'ros':
-        # What is known of a scene is told by the episode that the recording is of, which the bag does not know.
-        of_views = {name: text for name, text in (settings or {}).items() if name != 'known'}
-        options = dataclasses.replace(options, defaults={**options.defaults, **of_views})
+def _recordings(path: Path, reading: Reading, *, cameras: bool, needs_clock: bool = True) -> Iterator[Recorded]:
+    """The recordings of a source that have telemetry."""
+    options = reading.options(path, cameras=cameras)
     imported = open_source(path, options)  # its files are there as long as it is
     for recording in imported.recordings():
-        started = recording.episode.started_at
+        started, trajectory = recording.episode.started_at, recording.trajectory
         if started is None and needs_clock:
             raise InputError(
                 f'{path}: it does not record when a recording began, so that clocks cannot be joined; with --in-order '
                 'its recordings are those of the episodes, in their order and of their lengths; nothing was attached'
             )
-        if recording.trajectory is not None:
-            yield (0.0 if started is None else started.timestamp()), recording.trajectory, recording.media
+        if trajectory is None:
+            continue
+        own = path / recording.episode.labels.get('bag', '') if not is_bag(path) else path
+        start_s = 0.0 if started is None else started.timestamp()
+        span = Span(start_s, start_s + float(trajectory.time_s[-1]))
+        if reading.rig is not None and imported.format == 'ros':
+            trajectory = reading.rig.fitted(own, trajectory)
+            span = span if started is None else Span(*reading.rig.span(own))
+        yield Recorded(own, start_s, trajectory, recording.media, span)
 
 
-def _views(
+def _unjoined(ours: Sequence[Span], episodes: Sequence[Episode], telemetry: Sequence[Source]) -> Iterator[str]:
+    """Episodes of the recorded time that no recording has enough of, and those that two have."""
+    for span, episode in zip(ours, episodes, strict=True):
+        shares = []
+        for source in telemetry:
+            first, last = source.join.theirs(span.start_s), source.join.theirs(span.end_s)
+            if last > min(r.start_s for r in source.spans) and first < max(r.end_s for r in source.spans):
+                shares += [max(min(r.end_s, last) - max(r.start_s, first), 0.0) / span.length_s for r in source.spans]
+        best = sorted(shares, reverse=True)[:2]
+        if best and best[0] < COVERED:
+            had = (
+                f'the most that one recording has of it is {best[0]:.0%}' if best[0] else 'no recording is of its time'
+            )
+            yield f'{_named(episode)}: no telemetry: {had}'
+        elif len(best) == 2 and best[1] >= COVERED:
+            yield f'{_named(episode)}: two recordings overlap it; the one that has more of it was taken'
+
+
+def _late_marks(lags_s: Sequence[float]) -> Iterator[str]:
+    """A join that the operator's marks contradict: nobody marks a placement long before or after it."""
+    if len(lags_s) >= FEWEST_PAIRS and not EARLIEST_MARK_S <= (lag := float(np.median(lags_s))) <= LATEST_MARK_S:
+        yield (
+            f"the operator's marks come {lag:+.1f} s after releases in the middle: the clocks may differ by about "
+            f'{MARK_LAG_S - lag:+.1f} s more; look at an episode, and say the offset with --offset-s'
+        )
+
+
+def _gaps(episode: Episode, time_s: Array) -> Iterator[str]:
+    """Where an episode has no telemetry for longer than a beat: nothing that happened then can be detected."""
+    edges = np.concatenate([[0.0], time_s, [episode.duration_s or 0.0]])
+    for begin in np.flatnonzero(np.diff(edges) > GAP_S).tolist():
+        yield f'{_named(episode)}: no telemetry from {edges[begin]:.1f} to {edges[begin + 1]:.1f} s'
+
+
+def _named(episode: Episode) -> str:
+    return f'{episode.episode_id}/{episode.attempt}'
+
+
+def _write_bytes(content: bytes, target: Path) -> None:
+    target.write_bytes(content)
+
+
+def _moments(
     episode: Episode, media: Mapping[str, Media], episode_time: Callable[[float], float], settings: Mapping[str, str]
 ) -> dict[str, Callable[[Path], object]]:
     """The moments of RGB-D that show an episode, by its own time; its start and end, and what lies between."""
@@ -339,21 +485,15 @@ def _releases(trajectory: Trajectory) -> Array:
     return np.asarray(trajectory.time_s, dtype=np.float64)[1:][is_open[1:] & ~is_open[:-1] & (high > low)]
 
 
-def _lags(plan: AttachmentPlan) -> tuple[float, ...]:
-    """From the nearest release in the telemetry to each placement that an operator marked: the join, checked."""
-    lags: list[float] = []
-    for source in plan.telemetry:
-        for recording, held in source.held.items():
-            releases = np.array(source.releases_s[recording]) if source.releases_s else np.zeros(0)
-            for index in held if len(releases) else ():
-                episode = plan.episodes[index]
-                times_s = _episode_time(source.join, episode, releases)
-                marks = [
-                    e.t_s for e in episode.events
-                    if e.kind is EventKind.PLACEMENT and e.source is EventSource.OPERATOR
-                ]  # fmt: skip
-                lags += [float(min((m - times_s).tolist(), key=abs)) for m in marks]
-    return tuple(lags)
+def _mark_lags(source: Source, episodes: Sequence[Episode]) -> Iterator[list[float]]:
+    """For each placement that an operator marked: the times from every release in its recording to it."""
+    for recording, held in source.held.items():
+        releases = np.array(source.releases_s[recording]) if source.releases_s else np.zeros(0)
+        for index in held if len(releases) else ():
+            times_s = _episode_time(source.join, episodes[index], releases)
+            for event in episodes[index].events:
+                if event.kind is EventKind.PLACEMENT and event.source is EventSource.OPERATOR:
+                    yield (event.t_s - times_s).tolist()
 
 
 def _cut_film(episode: Episode, camera: Camera, shown_s: Array, time_s: Array, source: Media) -> tuple[Camera, CutFilm]:

@@ -53,19 +53,25 @@ class Bag:
             return (self.path,)
         return tuple(sorted(p for p in self.path.iterdir() if p.name == METADATA or p.suffix in SUFFIXES))
 
-    def messages(self, topics: Collection[str]) -> Iterator[Message]:
-        """The messages of some topics, in the order of their log times."""
+    def messages(
+        self, topics: Collection[str], *, between_ns: tuple[int, int] | None = None
+    ) -> Iterator[Message]:  # fmt: skip
+        """The messages of some topics, in the order of their log times; all, or those logged between two times."""
+        first_ns, last_ns = between_ns or (None, None)
         if self.lost:
-            yield from _streamed(self.path, topics)
+            for message in _streamed(self.path, topics):
+                if first_ns is None or last_ns is None or first_ns <= message.log_ns < last_ns:
+                    yield message
             return
         found = dict.fromkeys((t for t in topics if t in self.topics), 0)
         with _reader(self.path) as reader:
             chosen = [c for c in reader.connections if c.topic in topics]
             read = _deserializer(self.path, chosen)
-            for connection, log_ns, raw in reader.messages(connections=chosen) if chosen else ():
+            messages = reader.messages(connections=chosen, start=first_ns, stop=last_ns) if chosen else ()
+            for connection, log_ns, raw in messages:
                 found[connection.topic] += 1
                 yield Message(connection.topic, log_ns, read(raw, connection.msgtype))
-        for topic, count in found.items():
+        for topic, count in found.items() if between_ns is None else ():
             if count != self.counts[topic]:
                 raise InputError(
                     f'{self.path}: {count} messages on {topic}, and its metadata say {self.counts[topic]}; not whole'

@@ -7,6 +7,7 @@ of starts gives the offset: a shift is believed only where no other shift explai
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,10 @@ RIVAL = 0.8  # of the pairs: another offset with as many makes the first a guess
 LONGEST_OFFSET_S = 36 * 3600.0  # a wrong time zone, or a clock a day off
 FEWEST_FOR_DRIFT = 5
 LARGEST_DRIFT = 1e-3  # seconds per second: no clock is that bad
+MARK_LAG_S = 0.5  # from a release until the item lies still and an operator has pressed the key; give or take as much
+MARK_SEARCH_S = 3.0  # how far starts may be off: a recorder is started before the clock, by somebody who looks up
+MARK_WINDOW_S = 0.5
+FEWEST_MARKS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,8 @@ class ClockJoin:
     start_gap_s: float | None  # how long before the episode a recording begins, in the middle
     spread_s: float | None
     how: str
+    bounds_s: tuple[float, float] | None = None  # of the offset, where it was estimated from recordings about episodes
+    is_estimated: bool = False
 
     def theirs(self, ours_s: float) -> float:
         """The recorder's time of a moment on the console's clock."""
@@ -75,7 +82,55 @@ def join_clocks(episodes: Sequence[Span], recordings: Sequence[Span], *, offset_
     offset, how = _voted_offset(episodes, recordings)
     pairs = _held(episodes, recordings, offset, 0.0, epoch_s)
     drift = _drift(episodes, recordings, pairs, epoch_s)
-    return _joined(episodes, recordings, offset, drift, epoch_s, how=how)
+    bounds = _bounds(episodes, recordings, pairs, drift, epoch_s)
+    if bounds is not None:
+        offset = sum(bounds) / 2
+        how += f', within {(bounds[1] - bounds[0]) / 2:.2f} s as each holds its episode'
+    join = _joined(episodes, recordings, offset, drift, epoch_s, how=how)
+    return dataclasses.replace(join, bounds_s=bounds, is_estimated=True)
+
+
+def _bounds(
+    episodes: Sequence[Span], recordings: Sequence[Span], pairs: Sequence[int | None], drift: float, epoch_s: float
+) -> tuple[float, float] | None:
+    """The least and the largest offset by which every recording begins before its episode and ends after it.
+
+    A recorder is started before the clock and stopped after it, so that starts alone would be off by how long somebody
+    took to look up. None where a recording is no longer than its episode, or several episodes lie in one.
+    """
+    held = [(e, recordings[j]) for e, j in zip(episodes, pairs, strict=True) if j is not None]
+    if len({id(r) for _, r in held}) < len(held) or len(held) < FEWEST_PAIRS:
+        return None
+    low = max(r.start_s - e.start_s - drift * (e.start_s - epoch_s) for e, r in held)
+    high = min(r.end_s - e.end_s - drift * (e.end_s - epoch_s) for e, r in held)
+    return (low, high) if low <= high else None
+
+
+def join_by_marks(
+    join: ClockJoin, episodes: Sequence[Span], recordings: Sequence[Span], *, lags_s: Sequence[Sequence[float]]
+) -> ClockJoin:
+    """An offset that was estimated from starts, set by what an operator marked.
+
+    `lags_s` are, for each mark, the times from every release in the telemetry to it, by the join as it is. The lag that
+    most marks share becomes `MARK_LAG_S`; where too few share one, two are shared about equally, or recordings would
+    then not hold their episodes, the join stays as it is.
+    """
+    pairs = [(mark, lag) for mark, own in enumerate(lags_s) for lag in own if abs(lag) <= MARK_SEARCH_S]
+    if not join.is_estimated or len(lags_s) < FEWEST_MARKS or not pairs:
+        return join
+    marks, lags = np.array([m for m, _ in pairs]), np.array([lag for _, lag in pairs])
+    votes = np.array([len(set(marks[np.abs(lags - lag) <= MARK_WINDOW_S / 2].tolist())) for lag in lags])
+    middle = float(np.median(lags[votes == votes.max()]))
+    near = np.abs(lags - middle) <= MARK_WINDOW_S / 2
+    count = len(set(marks[near].tolist()))
+    rivals = votes[np.abs(lags - middle) > MARK_WINDOW_S]
+    if count < COVERED * len(lags_s) or (len(rivals) and rivals.max() >= RIVAL * count):
+        return join
+    offset_s = join.offset_s - (float(np.median(lags[near])) - MARK_LAG_S)
+    if join.bounds_s is not None and not join.bounds_s[0] <= offset_s <= join.bounds_s[1]:
+        return join
+    how = f'{join.how}, set by {count} marks, taken as {MARK_LAG_S:g} s after releases'
+    return _joined(episodes, recordings, offset_s, join.drift, join.epoch_s, how=how)
 
 
 def join_in_order(episodes: Sequence[Span], recordings: Sequence[Span]) -> ClockJoin:
@@ -132,10 +187,11 @@ def _held(
 def _agree(episodes: Sequence[Span], recordings: Sequence[Span], pairs: Sequence[int | None]) -> bool:
     """Whether the intervals meet as they are: a recording of one episode also begins with it.
 
-    Recordings of a wrong clock meet some episodes by accident, and then in their middle.
+    Recordings of a wrong clock meet some episodes by accident: a few of them, and those in their middle.
     """
     held = [(episodes[i], recordings[j]) for i, j in enumerate(pairs) if j is not None]
-    if not held:
+    n_used = len({j for j in pairs if j is not None})
+    if not held or (len(held) < COVERED * len(episodes) and n_used < COVERED * len(recordings)):
         return False
     single = [(e, r) for e, r in held if _is_alike(e, r)]
     near = sum(abs(r.start_s - e.start_s) <= AGREE_S for e, r in single)

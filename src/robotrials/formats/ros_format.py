@@ -173,6 +173,10 @@ def make_plan(bag: Bag, columns: Mapping[str, str], options: ViewOptions) -> Top
         if place.topic not in bag.topics:
             raise InputError(f'{bag.path}: no topic {place.topic} (for {signal}); found {", ".join(bag.topics)}')
     of = {kind: [t for t, k in sorted(bag.topics.items()) if k == kind] for kind in set(bag.topics.values())}
+    # A whole topic of the type that a preset reads is the preset's, and not a row of all its numbers.
+    for signal, kind in (('joint_position_rad', JOINT_STATE), ('ee_pose', POSE)):
+        if signal in mapped and mapped[signal] == TopicPlace(mapped[signal].topic) in map(TopicPlace, of.get(kind, [])):
+            of[kind] = [mapped.pop(signal).topic]
     joints = (
         ''
         if 'joint_position_rad' in mapped

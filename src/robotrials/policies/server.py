@@ -13,9 +13,9 @@ import struct
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from robotrials.errors import InputError, SetupError, install_hint
 from robotrials.policies.shared import OfferedPolicy
@@ -41,27 +41,24 @@ class Conversation(Protocol):
     def close(self) -> None: ...
 
 
-class PolicyServer:
-    """Serves an OfferedPolicy on `wire` (openpi or vla-eval), in threads, until closed."""
+class ConversationServer:
+    """Holds conversations on one port, in threads, until closed; `converse` makes one for the nth connection."""
 
     def __init__(
         self,
-        offered: OfferedPolicy,
+        converse: Callable[[int], Conversation],
         *,
-        wire: str,
         host: str = '127.0.0.1',
         port: int = 0,
         idle_s: float = 600.0,
         most_connections: int = 64,
         limits: WireLimits = LIMITS,
     ) -> None:
-        if wire not in CONVERSATIONS:
-            raise InputError(f'wire is {wire!r}, wanted one of: {", ".join(CONVERSATIONS)}')
         try:
             from websockets.sync.server import serve
         except ModuleNotFoundError as error:
             raise SetupError(f'websockets is not installed; {install_hint("wire")}') from error
-        self._offered, self._wire, self._idle_s, self._limits = offered, wire, idle_s, limits
+        self._converse, self._idle_s = converse, idle_s
         self._places = threading.BoundedSemaphore(most_connections)
         self._count = 0
         try:
@@ -98,7 +95,7 @@ class PolicyServer:
         connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack('ll', SEND_S, 0))
         connection.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._count += 1
-        conversation = CONVERSATIONS[self._wire](self._offered, seed=self._count, limits=self._limits)
+        conversation = self._converse(self._count)
         try:
             conversation.open(connection.send)
             while conversation.hear(connection.recv(timeout=self._idle_s), connection.send):
@@ -116,15 +113,28 @@ class PolicyServer:
     def close(self) -> None:
         self._server.shutdown()
         self._thread.join(10)
-        self._offered.close()
 
-    def __enter__(self) -> PolicyServer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class PolicyServer(ConversationServer):
+    """Serves an OfferedPolicy on `wire` (openpi or vla-eval)."""
+
+    def __init__(self, offered: OfferedPolicy, *, wire: str, limits: WireLimits = LIMITS, **options: Any) -> None:
+        if wire not in CONVERSATIONS:
+            raise InputError(f'wire is {wire!r}, wanted one of: {", ".join(CONVERSATIONS)}')
+        self._offered = offered
+        super().__init__(lambda n: CONVERSATIONS[wire](offered, seed=n, limits=limits), limits=limits, **options)
+
+    def close(self) -> None:
+        super().close()
+        self._offered.close()
 
 
 class OpenPiConversation:

@@ -333,10 +333,10 @@ class DroidHost(RobotHost):
         return action
 
     def _read(self) -> tuple[FloatArray, Mapping[str, NDArray[np.uint8]]]:
-        told = self._call('get_robot_state')
-        if not (isinstance(told, list) and len(told) == 2 and isinstance(told[0], dict)):
-            raise AnswerError(f'{self._link.url}: get_robot_state gave {str(told)[:100]}, wanted [state, timestamps]')
-        self._measured: Mapping[str, Any] = told[0]
+        answer = self._call('get_robot_state')
+        if not (isinstance(answer, list) and len(answer) == 2 and isinstance(answer[0], dict)):
+            raise AnswerError(f'{self._link.url}: get_robot_state gave {str(answer)[:100]}, wanted [state, timestamps]')
+        self._measured: Mapping[str, Any] = answer[0]
         wanted = {'joint_positions': N_JOINTS, 'gripper_position': 1, 'cartesian_position': 6}
         state = np.concatenate([self._numbers(name, width) for name, width in wanted.items()])
         return state, {name: np.array(image) for name, image in self._cameras().items()}

@@ -252,18 +252,18 @@ class RosbridgeHost(Host):
     def signals(self) -> Mapping[str, Any]:
         self._check_begun()
         options, message = self._options, self._message
-        found: dict[str, Any] = {'joint_position_rad': self._state[: len(options.joints)]}
+        measured: dict[str, Any] = {'joint_position_rad': self._state[: len(options.joints)]}
         for name, column in (('velocity', 'joint_velocity_rad_s'), ('effort', 'joint_torque_nm')):
             values = joint_values(message, name, options.joints) if message.get(name) else None
             if values is not None:
-                found[column] = values
-        if options.torque_limit_nm and 'joint_torque_nm' in found:
-            found['joint_torque_limit_nm'] = np.array(options.torque_limit_nm)
+                measured[column] = values
+        if options.torque_limit_nm and 'joint_torque_nm' in measured:
+            measured['joint_torque_limit_nm'] = np.array(options.torque_limit_nm)
         if options.gripper is not None:
-            found['gripper_position'] = float(self._state[-1])
+            measured['gripper_position'] = float(self._state[-1])
         if self._tool is not None:
-            found['ee_pose'] = self._tool
-        return found
+            measured['ee_pose'] = self._tool
+        return measured
 
     def scene(self) -> Scene:
         cameras = self._options.cameras.items()
@@ -330,9 +330,9 @@ class RosbridgeHost(Host):
         self._before = self._watch.counts(link)
         if stage is not None:
             arguments = {name: _filled(value, setup) for name, value in stage.arguments.items()}
-            told = link.call_service(stage.service, arguments, timeout_s=stage.timeout_s)
-            if told.get('success') is False:
-                raise RigError(f'{stage.service}: the stage was not set: {str(told.get("message", ""))[:300]}')
+            answer = link.call_service(stage.service, arguments, timeout_s=stage.timeout_s)
+            if answer.get('success') is False:
+                raise RigError(f'{stage.service}: the stage was not set: {str(answer.get("message", ""))[:300]}')
         self._verdicts = link.count(self._options.verdict.topic) if self._options.verdict is not None else 0
         self._outcome = self._sent = self._first_s = self._last_s = None
         self._reason, self._t_s = '', 0.0
@@ -366,10 +366,10 @@ class RosbridgeHost(Host):
         if is_over:
             self._before = self._watch.counts(link)
             if self._options.park:
-                told = link.call_service(self._options.park, {}, timeout_s=60.0)
-                if told.get('success') is False:
+                answer = link.call_service(self._options.park, {}, timeout_s=60.0)
+                if answer.get('success') is False:
                     raise RigError(
-                        f'{self._options.park}: the arm was not parked: {str(told.get("message", ""))[:200]}'
+                        f'{self._options.park}: the arm was not parked: {str(answer.get("message", ""))[:200]}'
                     )
         return self._watch.take(link, after=self._before, first_s=self._first_s)
 
@@ -549,10 +549,10 @@ def joint_values(message: Mapping[str, Any], field: str, joints: Sequence[str]) 
 
 def picture(message: Mapping[str, Any], *, height_px: int, width_px: int) -> NDArray[np.uint8]:
     """A CompressedImage as (H, W, 3) of uint8; its size is compared before it is decompressed."""
-    told = str(message.get('format', '')).lower()
-    form = next((form for name, form in FORMATS.items() if name in told), None)
+    declared = str(message.get('format', '')).lower()
+    form = next((form for name, form in FORMATS.items() if name in declared), None)
     if form is None:
-        raise AnswerError(f'an image of format {told[:60]!r}, wanted jpeg or png')
+        raise AnswerError(f'an image of format {declared[:60]!r}, wanted jpeg or png')
     data = message.get('data')
     if not isinstance(data, str):
         raise AnswerError(f'an image with data of type {type(data).__name__}, wanted base64')

@@ -161,6 +161,7 @@ def finished_episode(planned: Episode, account: Account) -> Episode:
         outcome=OUTCOMES[account.label], duration_s=end_s, events=tuple(events), labels=labels, reason=reason,
         started_at=dt.datetime.fromtimestamp(account.started_ms / 1000, dt.UTC),
         items_placed=None if is_fault else account.counts.placed, items_lost=None if is_fault else account.counts.lost,
+        success=None if is_fault else account.label is Label.SUCCESS,  # the operator is the judge here
     )  # fmt: skip
 
 
@@ -197,8 +198,8 @@ def read_action(body: Mapping[str, Any], *, where: Path) -> Action:
     try:
         return Action.model_validate(body)
     except ValidationError as error:
-        told = error.errors()[0]['msg']
-        raise StoreError(f'{where}: an action that this version does not know ({told})') from error
+        reason = error.errors()[0]['msg']
+        raise StoreError(f'{where}: an action that this version does not know ({reason})') from error
 
 
 def parse_key(key: str) -> tuple[str, int]:

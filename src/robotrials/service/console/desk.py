@@ -218,8 +218,8 @@ class Desk:
             raise Refusal(f'attempt {attempt} of this assignment is not the next; reload the page', is_conflict=True)
 
     def _stored(self, episode_id: str) -> list[Episode]:
-        found = self.store.episodes(attempts='all', dropped=True, events=False, where={'episode_id': episode_id})
-        return list(found)
+        attempts = self.store.episodes(attempts='all', dropped=True, events=False, where={'episode_id': episode_id})
+        return list(attempts)
 
     def _carry_out(self, action: Action) -> Answer:
         if action.kind == 'undo':

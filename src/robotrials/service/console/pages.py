@@ -59,8 +59,8 @@ def install_access(app: FastAPI, key: str, *, cookie: str, is_secure: bool) -> N
     async def check(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
         is_new = fits(request.query_params.get('key', ''))
         if not is_new and not fits(request.cookies.get(cookie, '')):
-            told = 'wanted the access key: open the address that `robotrials console` printed, with its key'
-            return PlainTextResponse(told, status_code=401)
+            refusal = 'wanted the access key: open the address that `robotrials console` printed, with its key'
+            return PlainTextResponse(refusal, status_code=401)
         response = await answer(request)
         if is_new:
             response.set_cookie(cookie, key, max_age=COOKIE_AGE_S, httponly=True, samesite='strict', secure=is_secure)

@@ -32,7 +32,7 @@ def episode_data(
     annotations = store.annotations().get(episode.key, ()) if annotations is None else annotations
     marked = with_marks(episode, annotations)
     trajectory = store.trajectory(episode)
-    told: dict[str, Any] = {
+    values: dict[str, Any] = {
         'facts': _facts(episode),
         'duration_s': episode.duration_s,
         'events': [_event(e) for e in marked.events],
@@ -44,23 +44,23 @@ def episode_data(
         'films': [], 'lanes': [], 'missing': [], 'violations': [], 'margins': [],
     }  # fmt: skip
     if trajectory is None:
-        told['missing'].append('no trajectory was recorded: no path, no telemetry, no films')
-        return dict(_plain(told))
+        values['missing'].append('no trajectory was recorded: no path, no telemetry, no films')
+        return dict(_plain(values))
     kept = _kept(trajectory.n_steps)
-    told['time_s'] = _numbers(np.asarray(trajectory.time_s)[kept])
-    told['lanes'] = _lanes(trajectory, kept)
-    told['path'] = _path(trajectory, kept)
-    told['films'] = [
+    values['time_s'] = _numbers(np.asarray(trajectory.time_s)[kept])
+    values['lanes'] = _lanes(trajectory, kept)
+    values['path'] = _path(trajectory, kept)
+    values['films'] = [
         {'camera': film.camera, 'name': film.name, 'times_s': _numbers(film.times_s), 'width': camera.width_px,
          'height': camera.height_px}
         for film, camera in films_of(store, episode, trajectory)
     ]  # fmt: skip
-    if not told['films']:
-        told['missing'].append('no film')
+    if not values['films']:
+        values['missing'].append('no film')
     if trajectory.ee_pose is None:
-        told['missing'].append('no path of the tool')
-    told.update(_safety(episode, trajectory, kept, scoring))
-    return dict(_plain(told))
+        values['missing'].append('no path of the tool')
+    values.update(_safety(episode, trajectory, kept, scoring))
+    return dict(_plain(values))
 
 
 def _plain(value: Any) -> Any:
@@ -78,8 +78,8 @@ def _facts(episode: Episode) -> dict[str, Any]:
         'instruction', 'items', 'items_placed', 'items_lost', 'success', 'score', 'max_score', 'seed', 'instance',
         'repeat', 'session', 'operator', 'time_cap_s',
     )  # fmt: skip
-    found = {name: getattr(episode, name) for name in names}
-    return {name: str(value) for name, value in found.items() if value not in (None, '')}
+    values = {name: getattr(episode, name) for name in names}
+    return {name: str(value) for name, value in values.items() if value not in (None, '')}
 
 
 def _event(event: Any) -> dict[str, Any]:
@@ -151,20 +151,20 @@ def _largest_force(trajectory: Trajectory) -> NDArray[np.float64]:
 def _path(trajectory: Trajectory, kept: NDArray[np.int64]) -> dict[str, Any]:
     """The tool's path and those of objects, and the target box where there is one."""
     scene = trajectory.scene
-    found: dict[str, Any] = {'tool': [], 'bodies': [], 'target': None}
+    paths: dict[str, Any] = {'tool': [], 'bodies': [], 'target': None}
     if trajectory.ee_pose is not None:
-        found['tool'] = [_numbers(row) for row in np.asarray(trajectory.ee_pose)[kept, :3]]
+        paths['tool'] = [_numbers(row) for row in np.asarray(trajectory.ee_pose)[kept, :3]]
     if trajectory.body_pose is not None:
         for place, name in enumerate(trajectory.bodies):
             rows = np.asarray(trajectory.body_pose)[kept, place, :3]
             role = scene.body_roles.get(name, '')
             if role != 'robot':
-                found['bodies'].append({'name': name, 'role': role, 'path': [_numbers(row) for row in rows]})
+                paths['bodies'].append({'name': name, 'role': role, 'path': [_numbers(row) for row in rows]})
     if scene.target_center_m is not None and scene.target_size_m is not None:
         numbers = (*scene.target_center_m, *scene.target_size_m)
         if all(map(math.isfinite, numbers)):
-            found['target'] = {'center': list(scene.target_center_m), 'size': list(scene.target_size_m)}
-    return found
+            paths['target'] = {'center': list(scene.target_center_m), 'size': list(scene.target_size_m)}
+    return paths
 
 
 def _safety(
@@ -175,8 +175,8 @@ def _safety(
         return {'safety_note': 'an invalid episode has no safety'}
     chosen = scoring or Scoring()
     try:
-        found = score_episode(episode, trajectory, scoring=chosen)
-        traces = margin_traces(episode, trajectory, scoring=chosen) if found.is_scored else {}
+        score = score_episode(episode, trajectory, scoring=chosen)
+        traces = margin_traces(episode, trajectory, scoring=chosen) if score.is_scored else {}
     except RobotrialsError as error:
         return {'safety_note': str(error)}
     return {
@@ -184,10 +184,10 @@ def _safety(
             {**{f.name: getattr(v, f.name) for f in dataclasses.fields(v) if f.name in
                 ('spec_id', 'clause', 'time_s', 'signal', 'value', 'unit', 'margin')},
              'bodies': ', '.join(map(str, v.bodies))}
-            for v in found.violations
+            for v in score.violations
         ],
         'margins': [
             {'spec': name, 'values': _numbers(values[kept]), 'unit': ''} for name, values in traces.items()
         ],
-        'safety_note': '' if found.is_scored else f'unscored: {found.because}',
+        'safety_note': '' if score.is_scored else f'unscored: {score.because}',
     }  # fmt: skip

@@ -83,10 +83,10 @@ class EpisodeIndex:
     def row(self, place: int) -> dict[str, Any]:
         """One line of the table."""
         key = self.key(place)
-        told: dict[str, Any] = {name: self.values[name][self.codes[name][place]] for name in FILTERS}
+        fields: dict[str, Any] = {name: self.values[name][self.codes[name][place]] for name in FILTERS}
         duration_s, success = float(self.duration_s[place]), int(self.success[place])
         return {
-            **told, 'episode_id': key[0], 'attempt': key[1], 'reason': self.reasons[place].as_py() or '',
+            **fields, 'episode_id': key[0], 'attempt': key[1], 'reason': self.reasons[place].as_py() or '',
             'duration_s': None if np.isnan(duration_s) else duration_s,
             'placed': None if self.placed[place] < 0 else int(self.placed[place]),
             'items': None if self.items[place] < 0 else int(self.items[place]),

@@ -53,10 +53,10 @@ class LiveFigures:
     """What a store shows of itself in figures: the analysis is made when it is asked for, and again after a change."""
 
     def __init__(
-        self, store: Store, *, where: Where | None = None, shown: Callable[[Episode], Episode],
+        self, store: Store, *, where: Where | None = None, visible: Callable[[Episode], Episode],
         rescoring: Rescoring = Rescoring.MISSING,
     ) -> None:  # fmt: skip
-        self._store, self._where, self._shown, self._rescoring = store, where, shown, rescoring
+        self._store, self._where, self._visible, self._rescoring = store, where, visible, rescoring
         self._lock = threading.Lock()  # matplotlib's settings are the process's
         self._head = ''
         self._analysis: Analysis | None = None
@@ -95,14 +95,14 @@ class LiveFigures:
 
         analysis = self.analysis()
         document = trial_document(analysis, explorer_url=explorer_url, folder=self._store.path)
-        shown = map(self._shown, analysis.episodes)
-        return render_html(replace(document, **listed_episodes(shown, len(analysis.episodes))))
+        listed = map(self._visible, analysis.episodes)
+        return render_html(replace(document, **listed_episodes(listed, len(analysis.episodes))))
 
 
 def store_figures() -> list[tuple[str, str]]:
     """Name and summary of every figure that is drawn from a store's episodes."""
-    found = [(name, find_figure(name)) for name in FIGURES.names() if name not in SIMULATED]
-    return [(name, summary_of(draw)) for name, draw in found if input_of(draw) is Input.STORE]
+    figures = [(name, find_figure(name)) for name in FIGURES.names() if name not in SIMULATED]
+    return [(name, summary_of(draw)) for name, draw in figures if input_of(draw) is Input.STORE]
 
 
 def page_policy(page: str) -> str:
@@ -130,10 +130,10 @@ def figure_points(analysis: Analysis) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _curves(analysis: Analysis) -> dict[str, Any]:
-    found = curve_points(analysis)
-    if isinstance(found, Absent):
-        return {'why': found.reason, 'policies': []}
-    told = [
+    points_of = curve_points(analysis)
+    if isinstance(points_of, Absent):
+        return {'why': points_of.reason, 'policies': []}
+    policies = [
         {
             'policy': curve.policy,
             'steps': [
@@ -141,9 +141,9 @@ def _curves(analysis: Analysis) -> dict[str, Any]:
                 for p in points[:MOST_STEPS]
             ],
         }
-        for curve, points in found
+        for curve, points in points_of
     ]
-    return {'why': '', 'policies': told}
+    return {'why': '', 'policies': policies}
 
 
 def _witnesses(analysis: Analysis) -> dict[str, Any]:
@@ -174,18 +174,18 @@ class Side(enum.StrEnum):
 
 def create_explorer(
     store: Store, *, beside: Mapping[str, str] | None = None, where: Where | None = None, is_mounted: bool = False,
-    shown: Callable[[Episode], Episode] = lambda episode: episode,
+    visible: Callable[[Episode], Episode] = lambda episode: episode,
 ) -> FastAPI:  # fmt: skip
     """The explorer of one store, or of what `where` selects of it: nothing else of the store can be reached.
 
     `beside` adds links to other pages (title -> address), such as the review's. Mounted in another app, it leaves
-    static files and guards to that one. `shown` is an episode as far as its facts may be seen.
+    static files and guards to that one. `visible` is an episode as far as its facts may be seen.
     """
     app = FastAPI(title='robotrials explorer', docs_url=None, redoc_url=None, openapi_url=None)
     if not is_mounted:
         install_frame(app, is_local=True)
     rescoring = Rescoring.NONE if is_mounted else Rescoring.MISSING  # a platform's server reads kept scores alone
-    index, drawn = LiveIndex(store, where=where), LiveFigures(store, where=where, shown=shown, rescoring=rescoring)
+    index, drawn = LiveIndex(store, where=where), LiveFigures(store, where=where, visible=visible, rescoring=rescoring)
 
     def common(request: Request) -> dict[str, Any]:
         blinded = '' if not store.is_blinded else 'arms by code' if store.board else 'arms are shown when it is closed'
@@ -203,14 +203,14 @@ def create_explorer(
 
     @app.get('/episode/{episode_id}/{attempt}')
     def episode(episode_id: str, attempt: int, request: Request) -> HTMLResponse:
-        found = [_found(store, episode_id, attempt, where=where)]
+        episodes = [_found(store, episode_id, attempt, where=where)]
         other = request.query_params.get('beside', '')
         if other:
             name, _, number = other.partition(':')
-            found.append(_found(store, name, _whole(number or '0'), where=where))
-        titles = [{'key': f'{e.episode_id}/{e.attempt}', 'title': _title(e)} for e in found]
+            episodes.append(_found(store, name, _whole(number or '0'), where=where))
+        titles = [{'key': f'{e.episode_id}/{e.attempt}', 'title': _title(e)} for e in episodes]
         return PAGES.page(
-            'explore_episode.html.j2', title=_title(found[0]), episodes=titles, **common(request),
+            'explore_episode.html.j2', title=_title(episodes[0]), episodes=titles, **common(request),
             trail=_trail(request.query_params.multi_items()), end=request.query_params.get('end', ''),
         )  # fmt: skip
 
@@ -225,12 +225,12 @@ def create_explorer(
 
     @app.get('/data/episode/{episode_id}/{attempt}')
     def data(episode_id: str, attempt: int) -> JSONResponse:
-        return JSONResponse(episode_data(store, shown(_found(store, episode_id, attempt, where=where))))
+        return JSONResponse(episode_data(store, visible(_found(store, episode_id, attempt, where=where))))
 
     @app.get('/figures')
     def figures(request: Request) -> HTMLResponse:
-        told = {'why': CLOSED}
-        curves, witnesses = (told, told) if store.is_blinded else figure_points(drawn.analysis())
+        absent = {'why': CLOSED}
+        curves, witnesses = (absent, absent) if store.is_blinded else figure_points(drawn.analysis())
         return PAGES.page(
             'explore_figures.html.j2', title='Figures', curves=curves, witnesses=witnesses,
             figures=[] if store.is_blinded else store_figures(), **common(request),

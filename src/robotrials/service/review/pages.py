@@ -66,12 +66,14 @@ def create_review(store: Store, *, by: str, blinded: bool = True, everything: bo
         raise InputError(f'no valid episode {episode_id} attempt {attempt} in {store.path.name}')
 
     def queue() -> list[LabelStatus]:
-        told = [status_of(e, seen(e.key)) for e in store.episodes() if e.is_valid]
-        wanted = [s for s in told if everything or s.standing in (LabelStanding.WAITING, LabelStanding.NOT_SCANNED)]
+        standings = [status_of(e, seen(e.key)) for e in store.episodes() if e.is_valid]
+        wanted = [
+            s for s in standings if everything or s.standing in (LabelStanding.WAITING, LabelStanding.NOT_SCANNED)
+        ]
         return sorted(wanted, key=lambda s: s.episode.episode_id)  # an order that tells nothing of policies
 
-    def is_done(one: LabelStatus) -> bool:
-        return any(a.source is EventSource.REVIEWER and a.by == by for a in seen(one.episode.key))
+    def is_done(status: LabelStatus) -> bool:
+        return any(a.source is EventSource.REVIEWER and a.by == by for a in seen(status.episode.key))
 
     @app.get('/')
     def listed() -> HTMLResponse:
@@ -83,32 +85,32 @@ def create_review(store: Store, *, by: str, blinded: bool = True, everything: bo
         return PAGES.page('review.html.j2', title=f'Review of {store.path.name}', rows=rows, **common)
 
     @app.get('/review/{episode_id}/{attempt}')
-    def one(episode_id: str, attempt: int) -> HTMLResponse:
-        found = status(episode_id, attempt)
+    def episode_page(episode_id: str, attempt: int) -> HTMLResponse:
+        current = status(episode_id, attempt)
         left = [s for s in queue() if not is_done(s) and s.episode.key != (episode_id, attempt)]
         return PAGES.page(
-            'review_episode.html.j2', title=f'{found.episode.stratum or found.episode.task} · {episode_id[:10]}',
-            key=f'{episode_id}/{attempt}', why=found.why, placed=found.episode.items_placed,
+            'review_episode.html.j2', title=f'{current.episode.stratum or current.episode.task} · {episode_id[:10]}',
+            key=f'{episode_id}/{attempt}', why=current.why, placed=current.episode.items_placed,
             following='/review/{}/{}'.format(*left[0].episode.key) if left else '/', **common,
         )  # fmt: skip
 
     @app.get('/data/episode/{episode_id}/{attempt}')
     def data(episode_id: str, attempt: int) -> JSONResponse:
-        found = status(episode_id, attempt)
-        accounts = seen(found.episode.key)
-        told = episode_data(store, found.episode, annotations=accounts)
-        told['proposed'] = _proposed(accounts, by=by)
+        current = status(episode_id, attempt)
+        accounts = seen(current.episode.key)
+        values = episode_data(store, current.episode, annotations=accounts)
+        values['proposed'] = _proposed(accounts, by=by)
         if blinded:
-            told['facts'] = {k: v for k, v in told['facts'].items() if k not in HIDDEN_FACTS}
-            told['lanes'] = [lane for lane in told['lanes'] if lane['title'] not in TELLING_LANES]
-        return JSONResponse(told)
+            values['facts'] = {k: v for k, v in values['facts'].items() if k not in HIDDEN_FACTS}
+            values['lanes'] = [lane for lane in values['lanes'] if lane['title'] not in TELLING_LANES]
+        return JSONResponse(values)
 
     @app.post('/review/{episode_id}/{attempt}')
     def save(episode_id: str, attempt: int, given: GivenAccount) -> JSONResponse:
-        found = status(episode_id, attempt)
-        account = _account(found.episode, given, by=by)
+        current = status(episode_id, attempt)
+        account = _account(current.episode, given, by=by)
         store.annotate([account], by=by)
-        again = status_of(found.episode, seen(found.episode.key))
+        again = status_of(current.episode, seen(current.episode.key))
         return JSONResponse({'standing': again.standing.value, 'why': again.why})
 
     @app.get('/media/{name:path}')
@@ -127,8 +129,8 @@ def _proposed(rows: Sequence[Annotation], *, by: str) -> list[dict[str, Any]]:
             {'t_s': e.t_s, 'kind': e.kind.value, 'count': e.count, 'verdict': 'yours', 'why': 'as you saved it'}
             for e in own[-1].events
         ]
-    found = [a for a in rows if a.source is EventSource.DETECTOR]
-    candidates = found[-1].details.get('candidates', []) if found else []
+    detected = [a for a in rows if a.source is EventSource.DETECTOR]
+    candidates = detected[-1].details.get('candidates', []) if detected else []
     return [
         {'t_s': c['t_s'], 'kind': 'placement' if c.get('verdict') == 'success' else '', 'count': 1,
          'verdict': str(c.get('verdict', '')), 'why': str(c.get('why', ''))}

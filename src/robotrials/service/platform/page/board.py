@@ -159,7 +159,7 @@ class SubmissionExplorer:
                 self._kept[key] = create_explorer(
                     dataclasses.replace(Store.open(path), is_view=True), where={'policy': submission.policy},
                     beside={'back to the submission': f'/submission/{submission.id}'}, is_mounted=True,
-                    shown=lambda episode: open_facts(benchmark, episode),
+                    visible=lambda episode: open_facts(benchmark, episode),
                 )  # fmt: skip
             return self._kept[key]
 
