@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from robotrials.errors import InputError
 from robotrials.formats import rows as table_rows
-from robotrials.formats.bulk import NotPlainError, has_quotes, json_schema, text_batches
+from robotrials.formats.bulk import NotPlainError, has_quotes, open_json, text_batches
 from robotrials.formats.catalog import open_here, open_source
 from robotrials.formats.imported import Imported, ImportOptions
 from robotrials.formats.intake import import_into
@@ -211,7 +211,7 @@ def test_arrow_is_given_flat_lines_of_json_alone(tmp_path: Path, text: str, is_p
     """Its parser goes as deep as the text does, and ends the process that runs it."""
     path = tmp_path / 'r.jsonl'
     path.write_text(text)
-    assert (json_schema(path) is not None) is is_plain
+    assert (open_json(path) is not None) is is_plain
 
 
 def _typed(table: dict[str, list[str]]) -> dict[str, pa.Array]:

@@ -61,14 +61,14 @@ def has_quotes(path: Path, *, n_head_lines: int) -> bool:
     Lines to the end of the header are skipped by number, so none of their cells may go over a line end.
     """
     carriage = breaks = 0
-    found = False
+    is_quoted = False
     with path.open('rb') as stream:
         if any(stream.readline(BLOCK_BYTES).count(b'"') % 2 for _ in range(n_head_lines)):
             raise NotPlainError('a cell of the header has several lines')
         stream.seek(0)
         last = b''
         while block := stream.read(BLOCK_BYTES):
-            found = found or b'"' in block
+            is_quoted = is_quoted or b'"' in block
             if b'\x00' in block:
                 raise NotPlainError('a zero byte')
             if b'\r' in block or last == b'\r':
@@ -77,7 +77,7 @@ def has_quotes(path: Path, *, n_head_lines: int) -> bool:
             last = block[-1:]
     if carriage != breaks:
         raise NotPlainError('a carriage return that ends no line')
-    return found
+    return is_quoted
 
 
 def open_json(path: Path) -> tuple[pa.Schema, Callable[[], Iterator[pa.RecordBatch]]] | None:
@@ -206,15 +206,15 @@ class BulkReader:
             return
         for ours, theirs in (('duration_s', steps), ('time_cap_s', cap)):
             if theirs is not None:
-                told, known = theirs / rate, numbers[ours]
-                numbers[ours] = told if known is None else np.where(np.isnan(known), told, known)
+                seconds, known = theirs / rate, numbers[ours]
+                numbers[ours] = seconds if known is None else np.where(np.isnan(known), seconds, known)
 
     def _outcomes(
         self, columns: _Columns, numbers: dict[str, Any], success: pa.Array | None, n: int
     ) -> NDArray[np.int32]:
         lasted, steps, cap_s, cap = (numbers[k] for k in ('duration_s', 'steps', 'time_cap_s', 'step_cap'))
-        told = columns.outcomes()
-        if told is None:
+        outcomes = columns.outcomes()
+        if outcomes is None:
             if success is None or success.null_count:
                 raise NotPlainError('neither outcome nor success is given')
             wins = success.to_numpy(zero_copy_only=False)
@@ -224,13 +224,13 @@ class BulkReader:
             if cap is not None and steps is not None:
                 at_cap |= steps >= cap
             failed = np.where(at_cap, OUTCOMES.index(Outcome.TIMEOUT), OUTCOMES.index(Outcome.FAILURE))
-            told = np.where(wins, OUTCOMES.index(Outcome.SUCCESS), failed).astype(np.int32)
-        is_failure = told == OUTCOMES.index(Outcome.FAILURE)
+            outcomes = np.where(wins, OUTCOMES.index(Outcome.SUCCESS), failed).astype(np.int32)
+        is_failure = outcomes == OUTCOMES.index(Outcome.FAILURE)
         if cap_s is not None or cap is not None:
             is_failure = np.zeros(n, bool)
-        self.caps.see_many(lasted, steps, is_failure=is_failure, is_success=told == OUTCOMES.index(Outcome.SUCCESS))
-        self.outcomes.update({OUTCOMES[k].value: int(c) for k, c in enumerate(np.bincount(told, minlength=5)) if c})
-        return told
+        self.caps.see_many(lasted, steps, is_failure=is_failure, is_success=outcomes == OUTCOMES.index(Outcome.SUCCESS))
+        self.outcomes.update({OUTCOMES[k].value: int(c) for k, c in enumerate(np.bincount(outcomes, minlength=5)) if c})
+        return outcomes
 
     def _ids(
         self, cells: list[str], codes: NDArray[np.int64], seed: NDArray[np.float64] | None, instance: Any
@@ -257,11 +257,11 @@ class BulkReader:
         names = sorted(self.plan.chosen.labels)
         if not names:
             return None
-        found = [columns.texts(name) for name in names]
-        self.labelled.update(name for name, cells in zip(names, found, strict=True) if any(cells.texts))
+        labels = [columns.texts(name) for name in names]
+        self.labelled.update(name for name, cells in zip(names, labels, strict=True) if any(cells.texts))
         written = [
             _Names([f'{json.dumps(name)}: {json.dumps(t)}' if t else '' for t in cells.texts], cells.codes)
-            for name, cells in zip(names, found, strict=True)
+            for name, cells in zip(names, labels, strict=True)
         ]
         rows, codes = _combined(written)
         joined = ['{' + ', '.join(filter(None, row)) + '}' for row in rows]
@@ -352,8 +352,8 @@ class _Columns:
         cells, codes = self.different(column)
         parsed = [self.plan.convert[name](cell) for cell in cells]
         known = np.array([np.nan if v is None else float(v) for v in parsed])
-        found: NDArray[np.float64] = known[codes]
-        return found
+        values: NDArray[np.float64] = known[codes]
+        return values
 
     def truths(self, name: str) -> pa.Array | None:
         column, given = self._column(name), self.plan.given.get(name)
@@ -373,8 +373,8 @@ class _Columns:
         parsed = [self.plan.convert['outcome'](cell) for cell in cells]
         if None in parsed:
             raise NotPlainError('some rows have no outcome')
-        found: NDArray[np.int32] = np.array([OUTCOMES.index(o) for o in parsed], dtype=np.int32)[codes]
-        return found
+        places: NDArray[np.int32] = np.array([OUTCOMES.index(o) for o in parsed], dtype=np.int32)[codes]
+        return places
 
 
 def _floats(values: pa.Array) -> NDArray[np.float64]:

@@ -146,10 +146,10 @@ def _has_source(store: Store, provenance: Provenance) -> bool:
 def describe(imported: Imported, *, command: str = '') -> Provenance:
     """The provenance of imported episodes: the source's hash, and the account of what was kept and dropped."""
     names = [path.name for path in imported.sources]
-    shown = ', '.join(names[:20]) + (f' and {len(names) - 20} more' if len(names) > 20 else '')
+    listed = ', '.join(names[:20]) + (f' and {len(names) - 20} more' if len(names) > 20 else '')
     record = ImportRecord(
         format=imported.format,
-        source=shown,
+        source=listed,
         sha256=imported.sha256 or source_hash(imported.sources),
         kept=tuple(map(str, imported.ledger.kept)),
         dropped=tuple(map(str, imported.ledger.dropped)),
@@ -280,8 +280,8 @@ class _Draft:
     def _named_twice(self, key: Key) -> str:
         places, number = [], 0
         for table in self._tables():
-            for row, found in enumerate(zip(*(table[n].to_pylist() for n in ('episode_id', 'attempt')), strict=True)):
-                if found == key:
+            for row, own in enumerate(zip(*(table[n].to_pylist() for n in ('episode_id', 'attempt')), strict=True)):
+                if own == key:
                     places.append((number + row + 1, table['policy'][row], table['task'][row]))
             number += table.num_rows
         (first, policy, task), (second, *_) = places[:2]
@@ -378,10 +378,10 @@ def read_mapping(path: Path, *, kind: str, options: ImportOptions) -> tuple[str,
 
 
 def _texts(path: Path, values: dict[str, Any], key: str) -> dict[str, str]:
-    found = values.get(key) or {}
-    if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
-        raise InputError(f'{path}: {key} wants a JSON object of texts, found {found!r}')
-    return found
+    texts = values.get(key) or {}
+    if not isinstance(texts, dict) or not all(isinstance(v, str) for v in texts.values()):
+        raise InputError(f'{path}: {key} wants a JSON object of texts, found {texts!r}')
+    return texts
 
 
 # A file or folder of a known format, opened for asking: read as `robotrials import` would, and kept nowhere.
