@@ -419,7 +419,7 @@ def test_resets_are_checked_and_cameras_placed_by_the_views_of_bags(tmp_path: Pa
     faults = sorted(row['reset'] for row in rows)
     assert faults[0] == 'as planned', faults
     assert faults[1].startswith('reset: red_block moved by'), faults
-    run(tmp_path, 'geometry', 'calibrate', 'store', '--camera', 'front')
+    run(tmp_path, 'geometry', 'calibrate', 'store', 'front')
     placed = read_camera_poses(tmp_path / 'cameras.json')['front']
     store = read_store(tmp_path / 'store')
     kept = kept_views(store.path / 'media', *next(iter(store.episodes())).key)

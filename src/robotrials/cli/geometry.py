@@ -157,7 +157,7 @@ def place(
 @geometry_app.command('calibrate')
 def calibrate(
     source: Annotated[Path, typer.Argument(help='A store with a recorded calibration, or a file of poses (JSON).')],
-    camera: Annotated[str, typer.Option('--camera', help='The name of the camera.')],
+    camera: Annotated[str, typer.Argument(help='The name of the camera.')],
     mount: Annotated[str, typer.Option('--mount', help='What the camera is fixed to: world, or gripper.')] = 'world',
     target: Annotated[
         str, typer.Option('--target', help="A store's signal with the target's pose as the camera saw it.")
@@ -173,7 +173,7 @@ def calibrate(
     --target the steps of a store's episodes are the poses: ee_pose, and the target as x y z qx qy qz qw. Without it the
     kept views of a store are laid on what is known to stand fixed. The depth host and the import of bags read the file.
 
-    Example: `robotrials geometry calibrate runs/calibration --camera front --target target --output cameras.json`
+    Example: `robotrials geometry calibrate runs/calibration front --target target --output cameras.json`
     """
     from robotrials.cli.output import check_form, print_tables
     from robotrials.errors import InputError

@@ -34,9 +34,10 @@ SETTINGS = frozenset({
     '--inference-s', '--inferences', '--most-workers', '--batch-speedup', '--worker-price', '--server-price',
     '--v-max', '--a-max', '--workspace', '--reset-check', '--batch', '--batch-wait-s', '--device', '--arms',
     # of how recordings are joined, drawn and replayed
-    '--offset-s', '--in-order', '--redraw', '--fresh', '--rerun', '--closed-loop',
-    # of where cameras go
-    '--distance', '--fovy',
+    '--offset-s', '--in-order', '--redraw', '--fresh', '--rerun', '--closed-loop', '--known', '--calibration', '--rgbd',
+    '--world', '--depth-unit-m',
+    # of where cameras go, and where they stand
+    '--distance', '--fovy', '--mount', '--target',
     # of a figure or a printed table
     '--style', '--width', '--height', '--font', '--font-size', '--label', '--tex-label', '--figure-format', '--size',
     # of an audit

@@ -139,13 +139,15 @@ def attach_recordings(
     in_order: Annotated[
         bool, typer.Option('--in-order', help='Recordings without a clock are of the episodes, in their order.')
     ] = False,
-    fixed: Annotated[
-        list[str] | None, typer.Option('--set', '-s', help='Of RGB-D views: known=FILE, calibration=FILE, rgbd=2.')
-    ] = None,
     mapping: Annotated[
         list[str] | None,
         typer.Option('--map', '-m', help='SIGNAL=/topic.field where neither the plan nor a preset knows; repeatable.'),
     ] = None,
+    known: Annotated[str, typer.Option('--known', help='What is known of the scenes of RGB-D views (a file).')] = '',
+    calibration: Annotated[str, typer.Option('--calibration', help='Where RGB-D cameras stand (a file).')] = '',
+    rgbd: Annotated[str, typer.Option('--rgbd', help='Moments of RGB-D per second, such as 5.')] = '',
+    world: Annotated[str, typer.Option('--world', help='The frame of tf that is the world.')] = '',
+    depth_unit_m: Annotated[str, typer.Option('--depth-unit-m', help='The step of 16-bit depth (m).')] = '',
     dry_run: Annotated[bool, typer.Option('--dry-run', help='Say what would be joined, and write nothing.')] = False,
     by: Annotated[str, typer.Option('--by', help='Who does this, for the log.')] = '',
 ) -> None:
@@ -158,12 +160,12 @@ def attach_recordings(
 
     Example: `robotrials store attach runs/may bags/2026-05-04 overview.mp4`
     """
-    from robotrials.cli.importing import parse_pairs
     from robotrials.formats.attach import plan_attachment
     from robotrials.record import read_store
     from robotrials.show.record import attachment_table
     from robotrials.worlds.recorded import recorded_rig
 
+    given = {'known': known, 'calibration': calibration, 'rgbd': rgbd, 'world': world, 'depth_unit_m': depth_unit_m}
     opened = read_store(store)
     plan = plan_attachment(
         opened,
@@ -172,7 +174,7 @@ def attach_recordings(
         in_order=in_order,
         rig=recorded_rig(opened),
         columns=parse_pairs(mapping, '--map'),
-        settings=parse_pairs(fixed, '--set'),
+        settings={name: text for name, text in given.items() if text},
     )
     print_table(attachment_table(plan), 'text')
     count = 0 if dry_run else plan.write(by=by)

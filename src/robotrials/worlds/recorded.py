@@ -22,7 +22,6 @@ from robotrials.errors import AnswerError, InputError, RobotrialsError
 from robotrials.formats.bag import Bag, Message, header_stamp_ns, open_bag
 from robotrials.record import Episode, Store, Trajectory
 from robotrials.record.media import END, FOLDER, KNOWN, START, View, pack_views, read_scene
-from robotrials.run.seam import Setup
 from robotrials.worlds.depth import DepthEntry, make_view
 from robotrials.worlds.rosbridge import GripperEntry, RosbridgeOptions
 
@@ -89,10 +88,9 @@ class RecordedRig:
         """Files of RGB-D at the start and the end of an episode, and what they lack; `clock` is the bag's, of ours."""
         if not self.options.depth:
             return {}, ()
-        setup = Setup(
-            task=episode.task, seed=episode.seed or 0, instance=episode.instance or 0, stratum=episode.stratum
-        )
-        files = {KNOWN: read_scene(self.options.known, setup).as_json().encode()}
+        given = {name: getattr(episode, name) or 0 for name in ('seed', 'instance')}
+        given |= {'task': episode.task, 'stratum': episode.stratum}
+        files = {KNOWN: read_scene(self.options.known, given).as_json().encode()}
         bag, end_s = open_bag(path), episode.duration_s or 0.0
         windows = {START: (-SET_S, AFTER_S, 0.0), END: (end_s - PARKING_S, end_s + PARKING_S, end_s + PARKING_S)}
         lacks = []

@@ -140,14 +140,14 @@ def test_a_file_of_poses_becomes_extrinsics_by_the_verb(tmp_path: Path) -> None:
     poses = [{'world_from_gripper': a.ravel().tolist(), 'camera_from_target': b.ravel().tolist()}
              for a, b in zip(arm, seen, strict=True)]  # fmt: skip
     (tmp_path / 'poses.json').write_text(json.dumps({'poses': poses}))
-    told = run(tmp_path, 'geometry', 'calibrate', 'poses.json', '--camera', 'front', '--format', 'json')
+    told = run(tmp_path, 'geometry', 'calibrate', 'poses.json', 'front', '--format', 'json')
     assert told.returncode == 0, told.stderr
     rows = {row['quantity']: row['value'] for row in json.loads(told.stdout)[0]['rows']}
     pose = read_camera_poses(tmp_path / 'cameras.json')['front']
     assert off(pose.matrix, truth)[1] < 0.008
     assert rows['standard error (mm)'] == pytest.approx(1000 * (pose.error_m or 0), abs=1e-3)
     (tmp_path / 'poses.json').write_text(json.dumps({'poses': poses[:3]}))
-    refused = run(tmp_path, 'geometry', 'calibrate', 'poses.json', '--camera', 'side')
+    refused = run(tmp_path, 'geometry', 'calibrate', 'poses.json', 'side')
     assert refused.returncode != 0
     assert '3 poses, wanted at least 4' in ' '.join(refused.stderr.split())
     assert set(read_camera_poses(tmp_path / 'cameras.json')) == {'front'}
@@ -176,7 +176,7 @@ def test_a_recorded_calibration_in_a_bag_places_the_camera_of_another(tmp_path: 
     told = run(tmp_path, 'import', 'calibration', '--to', 'store', *said, '--map', 'ee_pose=/tf:base->tool0',
                '--map', 'extra/target=/aruco/pose')  # fmt: skip
     assert told.returncode == 0, told.stderr
-    told = run(tmp_path, 'geometry', 'calibrate', 'store', '--camera', 'front', '--target', 'target')
+    told = run(tmp_path, 'geometry', 'calibrate', 'store', 'front', '--target', 'target')
     assert told.returncode == 0, told.stderr
     placed = read_camera_poses(tmp_path / 'cameras.json')['front']
     assert off(placed.matrix, truth)[1] < 0.006
