@@ -441,4 +441,11 @@ class ViewKeeper:
 
     def _take(self, name: str) -> None:
         assert self._host is not None
-        self._files[name] = pack_views(self._host.views(is_over=name == END))
+        views = self._host.views(is_over=name == END)
+        self._files[name] = pack_views(views)
+        things = {thing for view in views.values() for thing in view.oracle_masks}
+        if name == END and things:
+            from robotrials.measure.geometry.mask import MASKS, ORACLE, pack_masks
+
+            masks = {t: {n: v.oracle_masks[t] for n, v in views.items() if t in v.oracle_masks} for t in sorted(things)}
+            self._files[MASKS] = pack_masks(masks, by=ORACLE)

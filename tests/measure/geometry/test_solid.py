@@ -39,7 +39,7 @@ from robotrials.measure.geometry.mask import (
     to_run_lengths,
     unpack_masks,
 )
-from robotrials.measure.geometry.predicate import margin, score_pose
+from robotrials.measure.geometry.predicate import Reference, margin, score_pose
 from robotrials.measure.geometry.projection import read_projections
 from robotrials.measure.geometry.register import Registration, locate_solid, orientations
 from robotrials.measure.geometry.solid import (
@@ -173,7 +173,7 @@ def test_run_lengths_come_back_and_short_ones_are_refused() -> None:
     with pytest.raises(RobotrialsError, match='fill 3 of'):
         from_run_lengths({'size': [2, 2], 'counts': [1, 2]}, where='x')
     packed = pack_masks({'mug': {'left': mask}}, by='test')
-    assert (unpack_masks(packed, where='x')['mug']['left'] == mask).all()
+    assert (unpack_masks(packed, where='x')[0]['mug']['left'] == mask).all()
     with pytest.raises(StoreError, match='not the masks'):
         unpack_masks(packed[:-9], where='x')
 
@@ -365,7 +365,7 @@ def test_a_refused_pose_leaves_its_goals_unscored_with_the_reason() -> None:
     assert score.reached is None
     assert 'see through' in score.reason
     assert 'not known' in score_pose(goal, {}).reason
-    assert margin('upright', _standing().solid, goal, None) == pytest.approx(np.radians(15))
+    assert margin('upright', _standing().solid, goal, Reference()) == pytest.approx(np.radians(15))
 
 
 # --- a store, by the verbs

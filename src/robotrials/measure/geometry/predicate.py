@@ -7,7 +7,7 @@ that may be off; where they do not say the same, the goal is not told.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,63 +15,147 @@ import numpy as np
 from robotrials.errors import NotEstimable
 from robotrials.measure.geometry.box import BoolArray, Box, FloatArray
 from robotrials.measure.geometry.camera_score import GoalScore, box_of
-from robotrials.measure.geometry.fit import rotation_of
-from robotrials.measure.geometry.register import Registration, locate_solid
+from robotrials.measure.geometry.fit import rotation_of, surface_distance
+from robotrials.measure.geometry.register import Registration, gap_m, locate_part, locate_solid
 from robotrials.measure.geometry.solid import PlacedSolid, box_model, place, unpack_solid
 from robotrials.measure.geometry.trust import CheckedViews
-from robotrials.record.media import BoxGoal, KnownObject, KnownScene, PoseGoal
+from robotrials.record.media import JOINT_GOALS, BoxGoal, KnownJoint, KnownObject, KnownScene, PoseGoal
+from robotrials.value import dataclass
 
 IN_SHARE = 0.9  # of its surface inside: fingers of noise may stick out
 GAP_M = 0.012  # between a thing and what it stands on
 UPRIGHT_RAD = math.radians(15)
 N_DRAWS = 64
+SLIDE_STEP_M, HINGE_STEP_RAD = 0.002, math.radians(2)
 LEAST_SAME = 0.95  # of the drawn poses that must say the same
 
 
-def margin(kind: str, solid: PlacedSolid, goal: PoseGoal, reference: Box | None) -> float:
+@dataclass(frozen=True, slots=True, eq=False)
+class Reference:
+    """What a goal is asked of: a box, another solid, or boxes that stand fixed."""
+
+    box: Box | None = None
+    solid: PlacedSolid | None = None
+    fixed: tuple[Box, ...] = ()
+
+
+def margin(kind: str, solid: PlacedSolid, goal: PoseGoal, reference: Reference) -> float:
     """How far a predicate is from turning: positive where it holds; metres, radians or a share, by its kind."""
     if kind == 'upright':
         axis = solid.world_from_body[:3, :3] @ np.asarray(goal.axis, dtype=np.float64)
         lean = math.acos(float(np.clip(axis[2] / np.linalg.norm(axis), -1, 1)))
         return (UPRIGHT_RAD if goal.limit is None else goal.limit) - lean
-    if reference is None:
+    if kind == 'touching':
+        return GAP_M - _gap_m(solid, reference)
+    if kind == 'over' and reference.solid is not None:
+        apart = _in_world(solid, goal.anchor_m) - _in_world(reference.solid, goal.anchor_m)
+        beside = float(goal.limit or 0.0) - float(np.linalg.norm(apart[:2]))
+        return min(beside, float(apart[2]), GAP_M - _gap_m(solid, reference))
+    box = reference.box
+    if box is None:
         raise NotEstimable(f'{goal.object}: {kind} of what is not known')
+    if kind == 'at':
+        return float((box.size / 2 - np.abs((_in_world(solid, goal.anchor_m) - box.center) @ box.rotation)).min())
     if kind == 'within':
-        return float(goal.limit or 0.0) - float(np.linalg.norm(solid.box.center - reference.center))
+        return float(goal.limit or 0.0) - float(np.linalg.norm(solid.box.center - box.center))
     if kind == 'in':
-        return float(reference.contains(solid.points).mean()) - IN_SHARE
-    top = float(reference.bounds[1][2])
-    beside = np.abs((solid.box.center - reference.center) @ reference.rotation)
-    flat = np.abs(reference.rotation[2]) < 0.7  # the reference's edges that lie level
-    over = float((reference.size / 2 - beside)[flat].min())
+        return float(box.contains(solid.points).mean()) - IN_SHARE
+    top = float(box.bounds[1][2])
+    beside_m = np.abs((solid.box.center - box.center) @ box.rotation)
+    flat = np.abs(box.rotation[2]) < 0.7  # the reference's edges that lie level
+    over = float((box.size / 2 - beside_m)[flat].min())
     lowest = float(np.quantile(solid.points[:, 2], 0.02))
     return min(over, GAP_M - abs(lowest - top))
 
 
-def score_pose(goal: PoseGoal, found: Mapping[str, Registration | str]) -> GoalScore:
+def _in_world(solid: PlacedSolid, point: Sequence[float]) -> FloatArray:
+    """A point in the coordinates of a shape's file, in the world."""
+    local = (np.asarray(point, dtype=np.float64) - solid.model.middle) * solid.scale
+    placed: FloatArray = solid.world_from_body[:3, :3] @ local + solid.world_from_body[:3, 3]
+    return placed
+
+
+def _gap_m(solid: PlacedSolid, reference: Reference) -> float:
+    if reference.solid is not None:
+        return gap_m(solid, reference.solid)
+    return min(float(surface_distance(solid.points, box)[0].min()) for box in reference.fixed)
+
+
+def _reference(goal: PoseGoal, other: PlacedSolid | None, fixed: Sequence[Box]) -> Reference:
+    """The goal's place in the world, carried along with the other object where it belongs to one."""
+    box = box_of(goal.place) if goal.place is not None else other.box if other is not None else None
+    if goal.place is not None and other is not None and box is not None:
+        turn = other.world_from_body[:3, :3]
+        box = Box(_in_world(other, box.center.tolist()), box.size, turn @ box.rotation)
+    return Reference(box, other, tuple(fixed))
+
+
+def score_pose(
+    goal: PoseGoal, found: Mapping[str, Registration | str], fixed: Mapping[str, Sequence[Box]] | None = None
+) -> GoalScore:
     """One goal over the registered poses; those that were refused leave it untold, with the reason."""
-    where = goal.place.name if goal.place is not None else goal.other
-    name = f'{goal.object} {goal.kind} {where}'.rstrip()
+    name = ' '.join(filter(None, (goal.object, goal.kind, goal.other or (goal.place.name if goal.place else ''))))
     own, other = found.get(goal.object, 'its shape is not known'), found.get(goal.other)
+    boxes = (fixed or {}).get(goal.other, ()) if goal.kind == 'touching' and other is None else ()
     for label, one in ((goal.object, own), (goal.other, other)):
-        if label and not isinstance(one, Registration):
+        if label and not isinstance(one, Registration) and not (label == goal.other and boxes):
             return GoalScore(name, None, 0.0, f'{label}: {one or "its shape is not known"}')
         if isinstance(one, Registration) and one.refusal:
             return GoalScore(name, None, 0.0, f'{label}: {one.refusal}')
     assert isinstance(own, Registration)
-    reference = box_of(goal.place) if goal.place is not None else None
-    if isinstance(other, Registration):
-        reference = other.solid.box
+    if goal.kind in JOINT_GOALS:
+        return _score_joint(goal, name, own)
+    solid = other.solid if isinstance(other, Registration) else None
+    reference = _reference(goal, solid, boxes)
     says = margin(goal.kind, own.solid, goal, reference)
     rng = np.random.default_rng(11)  # a fixed stream: the same views give the same score
-    slack = other.error_m if isinstance(other, Registration) else 0.0
-    drawn = [margin(goal.kind, solid, goal, reference) for solid in drawn_poses(own, rng, extra_m=slack)]
-    same = float(np.mean([(m > 0) == (says > 0) for m in drawn]))
+    slack = _slack_m(goal, other) if isinstance(other, Registration) else 0.0
+    margins = [margin(goal.kind, solid, goal, reference) for solid in drawn_poses(own, rng, extra_m=slack)]
+    same = float(np.mean([(m > 0) == (says > 0) for m in margins]))
     score = _measured(name, own)
-    if same < LEAST_SAME:
+    if same < LEAST_SAME or not _is_same_for_symmetry(goal, own.solid, solid, boxes, says > 0):
         off = f'{1000 * own.error_m:.0f} mm and {math.degrees(own.error_rad):.0f} degrees'
         return replace(score, reason=f'{name}: too near to call with a pose that may be off by {off}')
     return replace(score, reached=says > 0, confidence=same)
+
+
+def _slack_m(goal: PoseGoal, other: Registration) -> float:
+    """How far the place that belongs to another object may be off: by its middle, and by its turn about that."""
+    if goal.place is None:
+        return other.error_m
+    arm_m = float(np.linalg.norm(np.asarray(goal.place.center_m) - other.solid.model.middle))
+    return math.hypot(other.error_m, min(other.error_rad, math.radians(20)) * arm_m)
+
+
+def _is_same_for_symmetry(
+    goal: PoseGoal, solid: PlacedSolid, other: PlacedSolid | None, boxes: Sequence[Box], says: bool
+) -> bool:
+    """Whether a goal about an anchor stands for every pose that shows the same solids."""
+    if goal.kind not in ('at', 'over'):
+        return True
+    turned = [margin(goal.kind, s, goal, _reference(goal, other, boxes)) for s in _symmetric(solid)]
+    if other is not None and goal.place is not None:
+        turned += [margin(goal.kind, solid, goal, _reference(goal, o, boxes)) for o in _symmetric(other)]
+    return all((m > 0) == says for m in turned)
+
+
+def _symmetric(solid: PlacedSolid) -> list[PlacedSolid]:
+    poses = [solid.world_from_body.copy() for _ in solid.model.symmetry]
+    for pose, turn in zip(poses, solid.model.symmetry, strict=True):
+        pose[:3, :3] = pose[:3, :3] @ turn
+    return [place(solid.model, pose, scale=solid.scale) for pose in poses]
+
+
+def _score_joint(goal: PoseGoal, name: str, part: Registration) -> GoalScore:
+    """A part's joint against a limit: told where all values that explain the views lie on one side of it."""
+    if part.joint is None or goal.limit is None:
+        return GoalScore(name, None, 0.0, f'{goal.object}: its joint is not known')
+    _, low, high = part.joint
+    sides = [(v > goal.limit) == (goal.kind == 'above') for v in part.joint]
+    if len(set(sides)) > 1:
+        near = f'its joint stands between {low:.3f} and {high:.3f}, too near to {goal.limit:g} to call'
+        return GoalScore(name, None, 0.0, f'{goal.object}: {near}')
+    return GoalScore(name, sides[0], 1.0)
 
 
 def _measured(name: str, found: Registration) -> GoalScore:
@@ -120,13 +204,25 @@ def score_solids(
     """Every goal of a scene whose objects have shapes: each object is registered once, and asked for all its goals."""
     wanted = {g.object for g in known.goals} | {n for g in known.poses for n in (g.object, g.other)}
     objects = [o for o in known.objects if o.name in wanted]
-    found = {o.name: _registered(checked, o, masks.get(o.name)) for o in objects}
+    found = {o.name: _registered(checked, o, masks.get(o.name), _others(o.name, masks)) for o in objects}
     boxes = [score_solid_box(g, found.get(g.object, 'its shape is not known'), known.threshold) for g in known.goals]
-    return (*boxes, *(score_pose(g, found) for g in known.poses))
+    fixed: dict[str, list[Box]] = {}
+    for box in known.fixed:
+        fixed.setdefault(box.name, []).append(box_of(box))
+    return (*boxes, *(score_pose(g, found, fixed) for g in known.poses))
+
+
+def _others(name: str, masks: Mapping[str, Mapping[str, BoolArray]]) -> dict[str, BoolArray]:
+    """The pixels of every other object, by view."""
+    joined: dict[str, BoolArray] = {}
+    for other, by_view in masks.items():
+        for view, mask in by_view.items() if other != name else ():
+            joined[view] = mask | joined[view] if view in joined else mask
+    return joined
 
 
 def _registered(
-    checked: CheckedViews, wanted: KnownObject, masks: Mapping[str, BoolArray] | None
+    checked: CheckedViews, wanted: KnownObject, masks: Mapping[str, BoolArray] | None, others: Mapping[str, BoolArray]
 ) -> Registration | str:  # fmt: skip
     """Where an object stands, or why that cannot be said."""
     if not wanted.shape and not (wanted.is_box and masks is not None):
@@ -141,6 +237,29 @@ def _registered(
     floor = checked.scene.lowest_top_m
     try:
         model = unpack_solid(wanted.shape) if wanted.shape else box_model(wanted.name, wanted.start.size_m)
-        return locate_solid(checked, model, masks=own, support_z_m=floor)
+        if wanted.joint is not None:
+            if own is None:
+                return 'a part that moves needs masks'
+            return locate_part(checked, model, joint_poses(wanted, wanted.joint), masks=own, others=others)
+        start = box_of(wanted.start)
+        likely = np.eye(4)
+        likely[:3, :3], likely[:3, 3] = start.rotation, start.center
+        return locate_solid(checked, model, masks=own, support_z_m=floor, likely=likely, others=others)
     except NotEstimable as error:
         return str(error)
+
+
+def joint_poses(part: KnownObject, joint: KnownJoint) -> dict[float, FloatArray]:
+    """Where a part stands (4x4) for values of its joint over its whole range."""
+    span = joint.high - joint.low
+    n = math.ceil(span / (HINGE_STEP_RAD if joint.is_hinge else SLIDE_STEP_M)) + 1
+    start, axis, point = box_of(part.start), np.asarray(joint.axis), np.asarray(joint.point_m)
+    poses = {}
+    for value in np.linspace(joint.low, joint.high, n).tolist():
+        pose = np.eye(4)
+        turn = rotation_of(axis * (value - joint.start)) if joint.is_hinge else np.eye(3)
+        shift = np.zeros(3) if joint.is_hinge else axis * (value - joint.start)
+        pose[:3, :3] = turn @ start.rotation
+        pose[:3, 3] = turn @ (start.center - point) + point + shift
+        poses[value] = pose
+    return poses

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from robotrials.errors import InputError, RigError, SetupError, UnknownName
 from robotrials.record import Outcome, Scene
+from robotrials.record.media import KnownScene, View
 from robotrials.run.host import Host
 from robotrials.run.seam import (
     Action,
@@ -39,6 +40,8 @@ from robotrials.worlds.arm.signal import (
     checked_action,
     proprioception,
 )
+from robotrials.worlds.arm.watch import Watch, check_watchers
+from robotrials.worlds.libero.goal import LiberoPlan
 from robotrials.worlds.libero.start import (
     CAMERA,
     CONDITIONS,
@@ -81,7 +84,13 @@ class LiberoHost(Host):
         seed: int = 0,
         step_cap: int | None = None,
         instrumented: bool = True,
+        watchers: Sequence[str] = (),
+        oracle_masks: bool = False,
     ) -> None:
+        self._watchers = check_watchers(watchers, has_oracle_masks=oracle_masks)
+        self._has_oracle_masks = bool(oracle_masks)
+        self._watch: Watch | None = None
+        self._plan: LiberoPlan | None = None
         self._suite = find_suite(suite)
         if state not in LAYOUTS:
             raise UnknownName('state', state, LAYOUTS)
@@ -135,6 +144,7 @@ class LiberoHost(Host):
         self._cast = read_cast(env.env)
         self._monitor = Monitor(env.env, self._cast) if self._is_instrumented else None
         self._privileged = Privileged(env.env, self._cast)
+        self._home = env.env.sim.data._data.qpos[np.array(env.env.robots[0]._ref_joint_pos_indexes)].copy()
         self._frames = FrameCheck(env.env, self._cameras, height_px=self._height, width_px=self._width)
         size = {'height_px': self._height, 'width_px': self._width}
         self._shutter = Shutter(env.env, self._cameras, **size) if self._cameras else None
@@ -145,6 +155,7 @@ class LiberoHost(Host):
             observed, *_ = env.step(REST)
         self._steps, self._is_done, self._sent = 0, False, REST
         self._was_done_at_reset = bool(env.check_success())
+        self._plan = LiberoPlan(env.env) if self._watchers else None
         return self._seen(observed)
 
     def step(self, action: Action) -> Observation:
@@ -205,6 +216,29 @@ class LiberoHost(Host):
         self._begun()
         return arm_scene(self._cast, self._cameras, height_px=self._height, width_px=self._width)
 
+    @property
+    def has_views(self) -> bool:
+        return bool(self._watchers)
+
+    def views(self, *, is_over: bool = False) -> Mapping[str, View]:
+        """RGB-D of the watching cameras, from a copy; when all is over the arm is drawn where it began."""
+        env = self._begun().env
+        if self._plan is None:
+            return {}
+        model, qpos = env.sim.model._model, env.sim.data._data.qpos.copy()
+        if is_over:
+            qpos[np.array(env.robots[0]._ref_joint_pos_indexes)] = self._home
+        if self._watch is None or self._watch.model is not model:
+            self._close_watch()
+            self._watch = Watch(model, self._watchers, middle_m=self._plan.middle_m)
+        things = self._plan.things if self._has_oracle_masks else None
+        return self._watch.take(qpos, t_s=self._steps / CONTROL_RATE_HZ, things=things)
+
+    def known_scene(self) -> KnownScene:
+        """What the task's BDDL and meshes say, and where the start state puts things."""
+        self._begun()
+        return super().known_scene() if self._plan is None else self._plan.known_scene()
+
     def protocol(self) -> ProtocolFacts:
         from importlib.metadata import version
 
@@ -231,11 +265,17 @@ class LiberoHost(Host):
         )
 
     def close(self) -> None:
+        self._close_watch()
         if self._env is not None:
             self._env.close()
             self._env = None
 
     # --- inside
+
+    def _close_watch(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
 
     def _begun(self) -> Any:
         if self._env is None:
