@@ -176,6 +176,7 @@ class KnownScene:
     threshold: float | None = None  # IoU above which a goal is reached
     fixed: tuple[KnownBox, ...] = ()
     floor_z_m: float | None = None
+    is_on_floor: bool = False  # things stand on it, or on a table of which no more than the plane is known
 
     def as_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(',', ':'), allow_nan=False)

@@ -27,16 +27,17 @@ SETTLING_S = 1.5
 BESIDE = (0.05, 0.12)  # metres beside the goal's limits
 SINK_M = 0.001
 STEP_M = 0.004
+ATTEMPTS = 16
 
 
-def put(host: LiberoHost, goal: PoseGoal, rng: np.random.Generator, *, beside: bool) -> None:
+def put(host: LiberoHost, goal: PoseGoal, rng: np.random.Generator, *, beside: bool, attempt: int = 0) -> None:
     """Put a thing where a goal wants it, or beside that, as low as nothing is in its way."""
     env = host._env.env
     model, data = env.sim.model._model, env.sim.data._data
     if goal.kind in ('above', 'below'):
         joint = int(model.body_jntadr[model.body(goal.object).id])
         ends = model.jnt_range[joint] if goal.kind == 'below' else model.jnt_range[joint][::-1]
-        share = rng.uniform(0.6, 1.0) if beside else 0.02
+        share = rng.uniform(0.6, 1.0) if beside else 0.0
         data.qpos[model.jnt_qposadr[joint]] = ends[0] + share * (ends[1] - ends[0])
         return mujoco.mj_forward(model, data)
     if goal.kind == 'touching':
@@ -50,6 +51,8 @@ def put(host: LiberoHost, goal: PoseGoal, rng: np.random.Generator, *, beside: b
         direction = np.array([np.cos(way), np.sin(way)])
         edge = (half[:2] / np.maximum(np.abs(direction), 1e-9)).min() if goal.kind == 'at' else BESIDE_M
         off = direction * (edge + away)
+    if attempt:  # a book stands, a bottle lies
+        data.qpos[address + 3 : address + 7] = turned(data.qpos[address + 3 : address + 7], rng)
     data.qpos[address : address + 2] = (middle + turn @ np.array([*off, 0.0]))[:2]
     low = middle[2] - half[2]
     for height in np.arange(low, low + 0.6, STEP_M):
@@ -58,6 +61,17 @@ def put(host: LiberoHost, goal: PoseGoal, rng: np.random.Generator, *, beside: b
         if not collides(model, data, goal.object):
             break
     return None
+
+
+def turned(quaternion: Any, rng: np.random.Generator) -> Any:
+    """Turned by a quarter about some axis, and anyhow about the vertical."""
+    by, found = np.zeros(4), np.zeros(4)
+    axis = np.eye(3)[rng.integers(3)]
+    mujoco.mju_axisAngle2Quat(by, axis, rng.integers(4) * np.pi / 2)
+    mujoco.mju_mulQuat(found, by, quaternion)
+    mujoco.mju_axisAngle2Quat(by, np.array([0.0, 0.0, 1.0]), rng.integers(4) * np.pi / 2)
+    mujoco.mju_mulQuat(found, by, found.copy())
+    return found
 
 
 def target(host: LiberoHost, goal: PoseGoal) -> tuple[Any, Any, Any]:
@@ -96,8 +110,19 @@ def settle(host: LiberoHost) -> None:
 
 
 def make_end(host: LiberoHost, end: str, goals: tuple[PoseGoal, ...], rng: np.random.Generator) -> None:
+    """Bring an end about; one with the goal reached in at most so many attempts."""
     if end == 'start':
         return
+    data = host._env.env.sim.data._data
+    kept = data.qpos.copy()
+    for attempt in range(ATTEMPTS):
+        data.qpos[:], data.qvel[:] = kept, 0
+        arrange(host, end, goals, rng, attempt)
+        if end == 'beside' or host._env.check_success():
+            break
+
+
+def arrange(host: LiberoHost, end: str, goals: tuple[PoseGoal, ...], rng: np.random.Generator, attempt: int) -> None:
     env = host._env.env
     model, data = env.sim.model._model, env.sim.data._data
     missed = rng.integers(len(goals)) if end == 'beside' else -1
@@ -115,7 +140,7 @@ def make_end(host: LiberoHost, end: str, goals: tuple[PoseGoal, ...], rng: np.ra
     mujoco.mj_forward(model, data)
     for k, goal in enumerate(goals):
         if goal.kind not in ('above', 'below'):
-            put(host, goal, rng, beside=k == missed)
+            put(host, goal, rng, beside=k == missed, attempt=attempt)
     settle(host)
     for k, goal in joints:
         body = model.body(goal.object).id

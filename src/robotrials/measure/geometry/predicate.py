@@ -204,7 +204,11 @@ def score_solids(
     """Every goal of a scene whose objects have shapes: each object is registered once, and asked for all its goals."""
     wanted = {g.object for g in known.goals} | {n for g in known.poses for n in (g.object, g.other)}
     objects = [o for o in known.objects if o.name in wanted]
-    found = {o.name: _registered(checked, o, masks.get(o.name), _others(o.name, masks)) for o in objects}
+    support_m = known.floor_z_m if known.is_on_floor else checked.scene.lowest_top_m
+    found = {
+        o.name: _registered(checked, o, masks.get(o.name), others=_others(o.name, masks), support_z_m=support_m)
+        for o in objects
+    }
     boxes = [score_solid_box(g, found.get(g.object, 'its shape is not known'), known.threshold) for g in known.goals]
     fixed: dict[str, list[Box]] = {}
     for box in known.fixed:
@@ -222,7 +226,8 @@ def _others(name: str, masks: Mapping[str, Mapping[str, BoolArray]]) -> dict[str
 
 
 def _registered(
-    checked: CheckedViews, wanted: KnownObject, masks: Mapping[str, BoolArray] | None, others: Mapping[str, BoolArray]
+    checked: CheckedViews, wanted: KnownObject, masks: Mapping[str, BoolArray] | None, *,
+    others: Mapping[str, BoolArray], support_z_m: float | None,
 ) -> Registration | str:  # fmt: skip
     """Where an object stands, or why that cannot be said."""
     if not wanted.shape and not (wanted.is_box and masks is not None):
@@ -234,7 +239,6 @@ def _registered(
         if any(own[v.name].shape != v.depth_m.shape for v in checked.views):
             missing = [v.name for v in checked.views if own[v.name].shape != v.depth_m.shape]
             return f'no mask of it in view {", ".join(missing)}'
-    floor = checked.scene.lowest_top_m
     try:
         model = unpack_solid(wanted.shape) if wanted.shape else box_model(wanted.name, wanted.start.size_m)
         if wanted.joint is not None:
@@ -244,7 +248,7 @@ def _registered(
         start = box_of(wanted.start)
         likely = np.eye(4)
         likely[:3, :3], likely[:3, 3] = start.rotation, start.center
-        return locate_solid(checked, model, masks=own, support_z_m=floor, likely=likely, others=others)
+        return locate_solid(checked, model, masks=own, support_z_m=support_z_m, likely=likely, others=others)
     except NotEstimable as error:
         return str(error)
 

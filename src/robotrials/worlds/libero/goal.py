@@ -125,7 +125,10 @@ class LiberoPlan:
         robot = {int(model.body_rootid[b]) for b in range(model.nbody) if model.body(b).name.startswith('robot')}
         owner = {body: name for name, body in self._fixtures.items()}
         fixed, plane_m = fixed_things(model, data, owner, skipped=tuple(robot), middle_m=self.middle_m)
-        return KnownScene(objects=tuple(objects), poses=self._goals, fixed=tuple(fixed), floor_z_m=plane_m)
+        is_on_floor = all(box.name in self._fixtures for box in fixed)  # no table that is a box
+        return KnownScene(
+            objects=tuple(objects), poses=self._goals, fixed=tuple(fixed), floor_z_m=plane_m, is_on_floor=is_on_floor
+        )
 
     def _roots(self, things: Mapping[str, Any]) -> dict[str, int]:
         return {name: int(self._model.body(thing.root_body).id) for name, thing in things.items()}
