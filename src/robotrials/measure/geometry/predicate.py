@@ -7,8 +7,9 @@ that may be off; where they do not say the same, the goal is not told.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -47,15 +48,13 @@ def margin(kind: str, solid: PlacedSolid, goal: PoseGoal, reference: Reference) 
         return (UPRIGHT_RAD if goal.limit is None else goal.limit) - lean
     if kind == 'touching':
         return GAP_M - _gap_m(solid, reference)
-    if kind == 'over' and reference.solid is not None:
-        apart = _in_world(solid, goal.anchor_m) - _in_world(reference.solid, goal.anchor_m)
-        beside = float(goal.limit or 0.0) - float(np.linalg.norm(apart[:2]))
-        return min(beside, float(apart[2]), GAP_M - _gap_m(solid, reference))
+    if kind == 'over':
+        return min(anchor_margin_m(solid, goal, reference), GAP_M - _gap_m(solid, reference))
+    if kind == 'at':
+        return anchor_margin_m(solid, goal, reference)
     box = reference.box
     if box is None:
         raise NotEstimable(f'{goal.object}: {kind} of what is not known')
-    if kind == 'at':
-        return float((box.size / 2 - np.abs((_in_world(solid, goal.anchor_m) - box.center) @ box.rotation)).min())
     if kind == 'within':
         return float(goal.limit or 0.0) - float(np.linalg.norm(solid.box.center - box.center))
     if kind == 'in':
@@ -66,6 +65,18 @@ def margin(kind: str, solid: PlacedSolid, goal: PoseGoal, reference: Reference) 
     over = float((box.size / 2 - beside_m)[flat].min())
     lowest = float(np.quantile(solid.points[:, 2], 0.02))
     return min(over, GAP_M - abs(lowest - top))
+
+
+def anchor_margin_m(solid: PlacedSolid, goal: PoseGoal, reference: Reference) -> float:
+    """How far an object's anchor is inside the goal's place, or above the other's and near enough to it."""
+    anchor = _in_world(solid, goal.anchor_m)
+    if goal.kind == 'over' and reference.solid is not None:
+        off = anchor - _in_world(reference.solid, goal.anchor_m)
+        return min(float(goal.limit or 0.0) - float(np.linalg.norm(off[:2])), float(off[2]))
+    if reference.box is None:
+        raise NotEstimable(f'{goal.object}: {goal.kind} of what is not known')
+    box = reference.box
+    return float((box.size / 2 - np.abs((anchor - box.center) @ box.rotation)).min())
 
 
 def _in_world(solid: PlacedSolid, point: Sequence[float]) -> FloatArray:
@@ -107,16 +118,39 @@ def score_pose(
         return _score_joint(goal, name, own)
     solid = other.solid if isinstance(other, Registration) else None
     reference = _reference(goal, solid, boxes)
-    says = margin(goal.kind, own.solid, goal, reference)
-    rng = np.random.default_rng(11)  # a fixed stream: the same views give the same score
+    says = margin(goal.kind, own.solid, goal, reference) > 0
     slack = _slack_m(goal, other) if isinstance(other, Registration) else 0.0
-    margins = [margin(goal.kind, solid, goal, reference) for solid in drawn_poses(own, rng, extra_m=slack)]
-    same = float(np.mean([(m > 0) == (says > 0) for m in margins]))
     score = _measured(name, own)
-    if same < LEAST_SAME or not _is_same_for_symmetry(goal, own.solid, solid, boxes, says > 0):
+    same = _same_share(partial(margin, goal.kind), goal, own, reference, says=says, slack_m=slack)
+    if same < LEAST_SAME:
         off = f'{1000 * own.error_m:.0f} mm and {math.degrees(own.error_rad):.0f} degrees'
         return replace(score, reason=f'{name}: too near to call with a pose that may be off by {off}')
-    return replace(score, reached=says > 0, confidence=same)
+    if goal.kind not in ('at', 'over'):
+        return replace(score, reached=says, confidence=same)
+    if not _is_same_turned(goal, own, solid, slack):
+        return replace(score, reason=f'{name}: turned so that it looks the same, it would be otherwise, or too near')
+    return replace(score, reached=says, confidence=same)
+
+
+def _is_same_turned(goal: PoseGoal, own: Registration, other: PlacedSolid | None, slack_m: float) -> bool:
+    """Whether an anchor is on the same side for every pose that shows the same solids, each as far as it may be off."""
+    reference = _reference(goal, other, ())
+    says = anchor_margin_m(own.solid, goal, reference) > 0
+    ask = partial(_same_share, anchor_margin_m, goal, says=says, slack_m=slack_m)
+    shares = [ask(replace(own, solid=turned), reference) for turned in _symmetric(own.solid)]
+    if goal.place is not None and other is not None:
+        shares += [ask(own, _reference(goal, turned, ())) for turned in _symmetric(other)]
+    return min(shares, default=1.0) >= LEAST_SAME
+
+
+def _same_share(
+    ask: Callable[[PlacedSolid, PoseGoal, Reference], float], goal: PoseGoal, own: Registration, reference: Reference,
+    *, says: bool, slack_m: float,
+) -> float:  # fmt: skip
+    """The share of poses drawn about the registered one that say the same."""
+    rng = np.random.default_rng(11)  # a fixed stream: the same views give the same score
+    margins = [ask(solid, goal, reference) for solid in drawn_poses(own, rng, extra_m=slack_m)]
+    return float(np.mean([(m > 0) == says for m in margins]))
 
 
 def _slack_m(goal: PoseGoal, other: Registration) -> float:
@@ -127,21 +161,11 @@ def _slack_m(goal: PoseGoal, other: Registration) -> float:
     return math.hypot(other.error_m, min(other.error_rad, math.radians(20)) * arm_m)
 
 
-def _is_same_for_symmetry(
-    goal: PoseGoal, solid: PlacedSolid, other: PlacedSolid | None, boxes: Sequence[Box], says: bool
-) -> bool:
-    """Whether a goal about an anchor stands for every pose that shows the same solids."""
-    if goal.kind not in ('at', 'over'):
-        return True
-    turned = [margin(goal.kind, s, goal, _reference(goal, other, boxes)) for s in _symmetric(solid)]
-    if other is not None and goal.place is not None:
-        turned += [margin(goal.kind, solid, goal, _reference(goal, o, boxes)) for o in _symmetric(other)]
-    return all((m > 0) == says for m in turned)
-
-
 def _symmetric(solid: PlacedSolid) -> list[PlacedSolid]:
-    poses = [solid.world_from_body.copy() for _ in solid.model.symmetry]
-    for pose, turn in zip(poses, solid.model.symmetry, strict=True):
+    """The other poses that show the same solid."""
+    turns = [turn for turn in solid.model.symmetry if not np.allclose(turn, np.eye(3))]
+    poses = [solid.world_from_body.copy() for _ in turns]
+    for pose, turn in zip(poses, turns, strict=True):
         pose[:3, :3] = pose[:3, :3] @ turn
     return [place(solid.model, pose, scale=solid.scale) for pose in poses]
 

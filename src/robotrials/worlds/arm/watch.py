@@ -33,7 +33,8 @@ DISTANCE_M = 1.15
 HEIGHT_PX, WIDTH_PX = 480, 640
 VISUAL_GROUP = 1  # of robosuite's geoms; 0 is for contacts
 SLIDE, HINGE = 2, 3  # mjtJoint
-BOX, MESH = 6, 7  # mjtGeom
+SPHERE, CAPSULE, CYLINDER, BOX, MESH = 2, 3, 5, 6, 7  # mjtGeom
+N_AROUND, N_RINGS = 24, 8  # of a round thing's surface
 GEOM = 5  # mjtObj
 HIGH_M = 2.0  # above every table, and below lamps
 BOX_CORNERS = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)], dtype=np.float64)
@@ -136,9 +137,15 @@ def geoms_of(model: Any, body: int, *, without: Sequence[int] = ()) -> list[int]
         above = int(model.geom_bodyid[geom])
         while above and above != body and above not in without:
             above = int(model.body_parentid[above])
-        if above == body and int(model.geom_group[geom]) == VISUAL_GROUP and model.geom_rgba[geom][3] > 0:
+        if above == body and int(model.geom_group[geom]) == VISUAL_GROUP and not _is_clear(model, geom):
             own.append(geom)
     return own
+
+
+def _is_clear(model: Any, geom: int) -> bool:
+    """Whether depth goes through it: the window of a door is no part of its shape."""
+    material = int(model.geom_matid[geom])
+    return float(model.geom_rgba[geom][3] if material < 0 else model.mat_rgba[material][3]) < 1
 
 
 def known_thing(
@@ -167,16 +174,34 @@ def known_thing(
 
 
 def _surface(model: Any, geom: int) -> tuple[FloatArray, NDArray[np.int64]] | None:
-    """Vertices (V, 3) in the geom's frame and triangles (F, 3), of a mesh or a box."""
+    """Vertices (V, 3) in the geom's frame and triangles (F, 3); None of what is no mesh, box or round thing."""
     kind, number = int(model.geom_type[geom]), int(model.geom_dataid[geom])
     if kind == BOX:
         return BOX_CORNERS * model.geom_size[geom], BOX_FACES
+    if kind in (SPHERE, CAPSULE, CYLINDER):
+        return _round_surface(kind, *(float(v) for v in model.geom_size[geom][:2]))
     if kind != MESH or number < 0:
         return None
     first, n = int(model.mesh_vertadr[number]), int(model.mesh_vertnum[number])
     start, m = int(model.mesh_faceadr[number]), int(model.mesh_facenum[number])
     vertices = np.asarray(model.mesh_vert[first : first + n], dtype=np.float64)
     return vertices, np.asarray(model.mesh_face[start : start + m], dtype=np.int64)
+
+
+def _round_surface(kind: int, radius: float, half: float) -> tuple[FloatArray, NDArray[np.int64]]:
+    """A sphere, or a capsule or cylinder along z, as rings from its lower to its upper pole."""
+    bows = np.linspace(-math.pi / 2, math.pi / 2, N_RINGS)
+    across, up = radius * np.cos(bows), radius * np.sin(bows) + np.where(bows < 0, -half, half) * (kind != SPHERE)
+    if kind == CYLINDER:
+        across, up = radius * np.array([0.0, 1.0, 1.0, 0.0]), half * np.array([-1.0, -1.0, 1.0, 1.0])
+    turns = np.arange(N_AROUND) * 2 * math.pi / N_AROUND
+    rings = [np.stack([r * np.cos(turns), r * np.sin(turns), np.full(N_AROUND, z)], axis=1)
+             for r, z in zip(across, up, strict=True)]  # fmt: skip
+    low = np.arange(N_AROUND * (len(rings) - 1))
+    beside = low // N_AROUND * N_AROUND + (low + 1) % N_AROUND
+    faces = np.concatenate([np.stack([low, beside, low + N_AROUND], axis=1),
+                            np.stack([beside, beside + N_AROUND, low + N_AROUND], axis=1)])  # fmt: skip
+    return np.concatenate(rings), faces
 
 
 def _known_joint(model: Any, data: Any, joint: int) -> KnownJoint:
