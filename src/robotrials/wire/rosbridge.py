@@ -80,17 +80,17 @@ class RosbridgeLink:
 
     def count(self, topic: str) -> int:
         """How many messages of a topic were read."""
-        found = self._heard.get(topic)
-        return found.count if found is not None else 0
+        heard = self._heard.get(topic)
+        return heard.count if heard is not None else 0
 
     def await_news(self, topic: str, *, after: int, timeout_s: float) -> Mapping[str, Any]:
         """The newest message of a topic of which more than `after` came; NoAnswer if it stays silent."""
         deadline = Deadline.after(timeout_s)
         while True:
             self.listen()
-            found = self._heard.get(topic)
-            if found is not None and found.count > after:
-                return found.message
+            heard = self._heard.get(topic)
+            if heard is not None and heard.count > after:
+                return heard.message
             self._take(deadline, f'topic {topic} within {timeout_s:g} s')
 
     def close(self) -> None:
@@ -138,13 +138,13 @@ class RosbridgeLink:
                 f'{self.url}: a message of {len(text)} bytes, more than the {self._limits.max_bytes} allowed'
             )
         try:
-            found = json.loads(text, parse_constant=_refuse)
-            check_depth(found, self._limits)
+            message = json.loads(text, parse_constant=_refuse)
+            check_depth(message, self._limits)
         except (ValueError, RecursionError) as error:
             raise AnswerError(f'{self.url}: a message that is no JSON ({error})') from error
-        if not isinstance(found, dict):
-            raise AnswerError(f'{self.url}: a message of type {type(found).__name__}, wanted an object')
-        return found
+        if not isinstance(message, dict):
+            raise AnswerError(f'{self.url}: a message of type {type(message).__name__}, wanted an object')
+        return message
 
 
 def _refuse(name: str) -> float:
