@@ -4,8 +4,8 @@
     python tools/libero_baseline.py cameras RESULTS N_STARTS      the table of agreement between cameras and predicate
 
 Episodes are kept in STORE; what is there is not run again. ROBOTRIALS_LIBERO_ASSETS says where the assets are.
-RESULTS is a folder with a file for each suite and start state; what has one is not run again. Of each of 40
-tasks three ends of the first start state are scored, and two of every other one; each takes some five seconds of CPU.
+RESULTS is a folder with a file for each suite and start state; what has one is not run again. Of each of 40 tasks two
+ends of a start state are scored; each takes some five seconds of CPU.
 """
 
 from __future__ import annotations

@@ -383,7 +383,7 @@ def no_views(host: str) -> InputError:
     return InputError(
         f"analysis.success is 'reconstruction', and host {host} keeps no calibrated RGB-D views: a score from cameras "
         'also needs the colours and sizes of the objects, where they are to end, and what stands fixed, as '
-        "known_scene() gives them; say success = 'host'"
+        "known_scene() gives them; name cameras in the host's option watchers where it has one, or say success = 'host'"
     )
 
 

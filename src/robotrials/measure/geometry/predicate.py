@@ -282,7 +282,7 @@ def joint_poses(part: KnownObject, joint: KnownJoint) -> dict[float, FloatArray]
     span = joint.high - joint.low
     n = math.ceil(span / (HINGE_STEP_RAD if joint.is_hinge else SLIDE_STEP_M)) + 1
     start, axis, point = box_of(part.start), np.asarray(joint.axis), np.asarray(joint.point_m)
-    poses = {}
+    poses: dict[float, FloatArray] = {}
     for value in np.linspace(joint.low, joint.high, n).tolist():
         pose = np.eye(4)
         turn = rotation_of(axis * (value - joint.start)) if joint.is_hinge else np.eye(3)

@@ -117,9 +117,9 @@ def register(
     candidates = _started(model, shown, likely)
     refined = sorted((_refined(model, shown, *start) for start in candidates), key=lambda pair: pair[0])
     cost, best = refined[0]
-    others = [solid for c, solid in refined[1:] if c <= LIKE_COST * cost]
+    like = [solid for c, solid in refined[1:] if c <= LIKE_COST * cost]
     limit = max(1.5 * tolerance_m, SAME_SHARE * float(best.box.size.max()))
-    readings = [solid for solid in others if surface_distance_m(solid, best) > limit]
+    readings = [solid for solid in like if surface_distance_m(solid, best) > limit]
     return _checked(best, shown, n_readings=1 + len(readings), turn_rad=turn_rad)
 
 

@@ -17,7 +17,7 @@ from robotrials.errors import InputError, UnknownName
 from robotrials.record import Camera
 from robotrials.record.media import KnownBox, KnownJoint, KnownObject, View
 
-FloatArray = NDArray[np.float64]
+FloatArray = NDArray[np.floating[Any]]
 
 # Cameras by where they stand about the workspace: azimuth of the line of sight and elevation, degrees, as MuJoCo has
 # them. The arm is on the -x side.

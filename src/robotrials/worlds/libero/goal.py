@@ -19,7 +19,7 @@ from robotrials.value import dataclass
 from robotrials.worlds.arm.watch import fixed_things, geoms_of, known_box, known_thing, moving_part
 from robotrials.worlds.libero.start import goal_atoms
 
-FloatArray = NDArray[np.float64]
+FloatArray = NDArray[np.floating[Any]]
 BESIDE_M = 0.03  # of On, between two origins
 SUNK_M, ABOVE_M = 0.005, 0.10  # how far an origin may be below and above the top of a region that it is On
 DEEPER_M = np.array([0.0, 0.0, 0.005])  # half of how far a region that it is In reaches below itself
@@ -67,9 +67,9 @@ def pose_goals(
 
 def _in_region(predicate: str, thing: str, name: str, region: Region) -> list[PoseGoal]:
     """The box that an origin must lie in, carried along by what the region belongs to."""
+    turn: FloatArray = np.eye(3)
     if predicate == 'in':  # as in_box: along the world's axes, a centimetre deeper
-        turn, half = np.eye(3), np.abs(region.turn @ region.half_m)
-        center, half = region.center_m - DEEPER_M, half + DEEPER_M
+        center, half = region.center_m - DEEPER_M, np.abs(region.turn @ region.half_m) + DEEPER_M
     else:  # as under: LIBERO turns by the site's matrix, where its inverse would be meant
         turn, deep = region.turn.T, (SUNK_M + ABOVE_M) / 2
         half = np.array([region.half_m[0], region.half_m[1], deep])
