@@ -114,7 +114,7 @@ def camera_table(folder: Path) -> str:
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for end in ends:
         groups.setdefault((end['suite'], end['task']), []).append(end)
-    rows = [(*key, own[0]['instruction'], *_counts(own), _why(own)) for key, own in groups.items()]
+    rows = [(*key, own[0]['instruction'], *_counts(own), _why(own)) for key, own in sorted(groups.items())]
     rows.append(('all', '', f'{len(groups)} tasks', *_counts(ends), ''))
     columns = [
         'suite',
