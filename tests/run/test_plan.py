@@ -235,3 +235,5 @@ def test_plan_refuses_success_by_cameras_in_another_environment_without_opening_
         path = written(tmp_path, text.replace('point-mass', f'tests.run.test_plan:{use}'))
         assert 'plan hash' in command('plan', path)
     assert 'plan hash' in command('plan', written(tmp_path, MINIMAL.replace('point-mass', 'libero')))
+    watched = text.replace('"point-mass"', '{use = "libero", options = {watchers = ["top"]}}')
+    assert 'plan hash' in command('plan', written(tmp_path, watched))

@@ -9,6 +9,8 @@ import json
 import os
 import platform
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -243,6 +245,83 @@ enabled = false
     assert 'All episodes were run with stand-in assets' in told
     safety = loaded.analysis.safety
     assert not hasattr(safety, 'why'), 'safety was not scored'
+
+
+def test_a_trial_on_libero_is_scored_from_cameras_by_the_verbs(
+    libero: RunInside, libero_assets: Path, tmp_path: Path
+) -> None:
+    plan = tmp_path / 'trial.toml'
+    plan.write_text(
+        f"""
+benchmark = "libero-object"
+seed = 1
+episodes_per_cell = 1
+time_cap_s = 7.0
+tasks = [{{name = "task_0"}}]
+[host]
+use = "libero"
+[host.options]
+suite = "libero-object"
+state = "privileged"
+assets = "{libero_assets}"
+watchers = ["front", "left", "right", "top", "steep"]
+oracle_masks = true
+[policies.careful]
+use = "libero-scripted"
+[policies.still]
+use = "no_op"
+[analysis]
+success = "both"
+[watchdog]
+host_s = 120.0
+[blinding]
+enabled = false
+"""
+    )
+    store = tmp_path / 'store'
+
+    def run(*words: str) -> str:
+        done = subprocess.run([sys.executable, '-m', 'robotrials', *words], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    run('run', str(plan), '--store', str(store))
+    card = run('geometry', 'score', str(store), '--episodes', '--write', '--by', 'test')
+    assert 'agree on 2 of 2 scored episodes' in card
+    assert 'Masks by oracle_masks (2 episodes)' in card, 'whose the masks are must be said'
+    run('report', str(store), '--output', str(tmp_path / 'report.md'))
+    report = (tmp_path / 'report.md').read_text()
+    assert 'Cameras and host agree on 2 of 2 scored episodes' in report
+    assert 'the simulator said which pixels are whose' in report
+
+
+def test_ends_of_each_kind_are_judged_as_the_predicate_judges_them(libero: RunInside) -> None:
+    """A drawer, a bowl on a plate, and a bowl on the stove: reached, and missed."""
+    printed = libero('camera_ends', 'libero-goal', '0', 'task_0', 'task_1', 'task_8')
+    ends = [json.loads(line.removeprefix('RESULT')) for line in printed.splitlines() if line.startswith('RESULT')]
+    assert len(ends) == 6
+    assert sum(end['truth'] for end in ends) == 3
+    for end in ends:
+        assert end['said'] in (end['truth'], None), end
+    assert sum(end['said'] is None for end in ends) <= 1
+
+
+def test_watching_changes_no_bit_of_an_episode(libero: RunInside, libero_assets: Path) -> None:
+    states = []
+    for watchers in ([], ['front', 'top']):
+        host = libero_host(suite='libero-goal', assets=str(libero_assets), watchers=watchers)
+        assert host.has_views == bool(watchers)
+        host.reset('task_0', seed=3)
+        rng = np.random.default_rng(0)
+        for step in range(12):
+            if watchers and step % 4 == 0:
+                views = host.views(is_over=step == 8)
+                assert list(views) == watchers
+                assert not views['top'].oracle_masks
+            host.step(np.clip(rng.normal(0, 0.5, 7), -1, 1))
+        states.append(host.signals()['simulator_state'])
+        host.close()
+    assert np.array_equal(*states)
 
 
 def test_options_are_checked_before_anything_is_started(libero: RunInside, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,12 @@ import pytest
 
 from robotrials.errors import InputError, SetupError, UnknownName
 from robotrials.measure.safety import load_registry
+from robotrials.record.media import PoseGoal
 from robotrials.run import Observation, Setup
 from robotrials.run.conditions import condition_parameters, draw_condition
 from robotrials.worlds.arm.signal import Cast, axis_angle, held_things
+from robotrials.worlds.arm.watch import check_watchers
+from robotrials.worlds.libero.goal import Limit, Region, pose_goals, turning_point
 from robotrials.worlds.libero.host import _written
 from robotrials.worlds.libero.scripted import Grasp, ScriptedLiberoPolicy, Thing
 from robotrials.worlds.libero.start import Start, goal_atoms
@@ -46,6 +50,59 @@ def test_goals_are_read_however_they_are_nested() -> None:
     flat = [['on', 'bowl', 'plate']]
     assert goal_atoms(flat) == flat
     assert goal_atoms([['and', ['in', 'a', 'b'], ['open', 'c']]]) == [['in', 'a', 'b'], ['open', 'c']]
+
+
+def test_goals_become_goals_over_poses() -> None:
+    table = Region(np.array([0.1, 0.2, 0.9]), np.eye(3), np.array([0.05, 0.1, 0.007]))
+    stove = replace(table, parent='flat_stove_1')
+    quarter = np.array([[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+    basket = Region(
+        np.array([0.4, 0.0, 0.1]), np.eye(3), np.array([0.05, 0.06, 0.07]), 'basket_1', 'basket_1',
+        np.array([0.4, 0.0, 0.0]), quarter,
+    )  # fmt: skip
+    regions = {'front_region': table, 'cook_region': stove, 'contain_region': basket}
+    knob = Limit('flat_stove_1_button', 'above', 0.5)
+
+    def goals(*atoms: str) -> tuple[PoseGoal, ...]:
+        words = [atom.split() for atom in atoms]
+        return pose_goals(words, regions=regions, limits={('turnon', 'flat_stove_1'): [knob]})
+
+    on, turned = goals('On bowl_1 plate_1', 'Turnon flat_stove_1')
+    assert (on.object, on.kind, on.other, on.limit) == ('bowl_1', 'over', 'plate_1', 0.03)
+    assert (turned.object, turned.kind, turned.limit) == ('flat_stove_1_button', 'above', 0.5)
+    (pushed,) = goals('on plate_1 front_region')
+    assert pushed.place is not None
+    assert not pushed.other
+    low_m, high_m = pushed.place.center_m[2] - pushed.place.size_m[2] / 2, pushed.place.size_m[2]
+    assert low_m == pytest.approx(0.9 + 0.007 - 0.005), 'an origin may be 5 mm below the top of the region'
+    assert high_m == pytest.approx(0.105)
+    at, touching = goals('on pot_1 cook_region')
+    assert (at.kind, touching.kind, touching.other) == ('at', 'touching', 'flat_stove_1')
+    (inside,) = goals('in soup_1 contain_region')
+    assert inside.place is not None
+    assert inside.other == 'basket_1'
+    assert inside.place.center_m == pytest.approx((0.0, 0.0, 0.095)), 'in the coordinates of the basket'
+    assert inside.place.size_m == pytest.approx((0.1, 0.12, 0.15))
+    with pytest.raises(InputError, match='cannot be judged by cameras'):
+        goals('stack a b')
+
+
+def test_where_a_joints_predicate_turns_is_found_by_asking_it() -> None:
+    kind, value = turning_point(lambda q: q < -0.14, -0.16, 0.01) or ('', 0.0)
+    assert (kind, value) == ('below', pytest.approx(-0.14, abs=1e-6))
+    kind, value = turning_point(lambda q: q > 0.3, 0.0, 2.0) or ('', 0.0)
+    assert (kind, value) == ('above', pytest.approx(0.3, abs=1e-6))
+    assert turning_point(lambda q: True, 0.0, 1.0) is None
+
+
+def test_watching_cameras_are_named_once_and_bring_the_masks() -> None:
+    assert check_watchers(['front', 'top'], has_oracle_masks=True) == ('front', 'top')
+    with pytest.raises(UnknownName, match='no watching camera'):
+        check_watchers(['gallery'], has_oracle_masks=False)
+    with pytest.raises(InputError, match='twice'):
+        check_watchers(['top', 'top'], has_oracle_masks=False)
+    with pytest.raises(InputError, match='name some in watchers'):
+        check_watchers([], has_oracle_masks=True)
 
 
 def test_a_thing_is_held_by_two_fingers() -> None:

@@ -175,7 +175,8 @@ def check_stopping(declared: TrialPlan) -> None:
 
 
 def _check_views(declared: TrialPlan) -> None:
-    """Refuse success by cameras where the host's own declaration says that what it opens has no views to keep."""
+    """Refuse success by cameras where the host's declaration, or its options, say that it has no views to keep."""
+    import inspect
     import typing
 
     from robotrials.run.component import HOSTS
@@ -185,6 +186,9 @@ def _check_views(declared: TrialPlan) -> None:
     if not declared.is_judged_by_cameras:
         return
     made = HOSTS.load(declared.host.use)
+    watchers = inspect.signature(made).parameters.get('watchers')
+    if watchers is not None and not declared.host.options.get('watchers', watchers.default):
+        raise no_views(declared.host.use)
     if not isinstance(made, type):
         try:
             made = typing.get_type_hints(made).get('return')

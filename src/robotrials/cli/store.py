@@ -160,6 +160,7 @@ def attach_recordings(
 
     Example: `robotrials store attach runs/may bags/2026-05-04 overview.mp4`
     """
+    from robotrials.cli.importing import parse_pairs
     from robotrials.formats.attach import plan_attachment
     from robotrials.record import read_store
     from robotrials.show.record import attachment_table

@@ -52,6 +52,8 @@ class View:
     depth_m: NDArray[np.float32]  # (H, W)
     camera: Camera
     t_s: float
+    # Which pixels (H, W) are whose, by the name of the object: a simulator's own ids, and said to be so.
+    oracle_masks: Mapping[str, NDArray[np.bool_]] = dataclasses.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +73,24 @@ class KnownBox:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KnownJoint:
+    """The slide or the hinge by which a part of a fixture moves, in the world: a drawer, a door, a knob."""
+
+    is_hinge: bool
+    axis: tuple[float, ...]
+    point_m: tuple[float, ...]  # that a hinge turns about
+    low: float  # metres or radians
+    high: float
+    start: float  # where the part's `start` has it
+
+    def __post_init__(self) -> None:
+        if len(self.axis) != 3 or len(self.point_m) != 3 or not math.isclose(math.hypot(*self.axis), 1, abs_tol=1e-6):
+            raise InputError(f'a joint with axis {self.axis} and point {self.point_m}, wanted a unit axis and a point')
+        if not self.low < self.high:
+            raise InputError(f'a joint from {self.low} to {self.high}, wanted low < high')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KnownObject:
     """What an object looks like, and where the plan put it at the start.
 
@@ -83,6 +103,7 @@ class KnownObject:
     color_rgb: tuple[int, ...] = ()
     is_box: bool = True  # a plain box, whose edges are `start.size_m`
     shape: str = ''
+    joint: KnownJoint | None = None  # of a part that moves by nothing else
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +123,8 @@ class RegionGoal:
     high_m: tuple[float, ...]
 
 
-POSE_GOALS = ('in', 'on', 'upright', 'within')
+POSE_GOALS = ('in', 'on', 'upright', 'within', 'at', 'over', 'touching', 'above', 'below')
+JOINT_GOALS = ('above', 'below')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +133,10 @@ class PoseGoal:
 
     in: all of it but a tenth lies inside `place`, or inside the box of the object `other`. on: it stands on top of
     either. upright: its own `axis` points up, within `limit` radians. within: its middle is at most `limit` metres
-    from the middle of `place` or of `other`.
+    from the middle of `place` or of `other`. at: its `anchor`, a point in the coordinates of its shape's file, lies in
+    `place`, which moves with `other` (and is in the coordinates of its file) where both are given. over: its anchor is
+    above that of `other`, at most `limit` metres beside it, and they touch. touching: it touches `other`, an object or
+    what stands fixed by that name. above, below: the joint of a part stands beyond `limit`, metres or radians.
     """
 
     object: str
@@ -120,14 +145,22 @@ class PoseGoal:
     other: str = ''
     limit: float | None = None
     axis: tuple[float, ...] = (0.0, 0.0, 1.0)
+    anchor_m: tuple[float, ...] = (0.0, 0.0, 0.0)
 
     def __post_init__(self) -> None:
         if self.kind not in POSE_GOALS:
             raise InputError(f'goal of {self.object}: kind is {self.kind!r}, wanted one of {", ".join(POSE_GOALS)}')
-        if self.kind != 'upright' and (self.place is None) == (not self.other):
+        if self.kind in ('in', 'on', 'within') and (self.place is None) == (not self.other):
             raise InputError(f'goal of {self.object}: {self.kind} wants a place, or another object, and not both')
-        if self.kind == 'within' and (self.limit is None or not self.limit > 0):
-            raise InputError(f'goal of {self.object}: within wants a limit > 0 in metres, found {self.limit}')
+        if (self.kind == 'at' and self.place is None) or (self.kind in ('over', 'touching') and not self.other):
+            missing = 'a place' if self.kind == 'at' else 'another object'
+            raise InputError(f'goal of {self.object}: {self.kind} wants {missing}')
+        if self.kind in JOINT_GOALS and self.limit is None:
+            raise InputError(f'goal of {self.object}: {self.kind} wants a limit in metres or radians, found none')
+        if self.kind in ('within', 'over') and (self.limit is None or not self.limit > 0):
+            raise InputError(f'goal of {self.object}: {self.kind} wants a limit > 0 in metres, found {self.limit}')
+        if len(self.anchor_m) != 3:
+            raise InputError(f'goal of {self.object}: anchor_m is {self.anchor_m}, wanted three numbers')
         if len(self.axis) != 3 or not any(self.axis):
             raise InputError(f'goal of {self.object}: axis is {self.axis}, wanted three numbers, not all zero')
 
@@ -143,6 +176,7 @@ class KnownScene:
     threshold: float | None = None  # IoU above which a goal is reached
     fixed: tuple[KnownBox, ...] = ()
     floor_z_m: float | None = None
+    is_on_floor: bool = False  # things stand on it, or on a table of which no more than the plane is known
 
     def as_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(',', ':'), allow_nan=False)

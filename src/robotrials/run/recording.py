@@ -377,7 +377,7 @@ def no_views(host: str) -> InputError:
     return InputError(
         f"analysis.success is 'reconstruction', and host {host} keeps no calibrated RGB-D views: a score from cameras "
         'also needs the colours and sizes of the objects, where they are to end, and what stands fixed, as '
-        "known_scene() gives them; say success = 'host'"
+        "known_scene() gives them; name cameras in the host's option watchers where it has one, or say success = 'host'"
     )
 
 
@@ -435,4 +435,11 @@ class ViewKeeper:
 
     def _take(self, name: str) -> None:
         assert self._host is not None
-        self._files[name] = pack_views(self._host.views(is_over=name == END))
+        views = self._host.views(is_over=name == END)
+        self._files[name] = pack_views(views)
+        things = {thing for view in views.values() for thing in view.oracle_masks}
+        if name == END and things:
+            from robotrials.measure.geometry.mask import MASKS, ORACLE, pack_masks
+
+            masks = {t: {n: v.oracle_masks[t] for n, v in views.items() if t in v.oracle_masks} for t in sorted(things)}
+            self._files[MASKS] = pack_masks(masks, by=ORACLE)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from robotrials.errors import InputError
 from robotrials.measure.geometry import Box, PlacementScore, VoxelCloud
 from robotrials.measure.geometry.camera_score import CameraScore
+from robotrials.measure.geometry.mask import ORACLE
 from robotrials.record import Episode
 from robotrials.show.card import ALL, Card
 from robotrials.show.document import Block, EpisodeFilter, Section, missing, paragraph, section, table_block
@@ -173,6 +174,8 @@ def camera_card(part: CameraPart) -> Card:
                'No episode that the host judged could be scored from cameras.']  # fmt: skip
     if differ:
         verdict.append(f'{c.only_host} successes by the host alone, {c.only_cameras} by the cameras alone.')
+    if note := mask_note(part):
+        verdict.append(note)
     rows = []
     for p in part.policies:
         n = p.successes + p.failures
@@ -235,6 +238,32 @@ def rate_table(part: CameraPart) -> Table:
     return without_empty(table('Success by cameras', columns, rows, note=note))
 
 
+def task_table(part: CameraPart) -> Table:
+    """Whether cameras and host agree, task by task."""
+    rows: list[list[Cell]] = [
+        [task, c.both_success + c.both_failure, c.only_cameras, c.only_host, c.unscored_success, c.unscored_failure]
+        for task, c in part.tasks.items()
+    ]
+    columns = [
+        'task',
+        'agree',
+        'success by cameras alone',
+        'success by host alone',
+        'unscored successes',
+        'unscored failures',
+    ]
+    return table('Host against cameras, by task', columns, rows)
+
+
+def mask_note(part: CameraPart) -> str:
+    """Who said which pixels are whose; a simulator's own ids are no camera's."""
+    by = ', '.join(f'{name} ({plural(n, "episode")})' for name, n in part.masks.items())
+    if not by:
+        return ''
+    is_oracle = ORACLE in part.masks
+    return f'Masks by {by}{": the simulator said which pixels are whose, and nothing else" if is_oracle else ""}.'
+
+
 def reason_table(part: CameraPart) -> Table:
     """Why episodes are unscored."""
     return table('Unscored, because', ['reason', 'episodes'], list(part.unscored_reasons.items()))
@@ -274,6 +303,7 @@ def cameras(request: ShowRequest) -> list[Table]:
     """Success by cameras: agreement with the host, rates with bounds and corrections, why episodes are unscored."""
     part = present(request.analysis.cameras)
     tables = [confusion_table(part), rate_table(part), standing_table(part)]
+    tables += [task_table(part)] if len(part.tasks) > 1 else []
     return [*tables, reason_table(part)] if part.unscored_reasons else tables
 
 
@@ -310,6 +340,10 @@ def camera_sections(analysis: Analysis) -> list[Section]:
         table_block('camera-rates', rate_table(part), DEFINITIONS),
         table_block('camera-standings', standing_table(part), {}, is_folded=True),
     ]  # fmt: skip
+    if len(part.tasks) > 1:
+        blocks.append(table_block('camera-tasks', task_table(part), {}, is_folded=True))
+    if note := mask_note(part):
+        blocks.insert(1, paragraph(note))
     if part.unscored_reasons:
         blocks.append(table_block('camera-unscored', reason_table(part), {}, is_folded=True))
     return [section('cameras', 'Success by cameras', blocks)]

@@ -16,7 +16,17 @@ import numpy as np
 from robotrials.catalog import load_attribute
 from robotrials.errors import InputError, RigError, RobotrialsError, SetupError
 from robotrials.record import Camera, Event, Outcome, Scene
-from robotrials.record.media import BoxGoal, FilmStates, KnownBox, KnownObject, KnownScene, RegionGoal, View
+from robotrials.record.media import (
+    BoxGoal,
+    FilmStates,
+    KnownBox,
+    KnownJoint,
+    KnownObject,
+    KnownScene,
+    PoseGoal,
+    RegionGoal,
+    View,
+)
 from robotrials.run.conditions import Thing
 from robotrials.run.host import Ability, Host, HostLike, ResetVerdict, as_host
 from robotrials.run.plan_option import FilmOptions
@@ -26,8 +36,9 @@ from robotrials.run.seam import ActionConvention, HostReport, HostSpec, Observat
 
 KIND = '__kind__'
 _DATACLASSES: tuple[type[Any], ...] = (
-    ActionConvention, BoxGoal, Camera, Event, FilmOptions, FilmStates, HostReport, HostSpec, KnownBox, KnownObject,
-    KnownScene, Observation, Part, ProtocolFacts, RegionGoal, ResetVerdict, Scene, Setup, Thing, View,
+    ActionConvention, BoxGoal, Camera, Event, FilmOptions, FilmStates, HostReport, HostSpec, KnownBox, KnownJoint,
+    KnownObject, KnownScene, Observation, Part, PoseGoal, ProtocolFacts, RegionGoal, ResetVerdict, Scene, Setup, Thing,
+    View,
 )  # fmt: skip
 KINDS: Mapping[str, type[Any]] = {kind.__name__: kind for kind in _DATACLASSES}
 

@@ -30,8 +30,11 @@ from tests.measure.geometry.solid_study import (
 )
 
 from robotrials.errors import InputError, RobotrialsError, StoreError
-from robotrials.measure.geometry import RgbdView
+from robotrials.measure.geometry import Box, RgbdView
+from robotrials.measure.geometry.box import FloatArray
 from robotrials.measure.geometry.mask import (
+    MASKS,
+    ORACLE,
     from_run_lengths,
     pack_masks,
     raised_parts,
@@ -39,10 +42,12 @@ from robotrials.measure.geometry.mask import (
     to_run_lengths,
     unpack_masks,
 )
-from robotrials.measure.geometry.predicate import margin, score_pose
+from robotrials.measure.geometry.predicate import Reference, joint_poses, margin, score_pose
 from robotrials.measure.geometry.projection import read_projections
-from robotrials.measure.geometry.register import Registration, locate_solid, orientations
+from robotrials.measure.geometry.register import Registration, locate_part, locate_solid, orientations
 from robotrials.measure.geometry.solid import (
+    PlacedSolid,
+    SolidModel,
     box_model,
     cloud_model,
     pack_solid,
@@ -53,7 +58,21 @@ from robotrials.measure.geometry.solid import (
 )
 from robotrials.measure.geometry.view import distorted, rectified
 from robotrials.record import Camera, Episode, Outcome, Store, read_store
-from robotrials.record.media import END, KNOWN, START, KnownBox, KnownObject, KnownScene, PoseGoal, View, pack_views
+from robotrials.record.media import (
+    END,
+    KNOWN,
+    START,
+    KnownBox,
+    KnownJoint,
+    KnownObject,
+    KnownScene,
+    PoseGoal,
+    View,
+    pack_views,
+)
+from robotrials.run.host import Host
+from robotrials.run.plan import RecordingOptions
+from robotrials.run.recording import ViewKeeper
 
 # --- shapes from files
 
@@ -173,7 +192,7 @@ def test_run_lengths_come_back_and_short_ones_are_refused() -> None:
     with pytest.raises(RobotrialsError, match='fill 3 of'):
         from_run_lengths({'size': [2, 2], 'counts': [1, 2]}, where='x')
     packed = pack_masks({'mug': {'left': mask}}, by='test')
-    assert (unpack_masks(packed, where='x')['mug']['left'] == mask).all()
+    assert (unpack_masks(packed, where='x')[0]['mug']['left'] == mask).all()
     with pytest.raises(StoreError, match='not the masks'):
         unpack_masks(packed[:-9], where='x')
 
@@ -323,6 +342,32 @@ def test_what_is_hidden_or_seen_through_is_refused(scenes: list[Scene]) -> None:
     assert measure(scene, checked, known[scene.shape], corner).refusal
 
 
+class _WatchedHost(Host):
+    """A host whose views bring the masks of its simulation along."""
+
+    spec = None  # type: ignore[assignment]
+    reset = step = outcome = None  # type: ignore[assignment]
+    has_views = True  # type: ignore[assignment]
+
+    def views(self, *, is_over: bool = False) -> dict[str, View]:
+        rgb, depth = np.zeros((4, 5, 3), dtype=np.uint8), np.ones((4, 5), dtype=np.float32)
+        camera = Camera('left', np.eye(3), np.eye(4), 5, 4)
+        return {'left': View(rgb, depth, camera, 0.0, {'mug': rgb[..., 0] == (0 if is_over else 1)})}
+
+    def known_scene(self) -> KnownScene:
+        return KnownScene(objects=())
+
+
+def test_a_simulations_own_masks_are_kept_of_the_end_and_say_whose_they_are() -> None:
+    keeper = ViewKeeper(_WatchedHost(), RecordingOptions())
+    keeper.begin()
+    assert MASKS not in keeper.media
+    keeper.end()
+    masks, by = unpack_masks(keeper.media[MASKS], where='x')
+    assert by == ORACLE
+    assert masks['mug']['left'].all()
+
+
 # --- goals over poses
 
 
@@ -359,13 +404,95 @@ def test_goals_hold_or_not_and_are_untold_where_it_is_too_near() -> None:
         PoseGoal(object='carton', kind='under', other='box')
 
 
+def test_goals_about_an_anchor_move_with_what_they_belong_to() -> None:
+    tray = replace(_standing(), solid=place(box_model('tray', (0.2, 0.2, 0.02)), _at(0.3, 0.0, -0.01)))
+    found: dict[str, Registration | str] = {'carton': _standing(), 'tray': tray}
+
+    def asked(kind: str, **told: object) -> bool | None:
+        return score_pose(PoseGoal(object='carton', kind=kind, **told), found).reached  # type: ignore[arg-type]
+
+    def place_at(x: float) -> KnownBox:
+        return KnownBox(name='spot', center_m=(x, 0.0, 0.06), size_m=(0.1, 0.1, 0.1))
+
+    assert asked('at', place=place_at(0.0)) is True
+    assert asked('at', place=place_at(0.2)) is False
+    assert asked('at', place=place_at(0.05)) is None, 'the anchor is on the border'
+    upper = replace(place_at(0.0), center_m=(0.0, 0.0, 0.1))
+    assert asked('at', place=upper, anchor_m=(0.0, 0.0, 0.03)) is None, 'a box upside down looks the same'
+    assert asked('at', place=place_at(0.0), other='tray') is False, 'in the coordinates of the tray, 30 cm away'
+    assert asked('at', place=place_at(-0.3), other='tray') is None, 'a square tray may be turned'
+    assert asked('over', other='tray', limit=0.03) is False
+    found['tray'] = replace(tray, solid=place(tray.solid.model, _at(0.01, 0.0, -0.01)))
+    assert asked('over', other='tray', limit=0.03) is True
+    assert asked('touching', other='tray') is True
+    found['tray'] = replace(tray, solid=place(tray.solid.model, _at(0.01, 0.0, -0.06)))
+    assert asked('over', other='tray', limit=0.03) is False, '5 cm above it, and held by nothing'
+    found['tray'] = replace(tray, refusal='hidden')
+    assert asked('over', other='tray', limit=0.03) is None
+    with pytest.raises(InputError, match='at wants a place'):
+        PoseGoal(object='carton', kind='at', other='tray')
+    with pytest.raises(InputError, match='over wants another object'):
+        PoseGoal(object='carton', kind='over', place=place_at(0.0), limit=0.1)
+
+
+def _at(x: float, y: float, z: float) -> FloatArray:
+    pose = np.eye(4)
+    pose[:3, 3] = x, y, z
+    return pose
+
+
+def test_what_stands_fixed_is_touched_by_its_name() -> None:
+    goal = PoseGoal(object='carton', kind='touching', other='stove')
+    near, far = Box((0, 0, -0.05), (0.3, 0.3, 0.1)), Box((0, 0, -0.15), (0.3, 0.3, 0.1))
+    assert score_pose(goal, {'carton': _standing()}, {'stove': [far, near]}).reached is True
+    assert score_pose(goal, {'carton': _standing()}, {'stove': [far]}).reached is False
+    unknown = score_pose(goal, {'carton': _standing()}, {'rack': [near]})
+    assert unknown.reached is None
+    assert 'stove' in unknown.reason
+
+
+def test_a_part_is_found_along_its_joint_and_told_only_away_from_the_limit() -> None:
+    known = models()
+    scene = draw_scene(100, known)
+    checked, masks = checked_scene(scene, 0)
+    true, size = scene.truth.box, tuple(scene.truth.box.size.tolist())
+    model = read_scaled(scene.truth)
+    joint = KnownJoint(is_hinge=False, axis=(1.0, 0.0, 0.0), point_m=(0.0, 0.0, 0.0), low=0.0, high=0.2, start=0.0)
+    closed = KnownBox(
+        name='part', center_m=tuple((true.center - [0.12, 0, 0]).tolist()), size_m=size,
+        rotation=tuple(true.rotation.ravel().tolist()),
+    )  # fmt: skip
+    part = KnownObject(name='part', start=closed, is_box=False, joint=joint)
+    drawer = locate_part(checked, model, joint_poses(part, joint), masks=masks)
+    assert drawer.joint is not None
+    value, low, high = drawer.joint
+    assert value == pytest.approx(0.12, abs=0.006)
+    assert low < value < high < low + 0.04
+
+    def asked(kind: str, limit: float) -> bool | None:
+        return score_pose(PoseGoal(object='part', kind=kind, limit=limit), {'part': drawer}).reached
+
+    assert asked('above', 0.05) is True
+    assert asked('below', 0.05) is False
+    assert asked('below', value) is None
+    assert score_pose(PoseGoal(object='part', kind='above', limit=0.1), {'part': _standing()}).reached is None
+    hinge = replace(joint, is_hinge=True, axis=(0.0, 0.0, 1.0), point_m=closed.center_m, high=3.2)
+    half_turn = joint_poses(replace(part, joint=hinge), hinge)[3.2]
+    assert half_turn[:3, 3] == pytest.approx(closed.center_m), 'a hinge through the middle moves it nowhere'
+
+
+def read_scaled(truth: PlacedSolid) -> SolidModel:
+    """A model of known size."""
+    return replace(truth.model, points=truth.model.points * truth.scale, size=truth.box.size, n_scales=0)
+
+
 def test_a_refused_pose_leaves_its_goals_unscored_with_the_reason() -> None:
     goal = PoseGoal(object='carton', kind='upright')
     score = score_pose(goal, {'carton': replace(_standing(), refusal='the views see through 20 % of it')})
     assert score.reached is None
     assert 'see through' in score.reason
     assert 'not known' in score_pose(goal, {}).reason
-    assert margin('upright', _standing().solid, goal, None) == pytest.approx(np.radians(15))
+    assert margin('upright', _standing().solid, goal, Reference()) == pytest.approx(np.radians(15))
 
 
 # --- a store, by the verbs

@@ -203,7 +203,7 @@ def bomb() -> bytes:
         ('rgbd/at-000000100-ms.zip', lambda: b'', 'not a moment'),
         (KNOWN, lambda: b'{"objects": 3}', 'objects'),
         (OWN_SCORE, lambda: b'[' * 100_000, 'not a projection'),
-        (OWN_SCORE, lambda: b'{"method": "reconstruction 3", "scores": [{}]}', 'not a projection'),
+        (OWN_SCORE, lambda: b'{"method": "reconstruction 4", "scores": [{}]}', 'not a projection'),
         (OWN_SCORE, lambda: bytes(2 << 20), 'wanted at most'),
     ],
 )
@@ -237,7 +237,7 @@ def test_views_that_are_too_much_for_an_upload_are_left_out_and_the_episode_is_n
 def test_a_kept_score_of_other_views_or_another_method_is_not_used(tmp_path: Any) -> None:
     other = replace(EPISODE, episode_id='other')
     for number, (episode, change) in enumerate(
-        [(EPISODE, (b'"reconstruction 3"', b'"reconstruction 1"')), (other, (b'"views":"', b'"views":"0'))]
+        [(EPISODE, (b'"reconstruction 4"', b'"reconstruction 1"')), (other, (b'"views":"', b'"views":"0'))]
     ):
         media = rgbd(episode, seen(True))
         name = f'{media_folder(episode)}/{OWN_SCORE}'

@@ -241,7 +241,7 @@ def check_calibration(view: RgbdView, scene: StaticScene, *, parameters: int = 3
     last, is_turned = first, first.angle_rad > ALARM_RAD
     if is_turned:
         last = fit_camera(static_points(corrected, scene), corrected, scene, parameters=parameters)
-    edges = fit_edges(corrected, scene)
+    edges = fit_edges(corrected, scene) if scene.boxes else None
     turn = first.turn
     if edges is not None:
         turn = edges.turn @ turn
@@ -314,7 +314,8 @@ def fit_camera(points: FloatArray, view: RgbdView, scene: StaticScene, *, parame
             if parameters == 6:  # a plane holds no shift along it; a calibration is seldom off by more
                 normal[4:, 4:] += np.eye(3) / SHIFT_M**2
                 rhs[4:] -= shift / SHIFT_M**2
-            step = np.linalg.solve(normal + np.diag(1e-9 * np.diag(normal)), rhs)
+            # A plane alone says nothing of a turn about its normal: that stays as it was calibrated.
+            step = np.linalg.solve(normal + np.diag(np.maximum(1e-9 * np.diag(normal), 1e-9)), rhs)
             turn = rotation_of(step[:3]) @ turn
             bias += float(step[3])
             shift = shift + step[4:] if parameters == 6 else shift

@@ -260,7 +260,7 @@ def _is_nearer(rgb: NDArray[np.uint8], to: FloatArray, than: FloatArray | NDArra
     return nearer
 
 
-METHOD = 'reconstruction 3'  # changes whenever the same views may be scored otherwise
+METHOD = 'reconstruction 4'  # changes whenever the same views may be scored otherwise
 EMPTY_SHARE = 0.7  # of a target that must be seen through to call it empty
 MOST_HIDDEN = 0.1  # of a region, where an object could lie unseen
 
@@ -301,6 +301,7 @@ class CameraScore:
     reason: str = ''
     goals: tuple[GoalScore, ...] = ()
     cameras: tuple[CameraCheck, ...] = ()
+    masks_by: str = ''  # who said which pixels are whose: a segmenter, or the simulation itself (`oracle_masks`)
 
     @property
     def iou(self) -> float | None:
@@ -322,7 +323,7 @@ def score_episode(
 
     Objects that have a shape are registered: on their `masks` (by object, then by view) where they are given.
     """
-    if not known.fixed:
+    if not known.fixed and known.floor_z_m is None:
         return unscored('nothing that stands fixed is known, so the cameras cannot be checked')
     scene = static_scene(known)
     has_shapes = bool(known.poses) or any(o.shape for o in known.objects)

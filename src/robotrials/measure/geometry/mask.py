@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from robotrials.wire.http import HttpLink
 
 MASKS = 'rgbd/masks.json'  # beside an episode's views
+ORACLE = 'oracle_masks'  # who made them, where a simulator's own ids did
 MOST_BYTES = 32 << 20
 TIMEOUT_S = 120.0
 GAP_M = 0.015  # between two things that stand out of the scene
@@ -157,9 +158,10 @@ def raised_parts(views: Sequence[RgbdView], scene: StaticScene, *, tolerance_m: 
     extent = surface_bounds(views, raised)
     if extent is None:
         return []
-    corners = np.concatenate([box.corners for box in scene.boxes])
+    corners = np.concatenate([box.corners for box in scene.boxes] or [np.array(extent)])
+    top_m = corners[:, 2].max() if scene.boxes else scene.lowest_top_m
     low = np.maximum(extent[0], corners.min(axis=0))
-    high = np.minimum(extent[1], [*corners.max(axis=0)[:2], corners[:, 2].max() + MOST_HEIGHT_M])
+    high = np.minimum(extent[1], [*corners.max(axis=0)[:2], top_m + MOST_HEIGHT_M])
     if not (low < high).all():
         return []
     voxel_m = max(0.003, float(np.cbrt(np.prod(high - low) / MOST_CELLS)))
@@ -230,16 +232,17 @@ def pack_masks(masks: Masks, *, by: str) -> bytes:
     return json.dumps({'by': by, 'end': told}, sort_keys=True, separators=(',', ':')).encode()
 
 
-def unpack_masks(content: bytes, *, where: str) -> dict[str, dict[str, BoolArray]]:
-    """The same back; StoreError where it is not what it says."""
+def unpack_masks(content: bytes, *, where: str) -> tuple[dict[str, dict[str, BoolArray]], str]:
+    """The same back, and who made them; StoreError where it is not what it says."""
     if len(content) > MOST_BYTES:
         raise StoreError(f'{where}: {len(content)} bytes, wanted at most {MOST_BYTES}')
     try:
-        told = json.loads(content)['end']
-        return {
+        told = json.loads(content)
+        masks = {
             str(name): {str(view): from_run_lengths(m, where=where) for view, m in of.items()}
-            for name, of in told.items()
+            for name, of in told['end'].items()
         }
+        return masks, str(told['by'])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, AnswerError) as error:
         raise StoreError(f'{where}: not the masks of an episode ({error})') from error
 

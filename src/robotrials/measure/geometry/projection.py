@@ -68,8 +68,9 @@ def score_kept(kept: KeptViews | None) -> CameraScore:
         return _without_ends(kept)
     try:
         packed = kept.file(MASKS)
-        masks = None if packed is None else unpack_masks(packed, where=str(kept.folder / MASKS))
-        return score_episode(kept.moment(START), kept.moment(END), kept.known(), masks=masks)
+        masks, by = (None, '') if packed is None else unpack_masks(packed, where=str(kept.folder / MASKS))
+        score = score_episode(kept.moment(START), kept.moment(END), kept.known(), masks=masks)
+        return replace(score, masks_by=by)
     except StoreError as error:
         return unscored(f'the views cannot be read: {error}')
     except RobotrialsError as error:
@@ -88,10 +89,11 @@ def score_files(files: Mapping[str, bytes]) -> CameraScore:
     """The score of an episode that is in no store yet, from its files by their names within the episode."""
     start, end, known = files[START], files[END], files[KNOWN]
     try:
-        masks = unpack_masks(files[MASKS], where=MASKS) if MASKS in files else None
-        return score_episode(
+        masks, by = unpack_masks(files[MASKS], where=MASKS) if MASKS in files else (None, '')
+        score = score_episode(
             unpack_views(start, where=START), unpack_views(end, where=END), read_known(known, where=KNOWN), masks=masks
         )
+        return replace(score, masks_by=by)
     except RobotrialsError as error:
         return unscored(str(error))
 

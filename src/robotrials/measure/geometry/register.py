@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from robotrials.measure.geometry.trust import CheckedViews
 
 N_STARTS = 160  # orientations, about 35 degrees from one to the next
+N_YAWS = 12  # of a likely one
+CLEAR_SHARE = 0.25  # of the pixels of the view that has most: the others hardly see it
 START_POINTS, REFINE_POINTS = 160, 700
 START_STEPS, REFINE_STEPS = 10, 14
 CULL_STEP, N_CULLED = 3, 48
@@ -71,6 +73,7 @@ class Registration:
     error_scale: float  # by which share its size may be off (95 %); 0 where it is known
     n_views: int
     refusal: str = ''  # why it is not to be trusted; empty when it is
+    joint: tuple[float, float, float] | None = None  # of a part: where its joint stands, and from where to where (95 %)
 
     @property
     def size_m(self) -> FloatArray:
@@ -85,6 +88,7 @@ class _Shown:
     points: FloatArray  # (N, 3)
     views: tuple[RgbdView, ...]
     masks: Mapping[str, BoolArray]
+    hiding: Mapping[str, BoolArray]  # pixels of other things, behind which it may be
     beyond_px: Mapping[str, FloatArray]  # distance of every pixel from where the object may be drawn
     tolerance_m: float
     support_z_m: float | None
@@ -99,25 +103,29 @@ def register(
     support_z_m: float | None = None,
     turn_rad: float = 0.0,
     is_mask_complete: bool = True,
+    likely: FloatArray | None = None,
+    others: Mapping[str, BoolArray] | None = None,
 ) -> Registration:
     """Lay a model on the masked pixels of calibrated views; NotEstimable when too little is seen to try.
 
     `masks` says for each view which pixels (H, W) are the object's. With `is_mask_complete=False` they were made from
     depth, so that a pixel without depth may be the object's, too. `turn_rad` is how far a camera may still be turned.
+    `likely` is a pose (4x4) to try beside all others, and turned about the vertical: where it stood at the start.
+    `others` are pixels of other things, which may hide it.
     """
-    shown = _shown(views, masks, model, tolerance_m, support_z_m, is_complete=is_mask_complete)
-    candidates = _started(model, shown)
+    shown = _shown(views, masks, model, tolerance_m, support_z_m, is_complete=is_mask_complete, others=others)
+    candidates = _started(model, shown, likely)
     refined = sorted((_refined(model, shown, *start) for start in candidates), key=lambda pair: pair[0])
     cost, best = refined[0]
-    others = [solid for c, solid in refined[1:] if c <= LIKE_COST * cost]
+    like = [solid for c, solid in refined[1:] if c <= LIKE_COST * cost]
     limit = max(1.5 * tolerance_m, SAME_SHARE * float(best.box.size.max()))
-    readings = [solid for solid in others if surface_distance_m(solid, best) > limit]
+    readings = [solid for solid in like if surface_distance_m(solid, best) > limit]
     return _checked(best, shown, n_readings=1 + len(readings), turn_rad=turn_rad)
 
 
 def locate_solid(
     checked: CheckedViews, model: SolidModel, *, masks: Mapping[str, BoolArray] | None = None,
-    support_z_m: float | None = None,
+    support_z_m: float | None = None, likely: FloatArray | None = None, others: Mapping[str, BoolArray] | None = None,
 ) -> Registration:  # fmt: skip
     """Lay a model on checked views: on its masks, or on the one thing standing out of the empty scene that it fits."""
     from robotrials.measure.geometry.mask import raised_parts
@@ -126,7 +134,7 @@ def locate_solid(
         raise NotEstimable(checked.refusal)
     lay = partial(
         register, checked.views, model=model, tolerance_m=checked.tolerance_m, support_z_m=support_z_m,
-        turn_rad=checked.turn_rad,
+        turn_rad=checked.turn_rad, likely=likely, others=others,
     )  # fmt: skip
     if masks is not None:
         return lay(masks)
@@ -142,6 +150,34 @@ def locate_solid(
     return trusted[0] if trusted else max(found, key=lambda f: (f.explained - f.seen_through, f.covered))
 
 
+def locate_part(
+    checked: CheckedViews, model: SolidModel, poses: Mapping[float, FloatArray], *, masks: Mapping[str, BoolArray],
+    others: Mapping[str, BoolArray] | None = None,
+) -> Registration:  # fmt: skip
+    """Lay a part that moves by a joint on its masks: the best of its poses, by value of the joint (4x4 each).
+
+    The values that explain the views about as well say how far the joint may be off. How much of its surface is seen
+    does not matter, since nothing but one number is sought.
+    """
+    shown = _shown(checked.views, masks, model, checked.tolerance_m, None, is_complete=True, others=others)
+    points = _thinned(shown.points, REFINE_POINTS)
+    solids = {value: place(model, pose) for value, pose in poses.items()}
+    cost = {value: _cost(solid, shown, points) for value, solid in solids.items()}
+    best = min(cost, key=lambda value: cost[value])
+    alike = [value for value, c in cost.items() if c <= LIKE_COST * cost[best]]
+    step = float(np.median(np.diff(sorted(poses))))
+    found = _checked(solids[best], shown, n_readings=1, turn_rad=checked.turn_rad)
+    why = [] if found.explained >= LEAST_EXPLAINED else [f'it explains {100 * found.explained:.0f} % of its points']
+    if found.seen_through > MOST_SEEN_THROUGH:
+        why.append(f'the views see through {100 * found.seen_through:.0f} % of it')
+    return replace(found, refusal='; '.join(why), joint=(best, min(alike) - step, max(alike) + step))
+
+
+def gap_m(solid: PlacedSolid, other: PlacedSolid) -> float:
+    """How far two surfaces are from touching: of the nearest samples the sixth, since a few may be strays."""
+    return float(np.partition(_distances(other, solid.points), 5)[5])
+
+
 def surface_distance_m(a: PlacedSolid, b: PlacedSolid, *, share: float = 0.95) -> float:
     """How far two surfaces lie apart, for a share of each: what symmetries make alike has no distance."""
     far = []
@@ -155,7 +191,7 @@ def surface_distance_m(a: PlacedSolid, b: PlacedSolid, *, share: float = 0.95) -
 
 def _shown(
     views: Sequence[RgbdView], masks: Mapping[str, BoolArray], model: SolidModel, tolerance_m: float,
-    support_z_m: float | None, *, is_complete: bool,
+    support_z_m: float | None, *, is_complete: bool, others: Mapping[str, BoolArray] | None = None,
 ) -> _Shown:  # fmt: skip
     from scipy.ndimage import distance_transform_edt
 
@@ -176,12 +212,16 @@ def _shown(
     points = cloud.point_m[np.concatenate(kept)] if kept else np.empty((0, 3))
     if len(points) < LEAST_POINTS:
         raise NotEstimable(f'{model.name}: {len(points)} measured places on it, wanted {LEAST_POINTS}')
+    nothing: BoolArray = np.zeros((1, 1), dtype=np.bool_)
+    hiding = {v.name: (others or {}).get(v.name, nothing) & ~masks[v.name] for v in views}
     beyond = {
-        v.name: np.asarray(distance_transform_edt(~(masks[v.name] if is_complete else masks[v.name] | ~v.has_depth)))
+        v.name: np.asarray(
+            distance_transform_edt(~(masks[v.name] | hiding[v.name] | (~v.has_depth & (not is_complete))))
+        )
         for v in views
     }
     seeing = tuple(v for v in views if measured[v.name].any())
-    return _Shown(points, seeing, measured, beyond, tolerance_m, support_z_m)
+    return _Shown(points, seeing, measured, hiding, beyond, tolerance_m, support_z_m)
 
 
 # Many orientations at once: poses are arrays over starts, (S, 3, 3), (S, 3) and scales (S, 3).
@@ -202,25 +242,35 @@ def orientations(n: int) -> FloatArray:
     return turns
 
 
-def _started(model: SolidModel, shown: _Shown) -> list[tuple[FloatArray, FloatArray, FloatArray]]:
-    """The best of many starts after some coarse steps: rotations, middles and scales."""
+def _started(
+    model: SolidModel, shown: _Shown, likely: FloatArray | None = None
+) -> list[tuple[FloatArray, FloatArray, FloatArray]]:
+    """The best of many starts after some coarse steps: rotations, middles and scales; and a likely one as it is."""
     from scipy.spatial import cKDTree
 
     points = _thinned(shown.points, START_POINTS)
     surface, normals = (_thinned(a, 2 * START_POINTS) for a in (model.points, model.normals))
     turns = orientations(N_STARTS)
-    ways = _unit(np.array([v.position_m for v in shown.views]) - points.mean(axis=0))  # (V, 3) to the cameras
+    if likely is not None:
+        upright = [
+            rotation_of(np.array([0.0, 0.0, yaw])) @ likely[:3, :3] for yaw in np.arange(N_YAWS) * 2 * np.pi / N_YAWS
+        ]
+        turns = np.concatenate([turns, upright])
+    n_starts = len(turns)
+    pixels = [int(shown.masks[v.name].sum()) for v in shown.views]
+    clear = [v for v, n in zip(shown.views, pixels, strict=True) if n >= CLEAR_SHARE * max(pixels)]
+    ways = _unit(np.array([v.position_m for v in clear]) - points.mean(axis=0))  # (V, 3) to the cameras
     facing = (np.einsum('sij,nj,vi->snv', turns, normals, ways) > FACING).any(axis=2)
     weight = facing / np.maximum(facing.sum(axis=1), 1)[:, None]
     visible_mean = np.einsum('sn,nd->sd', weight, surface)
     spread = np.sqrt(np.einsum('sn,snd->s', weight, (surface[None] - visible_mean[:, None]) ** 2))
     measured = math.sqrt(float(((points - points.mean(axis=0)) ** 2).sum(axis=1).mean()))
-    factor = np.clip(measured / spread, *_scale_limits(model)) if model.n_scales else np.ones(N_STARTS)
+    factor = np.clip(measured / spread, *_scale_limits(model)) if model.n_scales else np.ones(n_starts)
     scale = np.repeat(factor[:, None], 3, axis=1)
     middle = points.mean(axis=0) - np.einsum('sij,sj->si', turns, scale * visible_mean)
     tree, own = cKDTree(surface), cKDTree(points)
     width = np.geomspace(0.5 * float((model.size * factor.mean()).max()), 2 * shown.tolerance_m, START_STEPS)
-    cost: FloatArray = np.zeros(N_STARTS)
+    cost: FloatArray = np.zeros(n_starts)
     for number, reach in enumerate(width):
         turns, middle, scale, cost = _coarse_step(
             points, surface, normals, tree, own, facing, turns, middle, scale, reach=float(reach), model=model
@@ -239,7 +289,8 @@ def _started(model: SolidModel, shown: _Shown) -> list[tuple[FloatArray, FloatAr
             chosen.append(int(s))
         if len(chosen) == N_REFINED:
             break
-    return [(turns[s], middle[s], scale[s]) for s in chosen]
+    given = [] if likely is None else [(likely[:3, :3], likely[:3, 3], scale[order[0]])]
+    return [*((turns[s], middle[s], scale[s]) for s in chosen), *given]
 
 
 def _coarse_step(
@@ -399,6 +450,17 @@ def _drawn(
     return off, slope, depth, measured
 
 
+def _at(mask: BoolArray, view: RgbdView, points: FloatArray) -> BoolArray:
+    """Whether points (N, 3) are drawn on the pixels of a mask."""
+    pixel, depth = view.project(points)
+    height, width = mask.shape
+    with np.errstate(invalid='ignore'):
+        u, v = np.nan_to_num(np.rint(pixel), nan=-1, posinf=-1, neginf=-1).astype(np.int64).T
+    is_in = (u >= 0) & (v >= 0) & (u < width) & (v < height) & (depth > 0)
+    found: BoolArray = mask[np.where(is_in, v, 0), np.where(is_in, u, 0)] & is_in
+    return found
+
+
 def _cost(solid: PlacedSolid, shown: _Shown, points: FloatArray) -> float:
     limit = 2 * shown.tolerance_m
     total = float((np.minimum(_distances(solid, points), limit) ** 2).mean())
@@ -438,7 +500,8 @@ def _checked(solid: PlacedSolid, shown: _Shown, *, n_readings: int, turn_rad: fl
         faces = np.einsum('nd,nd->n', to_camera, solid.normals) > FACING
         front = faces & _is_front(view, solid, depth)
         slack = 1.5 * shown.tolerance_m + shown.tolerance_m * (1 - np.einsum('nd,nd->n', to_camera, solid.normals))
-        occluded = measured < depth - slack
+        is_other = _at(shown.hiding[view.name], view, solid.points)
+        occluded = (measured < depth - slack) | (is_other & (measured <= depth + slack))
         known = front & np.isfinite(measured) & ~occluded
         expected += int(known.sum())
         agreed += int((known & (np.abs(measured - depth) <= slack)).sum())

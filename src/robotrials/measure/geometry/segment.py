@@ -30,13 +30,13 @@ class StaticScene:
     floor_z_m: float | None = None
 
     def __post_init__(self) -> None:
-        if not self.boxes:
-            raise InputError('a static scene needs at least one box, such as the table')
+        if not self.boxes and self.floor_z_m is None:
+            raise InputError('a static scene needs a floor, or at least one box, such as the table')
 
     @property
     def lowest_top_m(self) -> float:
-        """The height of the lowest surface that things may lie on, the floor aside."""
-        return min(float(box.bounds[1][2]) for box in self.boxes)
+        """The height of the lowest surface that things may lie on, the floor aside where there is any other."""
+        return min((float(box.bounds[1][2]) for box in self.boxes), default=self.floor_z_m or 0.0)
 
     def distance(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Signed distances (N,) of points (N, 3) from the nearest surface, inside negative, and their gradients."""

@@ -104,6 +104,8 @@ class CameraPart:
     policies: tuple[PolicyByCameras, ...]
     unscored_reasons: Mapping[str, int]
     standings: Mapping[tuple[str, str], int]  # (camera, sound or corrected or refused) -> episodes
+    tasks: Mapping[str, Confusion]
+    masks: Mapping[str, int]  # who said which pixels are whose -> episodes; empty where nobody had to
 
 
 def camera_part(
@@ -114,7 +116,7 @@ def camera_part(
     episodes = [e for strata in cells.values() for group in strata.values() for e in group]
     if all(scores[e.key].success is None for e in episodes):
         why = Counter(scores[e.key].reason for e in episodes).most_common(1)[0][0]
-        remedy = 'keep RGB-D views: open the host with cameras that watch (watchers, of the cell), and leave rgbd on'
+        remedy = 'keep RGB-D views: open the host with cameras that watch (its option watchers), and leave rgbd on'
         return Absent(f'no episode could be scored from cameras: {why}', remedy)
     confusion = confusion_of(episodes, scores)
     known = Counter(_short(scores[e.key].reason) for e in episodes if scores[e.key].success is None)
@@ -133,6 +135,10 @@ def camera_part(
         policies=tuple(_policy(p, cells, scores, level) for p, strata in cells.items() if strata),
         unscored_reasons=dict(known.most_common(MOST_REASONS)),
         standings=dict(sorted(standings.items())),
+        tasks={
+            t: confusion_of([e for e in episodes if e.task == t], scores) for t in sorted({e.task for e in episodes})
+        },
+        masks=dict(Counter(by for e in episodes if (by := scores[e.key].masks_by))),
     )
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from robotrials.errors import InputError, RigError, SetupError, UnknownName
 from robotrials.record import Outcome, Scene
+from robotrials.record.media import KnownScene, View
 from robotrials.run.host import Host
 from robotrials.run.seam import (
     Action,
@@ -42,6 +43,8 @@ from robotrials.worlds.arm.signal import (
     checked_action,
     proprioception,
 )
+from robotrials.worlds.arm.watch import Watch, check_watchers
+from robotrials.worlds.libero.goal import LiberoPlan
 from robotrials.worlds.libero.lean import HalfSteps, Workshop, read_only
 from robotrials.worlds.libero.start import (
     CAMERA,
@@ -85,7 +88,13 @@ class LiberoHost(Host):
         seed: int = 0,
         step_cap: int | None = None,
         instrumented: bool = True,
+        watchers: Sequence[str] = (),
+        oracle_masks: bool = False,
     ) -> None:
+        self._watchers = check_watchers(watchers, has_oracle_masks=oracle_masks)
+        self._has_oracle_masks = bool(oracle_masks)
+        self._watch: Watch | None = None
+        self._plan: LiberoPlan | None = None
         self._suite = find_suite(suite)
         if state not in LAYOUTS:
             raise UnknownName('state', state, LAYOUTS)
@@ -143,6 +152,7 @@ class LiberoHost(Host):
         HalfSteps(env.env)
         self._cast = read_cast(env.env)
         self._privileged = Privileged(env.env, self._cast)
+        self._home = env.env.sim.data._data.qpos[np.array(env.env.robots[0]._ref_joint_pos_indexes)].copy()
         size = {'height_px': self._height, 'width_px': self._width}
         self._shutter = Shutter(env.env, self._cameras, **size) if self._cameras else None
         for step in range(SETTLING_STEPS):
@@ -153,6 +163,7 @@ class LiberoHost(Host):
         self._monitor = Monitor(env.env, self._cast) if self._is_instrumented else None
         self._steps, self._is_done, self._sent = 0, False, REST
         self._was_done_at_reset = bool(env.check_success())
+        self._plan = LiberoPlan(env.env) if self._watchers else None
         return self._seen(observed)
 
     def step(self, action: Action) -> Observation:
@@ -213,6 +224,29 @@ class LiberoHost(Host):
         self._begun()
         return arm_scene(self._cast, self._cameras, height_px=self._height, width_px=self._width)
 
+    @property
+    def has_views(self) -> bool:
+        return bool(self._watchers)
+
+    def views(self, *, is_over: bool = False) -> Mapping[str, View]:
+        """RGB-D of the watching cameras, from a copy; when all is over the arm is drawn where it began."""
+        env = self._begun().env
+        if self._plan is None:
+            return {}
+        model, qpos = env.sim.model._model, env.sim.data._data.qpos.copy()
+        if is_over:
+            qpos[np.array(env.robots[0]._ref_joint_pos_indexes)] = self._home
+        if self._watch is None or self._watch.model is not model:
+            self._close_watch()
+            self._watch = Watch(model, self._watchers, middle_m=self._plan.middle_m)
+        things = self._plan.things if self._has_oracle_masks else None
+        return self._watch.take(qpos, t_s=self._steps / CONTROL_RATE_HZ, things=things)
+
+    def known_scene(self) -> KnownScene:
+        """What the task's BDDL and meshes say, and where the start state puts things."""
+        self._begun()
+        return super().known_scene() if self._plan is None else self._plan.known_scene()
+
     def protocol(self) -> ProtocolFacts:
         from importlib.metadata import version
 
@@ -239,6 +273,7 @@ class LiberoHost(Host):
         )
 
     def close(self) -> None:
+        self._close_watch()
         if self._env is not None:
             self._env.close()
             self._env = self._workshop = self._shutter = None
@@ -247,6 +282,11 @@ class LiberoHost(Host):
             gc.collect()  # an environment refers to itself, and its model takes 70 MB
 
     # --- inside
+
+    def _close_watch(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
 
     def _begun(self) -> Any:
         if self._env is None:
