@@ -277,7 +277,7 @@ def test_an_attempt_that_was_begun_and_never_finished_is_on_record_by_arm(tmp_pa
     store = Store.open(tmp_path / 's')
     done = {e.episode_id for e in store.episodes()}
     heads: list[str] = []
-    again = run_trial(plan, store.path, workers=0, stop_after=0, told=heads.append)
+    again = run_trial(plan, store.path, workers=0, stop_after=0, tell=heads.append)
     assert heads == [again.head_before] != ['']
     from robotrials.run.schedule import trial_slots
     from robotrials.run.station import Context

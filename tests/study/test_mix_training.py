@@ -26,7 +26,7 @@ def test_mixes_are_trained_once_tested_on_every_task_and_resumed(tmp_path: Path)
         episodes=2, time_cap_s=6.0, host=HostEntry('tabletop'), probe={'uses_images': False, 'steps': 20},
     )  # fmt: skip
     told: list[str] = []
-    found = run_mix(plan, tmp_path / 'work', told=told.append)
+    found = run_mix(plan, tmp_path / 'work', tell=told.append)
     assert {(s.mix, s.task): s.trained_on for s in found.scores} == {
         ('independent', 'single_block'): ('single_block',),
         ('independent', 'two_block'): ('two_block',),
@@ -38,7 +38,7 @@ def test_mixes_are_trained_once_tested_on_every_task_and_resumed(tmp_path: Path)
     }
     assert all(len(s.outcomes) == 2 for s in found.scores)
     told.clear()
-    assert run_mix(plan, tmp_path / 'work', told=told.append) == found == read_mix(tmp_path / 'work' / 'mix.json')
+    assert run_mix(plan, tmp_path / 'work', tell=told.append) == found == read_mix(tmp_path / 'work' / 'mix.json')
     assert not any('demonstrations of' in line for line in told)
     with pytest.raises(InputError, match='of another plan'):
         run_mix(MixPlan(tasks=plan.tasks, blocks=plan.blocks, demonstrations=5, host=plan.host), tmp_path / 'work')

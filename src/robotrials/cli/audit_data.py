@@ -83,10 +83,10 @@ def shortcut_command(
         time_cap=time_cap, steps=steps, reported=reported, protocol=protocol, margin=margin,
     )  # fmt: skip
     folder = out or Path(f'shortcut-{Path(subject).stem.replace(":", "-")}')
-    maker = ProbeMaker(plan, folder, device=device, told=ProgressLines())
+    maker = ProbeMaker(plan, folder, device=device, tell=ProgressLines())
     check_training(folder / 'shortcut.json')
     with shown_progress() as report:
-        shortcut = diagnose_shortcut(plan, folder, maker, workers=workers, report=report, told=_tell)
+        shortcut = diagnose_shortcut(plan, folder, maker, workers=workers, report=report, tell=_tell)
     if form == 'text':
         typer.echo(shown.shortcut_words(shortcut))
     tables = [shown.gap_table(shortcut)] if shortcut.gaps else []
@@ -225,7 +225,7 @@ def datasource_command(
         declared = _changed(SourcePlan() if plan is None else read_source_plan(plan), asked)
         if declared.learner == 'probe':
             check_training(folder / RESULT)
-        datasource = run_data_source(declared, folder, workers=workers, told=Teller())
+        datasource = run_data_source(declared, folder, workers=workers, tell=Teller())
         typer.echo(f'wrote {folder / RESULT}', err=True)
     print_card(lambda: datasource_card(datasource), lambda: datasource_tables(datasource), form, details=details)
     if figure is not None:
@@ -261,7 +261,7 @@ def overfit_command(
     else:
         from robotrials.study.overfit import RESULT, read_overfit_plan, run_overfit
 
-        overfit = run_overfit(read_overfit_plan(plan), folder, workers=workers, told=Teller())
+        overfit = run_overfit(read_overfit_plan(plan), folder, workers=workers, tell=Teller())
         typer.echo(f'wrote {folder / RESULT}', err=True)
     lacking = lacking_table(overfit)
     tables = [alteration_table(overfit), *([lacking] if lacking is not None else [])]
@@ -315,7 +315,7 @@ def card_command(
             overfit=None if overfit is None else read_overfit(overfit),
             datasource=None if datasource is None else read_datasource(datasource),
         ),
-        told=Teller(),
+        tell=Teller(),
     )  # fmt: skip
     write_file(output, render_document(card_document(card), chosen))
     for finding in card.findings():
@@ -355,7 +355,7 @@ def mix_command(
 
         declared = MixPlan() if plan is None else read_mix_plan(plan)
         check_training(folder / RESULT)
-        mix = run_mix(declared, folder, workers=workers, told=Teller())
+        mix = run_mix(declared, folder, workers=workers, tell=Teller())
         typer.echo(f'wrote {folder / RESULT}', err=True)
     print_tables([mix_table(mix)], form)
 

@@ -82,7 +82,7 @@ def run(
             declared, folder, workers=default_workers if workers is None else workers, ray=ray, operator=operator,
             fixture=fixture, session=session,
             shard=None if shard is None else Shard.parse(shard), stop_after=stop_after,
-            report=report, worker_log=worker_log, told=_tell_head, arms=arms,
+            report=report, worker_log=worker_log, tell=_tell_head, arms=arms,
         )  # fmt: skip
     typer.echo(f'{done.store}: {done.n_valid} of {done.n_total} episodes valid, {done.n_run} run now')
     typer.echo(f'head {done.head} (note it: robotrials store verify --head tells later whether anything was changed)')

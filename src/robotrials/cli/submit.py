@@ -67,7 +67,7 @@ def _act(
         last = text
 
     done = evaluate(
-        policy, server=server, token=token, benchmark=benchmark, name=name, client_key=key, told=tell,
+        policy, server=server, token=token, benchmark=benchmark, name=name, client_key=key, tell=tell,
         fingerprint=digest([use, sorted(map(repr, options.items()))]),
     )  # fmt: skip
     for code, count in done.faults.items():
@@ -82,7 +82,7 @@ def _have_dialled(
 
     from robotrials.service.platform.client import Submitter
 
-    platform = Submitter(server, token, told=lambda text: typer.echo(text, err=True))
+    platform = Submitter(server, token, tell=lambda text: typer.echo(text, err=True))
     submission_id = platform.submit(benchmark, name=name, client_key=key, dial=entry)
     typer.echo(f'submission {submission_id}', err=True)
     last = None

@@ -152,7 +152,7 @@ class GrootEndpoint:
 
     def moments(self, entry: ObservationEntry) -> dict[str, tuple[int, ...]]:
         """As the server's `delta_indices` have them; the present one alone needs none."""
-        found: dict[str, tuple[int, ...]] = {}
+        by_key: dict[str, tuple[int, ...]] = {}
         for key in (*entry.images, *entry.state):
             modality = key.partition('.')[0]
             steps = self._modalities.get(modality, {}).get('delta_indices')
@@ -161,9 +161,9 @@ class GrootEndpoint:
             if key in entry.moments and tuple(entry.moments[key]) != wanted:
                 raise InputError(f'moments of {key} are {list(entry.moments[key])}, the server wants {list(wanted)}')
             if wanted != (0,):
-                found[key] = wanted
-        self._timed = frozenset(found)
-        return found
+                by_key[key] = wanted
+        self._timed = frozenset(by_key)
+        return by_key
 
     def begin(self, setup: Setup, *, seed: int) -> None:
         self.connect()
@@ -251,10 +251,10 @@ class GrootEndpoint:
             raise RemoteError(f'{self.url}: the server answered ERROR to {endpoint}')
         answer = decoded(self.url, lambda: unpack_groot(frame, limits=self._limits))
         if isinstance(answer, Mapping) and 'error' in answer:
-            told = str(answer['error'])[:MAX_TOLD]
-            if 'unauthorized' in told.lower():
-                raise SetupError(f'{self.url}: {told}; give the token by token_variable')
-            raise RemoteError(f'{self.url}: {endpoint} failed: {told}')
+            message = str(answer['error'])[:MAX_TOLD]
+            if 'unauthorized' in message.lower():
+                raise SetupError(f'{self.url}: {message}; give the token by token_variable')
+            raise RemoteError(f'{self.url}: {endpoint} failed: {message}')
         return answer
 
     def close(self) -> None:
@@ -270,11 +270,11 @@ def _bare(modality: str, key: str) -> str:
 def _read_modalities(where: str, answer: object) -> Mapping[str, Mapping[Any, Any]]:
     """Modality -> its configuration, as far as it is one."""
     config = map_answer(where, answer)
-    found: dict[str, Mapping[Any, Any]] = {}
+    modalities: dict[str, Mapping[Any, Any]] = {}
     for name, part in config.items():
         if isinstance(part, Mapping):
             keys = part.get('modality_keys', [])
             if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
                 raise AnswerError(f'{where}: modality {str(name)[:40]} has no list of keys')
-            found[str(name)] = part
-    return found
+            modalities[str(name)] = part
+    return modalities

@@ -122,11 +122,14 @@ class LeRobotEndpoint:
         if self._worker is not None:
             return
         recipe = read_recipe(self._environment)
-        found = find_environment(recipe.name, recipe.digest)
+        environment = find_environment(recipe.name, recipe.digest)
         variables = {name: os.environ[name] for name in HUB_VARIABLES if name in os.environ}
         variables.setdefault('HF_HUB_OFFLINE', '0')
         worker = WorkerProcess(
-            found, SERVICE, start_timeout_s=self._patience.connect_s, variables=variables if self._uses_network else {}
+            environment,
+            SERVICE,
+            start_timeout_s=self._patience.connect_s,
+            variables=variables if self._uses_network else {},
         )
         try:
             self._facts = self._loaded(worker)
@@ -138,22 +141,22 @@ class LeRobotEndpoint:
     def _loaded(self, worker: WorkerProcess) -> Mapping[Any, Any]:
         """Fetch the checkpoint if it is on the Hub, look at it before it is loaded, and load it."""
         folder, waits_s = self._place, self._patience.connect_s
-        told: Mapping[Any, Any] = {}
+        answer: Mapping[Any, Any] = {}
         if self._is_hub:
-            told = map_answer(self._place, worker.call('fetch', {'name': self._place}, timeout_s=waits_s))
-            if 'missing' not in told:
-                folder = str(check_checkpoint(Path(str(told['folder']))))
-        if 'missing' not in told:
-            told = map_answer(folder, worker.call('load', {**self._wanted, 'folder': folder}, timeout_s=waits_s))
-        if 'missing' in told:
-            name = told.get('name') or self._place.partition('@')[0]
+            answer = map_answer(self._place, worker.call('fetch', {'name': self._place}, timeout_s=waits_s))
+            if 'missing' not in answer:
+                folder = str(check_checkpoint(Path(str(answer['folder']))))
+        if 'missing' not in answer:
+            answer = map_answer(folder, worker.call('load', {**self._wanted, 'folder': folder}, timeout_s=waits_s))
+        if 'missing' in answer:
+            name = answer.get('name') or self._place.partition('@')[0]
             way = '' if self._uses_network else '; `network = true` in its options lets it be fetched'
             raise SetupError(
                 f'{self._place}: {name} is neither in the cache of the Hub on this machine nor could it be fetched '
-                f'({told["missing"]}){way}. Where there is a network, run `hf download {name}`, and bring the folder '
+                f'({answer["missing"]}){way}. Where there is a network, run `hf download {name}`, and bring the folder '
                 'that HF_HOME names'
             )
-        return {**told, 'checkpoint': folder}
+        return {**answer, 'checkpoint': folder}
 
     def facts(self) -> Mapping[str, object]:
         self.connect()
@@ -166,9 +169,9 @@ class LeRobotEndpoint:
             if not isinstance(value, np.ndarray):
                 yield f'the checkpoint wants {key} of shape {tuple(shape)}, which the mapping does not send'
                 continue
-            found = (value.shape[2], *value.shape[:2]) if value.ndim == 3 else value.shape
-            if tuple(found) != tuple(shape):
-                yield f'{key} is {tuple(found)}, the checkpoint wants {tuple(shape)}'
+            sample_shape = (value.shape[2], *value.shape[:2]) if value.ndim == 3 else value.shape
+            if tuple(sample_shape) != tuple(shape):
+                yield f'{key} is {tuple(sample_shape)}, the checkpoint wants {tuple(shape)}'
         for key in sample:
             if key not in inputs and key != 'task':
                 yield f'the mapping sends {key}, the checkpoint knows {", ".join(inputs)}'

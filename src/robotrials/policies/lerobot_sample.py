@@ -104,11 +104,11 @@ def own_answers(policy: Any, before: Any, after: Any, *, seen: Mapping[str, Any]
         from lerobot.common.control_utils import predict_action  # where 0.6 has it
     torch.manual_seed(SEED)
     policy.reset()
-    found = []
+    answers = []
     for _ in range(n):
         answer = predict_action(dict(seen), policy, torch.device('cpu'), before, after, False, task='go')
-        found.append(answer.reshape(-1).tolist())
-    return found
+        answers.append(answer.reshape(-1).tolist())
+    return answers
 
 
 def _check(kind: str) -> None:
@@ -116,11 +116,11 @@ def _check(kind: str) -> None:
         expected = np.array(own_answers(*save_sample(kind, Path(folder)), seen=seen_by_sample()))
         service = LeRobotService()
         asked = {'folder': folder, 'device': 'cpu', 'mode': 'auto', 'overrides': {}}
-        told = service.load(asked)
-        if 'missing' in told:
-            raise RuntimeError(f'{kind}: {told["missing"]}')
+        answer = service.load(asked)
+        if 'missing' in answer:
+            raise RuntimeError(f'{kind}: {answer["missing"]}')
         service.reset({'seed': SEED})
-        n_asked = 1 if told['mode'] == 'chunk' else len(expected)
+        n_asked = 1 if answer['mode'] == 'chunk' else len(expected)
         questions = [{**seen_by_sample(), 'task': 'go'}]
         given = np.concatenate([service.infer({'questions': questions})['actions'][0] for _ in range(n_asked)])
         if given.shape != expected.shape or np.abs(given - expected).max() > CLOSE:

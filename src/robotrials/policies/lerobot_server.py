@@ -88,17 +88,19 @@ class LeRobotServerEndpoint:
         if self._worker is not None:
             return
         recipe = read_recipe(self._environment)
-        found = find_environment(recipe.name, recipe.digest)
-        self._worker = WorkerProcess(found, SERVICE, start_timeout_s=self._patience.connect_s, limits=self._limits)
+        environment = find_environment(recipe.name, recipe.digest)
+        self._worker = WorkerProcess(
+            environment, SERVICE, start_timeout_s=self._patience.connect_s, limits=self._limits
+        )
         asked = {
             'target': self.url.removeprefix(SCHEME), 'timeout_s': self._patience.connect_s,
             'max_bytes': self._limits.max_bytes,
         }  # fmt: skip
         try:
-            told = map_answer(self.url, self._worker.call('open', asked, timeout_s=self._patience.connect_s + 10.0))
-            if told.get('status') != 'OK':
+            answer = map_answer(self.url, self._worker.call('open', asked, timeout_s=self._patience.connect_s + 10.0))
+            if answer.get('status') != 'OK':
                 raise SetupError(
-                    f"{self.url}: LeRobot's policy server is not there ({told.get('details')}); start it with "
+                    f"{self.url}: LeRobot's policy server is not there ({answer.get('details')}); start it with "
                     '`python -m lerobot.async_inference.policy_server --host=HOST --port=PORT`'
                 )
             self._ask('Ready')
@@ -167,8 +169,8 @@ class LeRobotServerEndpoint:
             'method': METHODS + method, 'messages': list(messages) or [b''], 'is_stream': is_stream,
             'timeout_s': waits_s,
         }  # fmt: skip
-        told = map_answer(self.url, self._worker.call('ask', asked, timeout_s=waits_s + 10.0))
-        status, details = str(told.get('status')), str(told.get('details', ''))
+        answer = map_answer(self.url, self._worker.call('ask', asked, timeout_s=waits_s + 10.0))
+        status, details = str(answer.get('status')), str(answer.get('details', ''))
         if status in AWAY:
             self.close()
             raise RigError(f'{self.url}: {method} did not get through ({details})')
@@ -177,7 +179,7 @@ class LeRobotServerEndpoint:
             raise NoAnswer(f'{self.url}: no answer to {method} within {waits_s:g} s')
         if status != 'OK':
             raise RemoteError(f'{self.url}: {method} failed: {details}')
-        return bytes(told['answer'])
+        return bytes(answer['answer'])
 
     def close(self) -> None:
         worker, self._worker = self._worker, None

@@ -104,8 +104,8 @@ class LeRobotService:
                 chunk = self._policy.select_action(batch)[:, None]
             n, steps, width = chunk.shape
             actions = self._after(chunk.reshape(n * steps, width)).reshape(n, steps, width)
-            found = actions.to('cpu', torch.float32).numpy()
-        return {'actions': found, 'infer_ms': (time.perf_counter() - began_s) * 1000}
+            values = actions.to('cpu', torch.float32).numpy()
+        return {'actions': values, 'infer_ms': (time.perf_counter() - began_s) * 1000}
 
     def _batch(self, questions: list[Mapping[str, Any]]) -> dict[str, Any]:
         """As lerobot's own prepare_observation_for_inference: pictures channel first in 0..1, a batch axis, a task."""

@@ -112,9 +112,9 @@ class OfflinePolicy:
             try:
                 return self._answer(observation)
             except AnswerError as error:  # the wire looked at the answer, and it is none
-                told = str(error)
-                reason = InvalidReason.NOT_FINITE if 'not finite' in told else InvalidReason.WRONG_SIZE
-                return [Invalid(reason, told[:200])]
+                message = str(error)
+                reason = InvalidReason.NOT_FINITE if 'not finite' in message else InvalidReason.WRONG_SIZE
+                return [Invalid(reason, message[:200])]
             except RobotrialsError as error:
                 # What is asked wrongly, or not set up, stays wrong when it is asked again.
                 if not isinstance(error, RigError) or attempt == RETRIES:

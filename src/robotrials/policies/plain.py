@@ -65,13 +65,13 @@ class FunctionEndpoint:
         # A plan must not be able to run what was never meant as a policy, such as os:system.
         if target.partition(':')[0].partition('.')[0] in sys.stdlib_module_names:
             raise InputError(f'function is {target!r}, of the standard library; wanted a policy of your own')
-        found: Any = load_attribute(target)
-        if not callable(found):
-            raise InputError(f'function {target} is a {type(found).__name__}, wanted something to call')
+        attribute: Any = load_attribute(target)
+        if not callable(attribute):
+            raise InputError(f'function {target} is a {type(attribute).__name__}, wanted something to call')
         self._target = target
-        if inspect.isclass(found) and '__call__' not in dir(found):
+        if inspect.isclass(attribute) and '__call__' not in dir(attribute):
             raise InputError(f'function {target}: its instances have no __call__')
-        made: Any = found() if inspect.isclass(found) else found
+        made: Any = attribute() if inspect.isclass(attribute) else attribute
         self._function: ActFunction = made
 
     def connect(self) -> None:
@@ -137,13 +137,13 @@ class ReplayPolicy:
             'policy': self._policy, 'task': setup.task, 'stratum': setup.stratum, 'seed': setup.seed,
             'condition': self._condition or setup.condition,
         }  # fmt: skip
-        found = [e for e in self._store.episodes(where=where) if e.is_valid]
-        if not found:
+        episodes = [e for e in self._store.episodes(where=where) if e.is_valid]
+        if not episodes:
             raise InputError(
                 f'{self._store.path}: {self._policy} has no valid episode on {setup.task} with seed {setup.seed}'
             )
-        trajectory = self._store.trajectory(found[0], signals=[self._column])
-        return ReplaySession(self._actions(trajectory, found[0].episode_id), convention=self._spec.action)
+        trajectory = self._store.trajectory(episodes[0], signals=[self._column])
+        return ReplaySession(self._actions(trajectory, episodes[0].episode_id), convention=self._spec.action)
 
     def _actions(self, trajectory: Trajectory | None, episode_id: str) -> FloatArray:
         actions = None if trajectory is None else getattr(trajectory, self._column)
@@ -296,21 +296,21 @@ class DemonstrationPolicy(_FittedPolicy):
             return self._path
         if setup.task in self._files:
             return self._path / self._files[setup.task]
-        told = f'{setup.instruction.replace(" ", "_")}_demo.hdf5'
-        names = [f'{setup.task}.hdf5', f'{setup.task}_demo.hdf5', told]
+        file_name = f'{setup.instruction.replace(" ", "_")}_demo.hdf5'
+        names = [f'{setup.task}.hdf5', f'{setup.task}_demo.hdf5', file_name]
         for name in names:
             if (self._path / name).is_file():
                 return self._path / name
-        scenes = re.compile(rf'[A-Z_]+_SCENE\d+_{re.escape(told)}')
-        found = sorted(path for path in self._path.glob('*_SCENE*.hdf5') if scenes.fullmatch(path.name))
-        if len(found) > 1:
-            several = ', '.join(path.name for path in found)
+        scenes = re.compile(rf'[A-Z_]+_SCENE\d+_{re.escape(file_name)}')
+        candidates = sorted(path for path in self._path.glob('*_SCENE*.hdf5') if scenes.fullmatch(path.name))
+        if len(candidates) > 1:
+            several = ', '.join(path.name for path in candidates)
             raise InputError(
                 f'{self._path}: {setup.task} may be any of {several}; say which: files = {{{setup.task} = ...}}'
             )
-        if not found:
-            raise InputError(f'{self._path}: none of {", ".join([*names, f"..._SCENE.._{told}"])}')
-        return found[0]
+        if not candidates:
+            raise InputError(f'{self._path}: none of {", ".join([*names, f"..._SCENE.._{file_name}"])}')
+        return candidates[0]
 
 
 def check_rest(host: HostSpec, policy: str) -> None:

@@ -125,10 +125,10 @@ class PositronicEndpoint(OpenPiEndpoint):
         try:
             while True:
                 frame = link.receive(timeout_s=deadline.left_s())
-                told = map_answer(f'{self.url}: status', self._decode(frame))
-                status = told.get('status')
+                message = map_answer(f'{self.url}: status', self._decode(frame))
+                status = message.get('status')
                 if status == 'error':
-                    raise RemoteError(f'{self.url}: the server refused: {str(told.get("error"))[:MAX_TOLD]}')
+                    raise RemoteError(f'{self.url}: the server refused: {str(message.get("error"))[:MAX_TOLD]}')
                 if status not in STATUSES:
                     raise AnswerError(f'{self.url}: a status of {str(status)[:40]!r}, wanted one of {STATUSES}')
                 if status == 'ready':
@@ -136,10 +136,10 @@ class PositronicEndpoint(OpenPiEndpoint):
         except BaseException:
             link.close()
             raise
-        meta = told.get('meta')
+        meta = message.get('meta')
         self._metadata = meta if isinstance(meta, Mapping) else {}
         try:
-            self._session = self._agreed(told)
+            self._session = self._agreed(message)
         except BaseException:
             link.close()
             raise
@@ -232,13 +232,13 @@ class PositronicEndpoint(OpenPiEndpoint):
         if not isinstance(result, list):
             raise AnswerError(f'{self.url}: result is a {type(result).__name__}, wanted a list of actions')
         fields = [map_answer(self.url, action) for action in result]
-        told = [action.get('timestamp', number * self._between_s) for number, action in enumerate(fields)]
+        stamps = [action.get('timestamp', number * self._between_s) for number, action in enumerate(fields)]
         last_s = 0.0
-        for time_s in told:
+        for time_s in stamps:
             if not isinstance(time_s, int | float | np.number) or not last_s <= time_s < math.inf:
-                raise AnswerError(f'{self.url}: actions whose timestamps do not rise from 0: {str(told)[:200]}')
+                raise AnswerError(f'{self.url}: actions whose timestamps do not rise from 0: {str(stamps)[:200]}')
             last_s = float(time_s)
-        return self._taken(np.asarray(told, dtype=np.float64), self._numbers(fields))
+        return self._taken(np.asarray(stamps, dtype=np.float64), self._numbers(fields))
 
     def _taken(self, times_s: NDArray[np.float64], actions: NDArray[np.float64]) -> NDArray[np.float64]:
         places = np.searchsorted(times_s, self._ticks_s, side='right') - 1

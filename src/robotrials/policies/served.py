@@ -204,8 +204,8 @@ class ServedPolicy:
             sample = observer.question(blank, 'instruction')
             problems = list(self._endpoint.problems(sample, self._mapping.action))
             if problems:
-                told = '; '.join(problems)
-                raise InputError(f'the mapping does not fit the server of policy {self._spec.name}: {told}')
+                listed = '; '.join(problems)
+                raise InputError(f'the mapping does not fit the server of policy {self._spec.name}: {listed}')
         except BaseException:
             self._endpoint.close()
             raise

@@ -114,9 +114,9 @@ class VlmEndpoint:
                 parts += [f'{key}:', ChatImage(_png(value), 'image/png')]
             else:
                 parts.append(f'{key}: [{", ".join(f"{number:.4g}" for number in value.ravel())}]')
-        one = f'one list of {action.convention.width} numbers in square brackets'
+        example = f'one list of {action.convention.width} numbers in square brackets'
         steps = action.chunk_length
-        wanted = one if steps == 1 else f'{steps} lines, one per step, each {one}'
+        wanted = example if steps == 1 else f'{steps} lines, one per step, each {example}'
         return [*parts, f'Answer with {wanted}, and no other text.']
 
     def _parsed(self, text: str) -> Any:
@@ -126,10 +126,10 @@ class VlmEndpoint:
             raise AnswerError(f'the model named {len(lines)} of {steps} actions: {text[:200]!r}')
         rows = []
         for line in lines[:steps]:
-            found = parse_action(line.strip().rstrip(','), width, lenient=self._lenient)
-            if isinstance(found, Invalid):
-                raise AnswerError(f'the model gave no action: {found.reason.value} {found.detail}'.strip())
-            rows.append(found)
+            action = parse_action(line.strip().rstrip(','), width, lenient=self._lenient)
+            if isinstance(action, Invalid):
+                raise AnswerError(f'the model gave no action: {action.reason.value} {action.detail}'.strip())
+            rows.append(action)
         return np.stack(rows)
 
     def close(self) -> None:

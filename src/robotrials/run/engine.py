@@ -107,7 +107,7 @@ def run_trial(
     stop_after: int | None = None,
     report: Report | None = None,
     worker_log: Path | None = None,
-    told: Callable[[str], None] | None = None,
+    tell: Callable[[str], None] | None = None,
     arms: Path | None = None,
 ) -> TrialRun:
     """Run what is left of a trial into its store; results do not depend on `workers`.
@@ -115,7 +115,7 @@ def run_trial(
     workers: processes, each with its own host and policies, watched and replaced when they hang or die; 0 runs inside
     this process, unwatched. fixture, session, shard: only these slots; shards may run side by side. stop_after: at most
     so many episodes in this call.
-    worker_log: where what workers print goes; it may name policies, so it is thrown away unless asked for. told: called
+    worker_log: where what workers print goes; it may name policies, so it is thrown away unless asked for. tell: called
     with the head of the commit log before the first episode, for somebody to note. arms: for an operator's plan, the
     file that says how to reach its codes. ray: the workers are on a Ray cluster; 0 are as many as it has room for.
     """
@@ -146,8 +146,8 @@ def run_trial(
         run = _Run(context, opened, slots, limit=stop_after, report=report, spool=spool)
         run.release_whole()
         head_before = opened.head()
-        if told is not None:
-            told(head_before)
+        if tell is not None:
+            tell(head_before)
         n_interrupted = run.log_interrupted(by=operator)
         if not run.is_over:
             _logged_run(run, opened, workers=workers, log=worker_log, by=operator, arms=arms, ray=ray)

@@ -65,7 +65,7 @@ class CardRequest:
     failures: Mapping[str, str] = field(default_factory=dict)
 
 
-def make_card(request: CardRequest, *, told: Callable[[str], None] | None = None) -> BenchmarkCard:
+def make_card(request: CardRequest, *, tell: Callable[[str], None] | None = None) -> BenchmarkCard:
     """The card; a determinism check that breaks is on it as broken, not as passed."""
     _check_same_host(request)
     with using_host(request.host) as host:
@@ -77,7 +77,7 @@ def make_card(request: CardRequest, *, told: Callable[[str], None] | None = None
     failures = dict(request.failures)
     determinism = None
     try:
-        determinism = _determinism(request, next(iter(spec.tasks), ''), told or (lambda text: None))
+        determinism = _determinism(request, next(iter(spec.tasks), ''), tell or (lambda text: None))
     except RobotrialsError as error:
         failures['determinism'] = str(error)
     return BenchmarkCard(
@@ -108,7 +108,7 @@ def rerun(
     return compare_traces(stores[0], stores[1], control=stores[2], closed_loop=True, name=host.use)
 
 
-def _determinism(request: CardRequest, task: str, told: Callable[[str], None]) -> DeterminismCheck | None:
+def _determinism(request: CardRequest, task: str, tell: Callable[[str], None]) -> DeterminismCheck | None:
     if request.runs:
         control = request.runs[2] if len(request.runs) == 3 else None
         compared = compare_traces(request.runs[0], request.runs[1], control=control)
@@ -124,7 +124,7 @@ def _determinism(request: CardRequest, task: str, told: Callable[[str], None]) -
     if not chosen:
         raise InputError(f'host {request.host.use} names no tasks; say which one to rerun with --task')
     entry = HostEntry(request.host.use, {**(known.options if known is not None else {}), **request.host.options})
-    told(f'running {RERUN_EPISODES} episodes of {policy.use} three times')
+    tell(f'running {RERUN_EPISODES} episodes of {policy.use} three times')
     with tempfile.TemporaryDirectory(prefix='robotrials-card-') as folder:
         return determinism_check(rerun(entry, policy, task=chosen, folder=Path(folder)), policy=policy.use)
 

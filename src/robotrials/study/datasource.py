@@ -55,7 +55,7 @@ RESULT = 'datasource.json'
 LEARNERS = ('probe', 'lookup')
 MOST_DEMONSTRATIONS = 100_000
 TRIES = 4  # set-ups drawn for each demonstration that is wanted, since an expert fails at times
-Told = Callable[[str], None]
+Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +159,7 @@ class Learned:
 class Learner(Protocol):
     """What makes a policy of demonstrations; it resumes in its folder."""
 
-    def __call__(self, demonstrations: Demonstrations, folder: Path, told: Told) -> Learned: ...
+    def __call__(self, demonstrations: Demonstrations, folder: Path, tell: Tell) -> Learned: ...
 
 
 def learner_of(plan: SourcePlan) -> Learner:
@@ -167,10 +167,10 @@ def learner_of(plan: SourcePlan) -> Learner:
 
 
 def _train_probe(plan: SourcePlan) -> Learner:
-    def learn(demonstrations: Demonstrations, folder: Path, told: Told) -> Learned:
+    def learn(demonstrations: Demonstrations, folder: Path, tell: Tell) -> Learned:
         trained = train_probe(
             demonstrations, plan.probe_options(), folder,
-            progress=lambda p: told(f'step {p.step} of {p.steps}, loss {p.training_loss:.4f}'),
+            progress=lambda p: tell(f'step {p.step} of {p.steps}, loss {p.training_loss:.4f}'),
         )  # fmt: skip
         last = trained.checkpoints[-1].folder  # the last step: no checkpoint is chosen
         return Learned(PolicyEntry('probe', {'path': str(last)}), int(trained.parameters['total']))
@@ -179,21 +179,21 @@ def _train_probe(plan: SourcePlan) -> Learner:
 
 
 def _look_up(plan: SourcePlan) -> Learner:
-    def learn(demonstrations: Demonstrations, folder: Path, told: Told) -> Learned:
+    def learn(demonstrations: Demonstrations, folder: Path, tell: Tell) -> Learned:
         options = {'path': str(demonstrations.folder), 'chunk_length': plan.chunk_length}
         return Learned(PolicyEntry('lookup', options), None)
 
     return learn
 
 
-def run_data_source(plan: SourcePlan, folder: Path | str, *, workers: int = 1, told: Told | None = None) -> DataSource:
+def run_data_source(plan: SourcePlan, folder: Path | str, *, workers: int = 1, tell: Tell | None = None) -> DataSource:
     """The whole diagnostic into `folder`; what is there already is kept. Writes datasource.json there."""
-    tell = told or (lambda text: None)
+    tell = tell or (lambda text: None)
     with work_folder(folder) as work:
         points = [point for task in plan.tasks for point in _run_task(plan, task, work, workers, tell)]
-        found = DataSource(protocol=plan.protocol, points=tuple(points))
-        write_datasource(found, work / RESULT)
-    return found
+        result = DataSource(protocol=plan.protocol, points=tuple(points))
+        write_datasource(result, work / RESULT)
+    return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ class _Trained:
     learned: Learned
 
 
-def _run_task(plan: SourcePlan, task: str, work: Path, workers: int, tell: Told) -> list[SourcePoint]:
+def _run_task(plan: SourcePlan, task: str, work: Path, workers: int, tell: Tell) -> list[SourcePoint]:
     expert = PolicyEntry(plan.expert.use, plan.expert.options)
     test = start_setups(_evaluation(plan, task, {'expert': expert}))
     with using_host(plan.host) as host:
@@ -236,7 +236,7 @@ def _train_at(
     test: Sequence[Setup],
     observed: ObservedStarts,
     work: Path,
-    tell: Told,
+    tell: Tell,
 ) -> _Trained:
     place = work / task / _name(distance_m)
     with using_host(HostEntry(plan.host.use, {**plan.host.options, 'cameras': []})) as host:
@@ -260,7 +260,7 @@ def _train_at(
     return _Trained(distance_m, demonstrations, kept, tried, learned)
 
 
-def _demonstrations(plan: SourcePlan, starts: Sequence[TrainingStart], folder: Path, tell: Told) -> Demonstrations:
+def _demonstrations(plan: SourcePlan, starts: Sequence[TrainingStart], folder: Path, tell: Tell) -> Demonstrations:
     folder.parent.mkdir(parents=True, exist_ok=True)
     return collect_demonstrations(
         HostEntry(plan.host.use, {**plan.host.options, **plan.expert.host_options}),

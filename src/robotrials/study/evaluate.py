@@ -175,25 +175,25 @@ def official_deviations(plan: TrialPlan, stated: Mapping[str, str]) -> tuple[str
     official = official_protocol(plan.host)
     if official is None:
         return ()
-    shape, found = official.benchmark.protocol, []
+    shape, deviations = official.benchmark.protocol, []
     if (names := {t.name for t in plan.tasks}) != set(official.tasks):
-        found.append(f'{len(names)} of the {shape.tasks} official tasks')
+        deviations.append(f'{len(names)} of the {shape.tasks} official tasks')
     if plan.episodes_in_a_cell() != shape.samples or plan.repeats != 1:
-        found.append(
+        deviations.append(
             f'{plan.episodes_in_a_cell()} start states x {plan.repeats} per task, official {shape.samples} x 1'
         )
     steps = round((plan.time_cap_s or 0.0) * official.control_rate_hz)
     if steps != official.step_cap:
-        found.append(f'episodes end at {steps} steps, official {official.step_cap}')
+        deviations.append(f'episodes end at {steps} steps, official {official.step_cap}')
     if not stated.get('initial_states', '').startswith(official.initial_states):
-        found.append(
+        deviations.append(
             f'start states: {stated.get("initial_states") or "not stated"}, official {official.initial_states}'
         )
     if stated.get('step_cap') not in (None, str(official.step_cap)):
-        found.append(f'the host ends episodes at {stated["step_cap"]} steps, official {official.step_cap}')
+        deviations.append(f'the host ends episodes at {stated["step_cap"]} steps, official {official.step_cap}')
     if stated.get('assets_note'):
-        found.append(f'assets: {stated["assets_note"]}')
-    return tuple(found)
+        deviations.append(f'assets: {stated["assets_note"]}')
+    return tuple(deviations)
 
 
 # The folder that a diagnosis works in: one process at a time.

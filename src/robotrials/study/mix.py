@@ -31,7 +31,7 @@ from robotrials.verdict.audit.run_score import MixScore, TrainingMix, mixes, wri
 
 RESULT = 'mix.json'
 DATA_SHIFT = 7_000_003  # between the seeds of the test and of the demonstrations
-Told = Callable[[str], None]
+Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,13 +74,13 @@ def read_mix_plan(path: Path | str) -> MixPlan:
     return read_toml(MixPlan, path)
 
 
-def run_mix(plan: MixPlan, folder: Path | str, *, workers: int = 1, told: Told | None = None) -> TrainingMix:
+def run_mix(plan: MixPlan, folder: Path | str, *, workers: int = 1, tell: Tell | None = None) -> TrainingMix:
     """The whole comparison into `folder`, where it resumes; writes mix.json there. A set of tasks is trained once."""
     with work_folder(folder) as work:
-        return _run(plan, work, workers, told or (lambda text: None))
+        return _run(plan, work, workers, tell or (lambda text: None))
 
 
-def _run(plan: MixPlan, work: Path, workers: int, tell: Told) -> TrainingMix:
+def _run(plan: MixPlan, work: Path, workers: int, tell: Tell) -> TrainingMix:
     made = mixes(plan.tasks, plan.blocks)
     data = {task: _collected(plan, task, work / 'demonstrations', tell) for task in plan.tasks}
     trained: dict[tuple[str, ...], PolicyEntry] = {}
@@ -95,9 +95,9 @@ def _run(plan: MixPlan, work: Path, workers: int, tell: Told) -> TrainingMix:
         for name, by_task in made.items():
             outcomes = grid_outcomes(store, name, plan.episodes)
             scores.append(MixScore(mix=name, task=task, trained_on=by_task[task], outcomes=outcomes))
-    found = TrainingMix(host=plan.host.use, learner='probe', scores=tuple(scores))
-    write_mix(found, work / RESULT)
-    return found
+    result = TrainingMix(host=plan.host.use, learner='probe', scores=tuple(scores))
+    write_mix(result, work / RESULT)
+    return result
 
 
 def _evaluation(plan: MixPlan, task: str, policies: Mapping[str, PolicyEntry]) -> Any:
@@ -108,7 +108,7 @@ def _evaluation(plan: MixPlan, task: str, policies: Mapping[str, PolicyEntry]) -
     )  # fmt: skip
 
 
-def _collected(plan: MixPlan, task: str, folder: Path, tell: Told) -> Demonstrations:
+def _collected(plan: MixPlan, task: str, folder: Path, tell: Tell) -> Demonstrations:
     folder.mkdir(parents=True, exist_ok=True)
     expert = PolicyEntry(plan.expert.use, plan.expert.options)
     source = grid_plan(
@@ -124,7 +124,7 @@ def _collected(plan: MixPlan, task: str, folder: Path, tell: Told) -> Demonstrat
 
 
 def _trained(
-    plan: MixPlan, sources: tuple[str, ...], data: Mapping[str, Demonstrations], work: Path, tell: Told
+    plan: MixPlan, sources: tuple[str, ...], data: Mapping[str, Demonstrations], work: Path, tell: Tell
 ) -> PolicyEntry:
     name = '+'.join(sources)
     joined = (

@@ -138,12 +138,12 @@ def read_overfit_plan(path: Path | str) -> OverfitPlan:
 
 
 def run_overfit(
-    plan: OverfitPlan, folder: Path | str, *, workers: int = 1, told: Callable[[str], None] | None = None
+    plan: OverfitPlan, folder: Path | str, *, workers: int = 1, tell: Callable[[str], None] | None = None
 ) -> Overfit:
     """The whole diagnostic into `folder`, where it resumes; writes overfit.json there."""
     runs, missing = _runs(plan)
     with work_folder(folder) as work:
-        return _run(plan, work, runs, missing, workers, told or (lambda text: None))
+        return _run(plan, work, runs, missing, workers, tell or (lambda text: None))
 
 
 def _run(
@@ -161,17 +161,19 @@ def _run(
         if state.n_given_up or not state.is_complete:
             raise NotEstimable(f'{store}: {state.n_given_up} episodes came to nothing; a drop would leave them out')
         scored[name] = {policy: _outcomes(store, policy) for policy in plan.policies}
-    found = overfit(
+    result = overfit(
         scored[CALIBRATION],
         {name: (_kind(name), outcomes) for name, outcomes in scored.items() if name != CALIBRATION},
         host=plan.host.use, task=plan.task, training=training, level=plan.level,
         least_share=plan.least_share, missing=missing,
     )  # fmt: skip
     spreads = _spreads(plan, runs)
-    told = {name: told_spread([spread], name) for name, spread in spreads.items()}
-    found = replace(found, starts=told, still=tuple(name for name, spread in spreads.items() if spread.target_stays))
-    write_overfit(found, work / RESULT)
-    return found
+    spread_text = {name: told_spread([spread], name) for name, spread in spreads.items()}
+    result = replace(
+        result, starts=spread_text, still=tuple(name for name, spread in spreads.items() if spread.target_stays)
+    )
+    write_overfit(result, work / RESULT)
+    return result
 
 
 def _spreads(plan: OverfitPlan, runs: Mapping[str, TrialPlan]) -> dict[str, StartSpread]:
@@ -261,17 +263,17 @@ def count_training(plan: OverfitPlan, demonstrations: Demonstrations, runs: Mapp
 
 def _occurrences(demonstrations: Demonstrations, starts: Sequence[tuple[FloatArray, str]], tolerance_m: float) -> int:
     assert demonstrations.start_state is not None
-    found = 0
+    count = 0
     for numbers, facts in zip(demonstrations.start_state, demonstrations.facts.episodes, strict=True):
         places = start_places(numbers)
         words = plain_words(facts.instruction)
-        found += any(
+        count += any(
             (not words or not asked or words == plain_words(asked))
             and places.shape == other.shape
             and float(np.linalg.norm(places - other, axis=1).max()) <= tolerance_m
             for other, asked in starts
         )
-    return found
+    return count
 
 
 def start_places(numbers: FloatArray) -> FloatArray:

@@ -64,17 +64,17 @@ def begins_in_motion(
 SHUFFLE_SEED = 0
 FULL = 'full'
 
-Told = Callable[[str, int, int], None]  # what is being done, how far, of how much
+Tell = Callable[[str, int, int], None]  # what is being done, how far, of how much
 
 
 class ProbeMaker:
     """The probe of `robotrials.policies.probe`, in the folders ``demonstrations`` and ``probe`` of a work folder."""
 
     def __init__(
-        self, plan: ShortcutPlan, folder: Path | str, *, device: str = 'cpu', told: Told | None = None
+        self, plan: ShortcutPlan, folder: Path | str, *, device: str = 'cpu', tell: Tell | None = None
     ) -> None:  # fmt: skip
         self._plan, self._root, self._device = plan, Path(folder).resolve(), device
-        self._told: Told = told or (lambda *_: None)
+        self._tell: Tell = tell or (lambda *_: None)
         options = read_options(plan.probe, where='[probe]')
         if plan.sweep is not None:
             sweep_settings(options, **dataclasses.asdict(plan.sweep))  # a mistake shows before anything is trained
@@ -96,8 +96,8 @@ class ProbeMaker:
     def train(self, variant: str) -> Sequence[MadeCheckpoint]:
         """Train a variant, or take up what its folder holds; the full probe with every setting of the sweep."""
 
-        def told(progress: TrainingProgress) -> None:
-            self._told(f'training {variant}', progress.step, progress.steps)
+        def report(progress: TrainingProgress) -> None:
+            self._tell(f'training {variant}', progress.step, progress.steps)
 
         if variant == FULL and not (self._root / 'probe' / FULL).exists():
             self._check_host()  # hours before the trial would say it
@@ -105,7 +105,7 @@ class ProbeMaker:
             made = self._swept(self._plan.sweep)
         else:
             made = train_probe(
-                self.demonstrations, self._chosen(variant), self._root / 'probe' / variant, progress=told,
+                self.demonstrations, self._chosen(variant), self._root / 'probe' / variant, progress=report,
                 device=self._device,
             )  # fmt: skip
         if variant == FULL:
@@ -131,15 +131,15 @@ class ProbeMaker:
     def _swept(self, grid: SweepOptions) -> TrainedProbe:
         """The training of the smallest validation loss; the test is not looked at."""
 
-        def told(number: int, of: int, progress: TrainingProgress) -> None:
-            self._told(f'training {FULL}, setting {number} of {of}', progress.step, progress.steps)
+        def report(number: int, of: int, progress: TrainingProgress) -> None:
+            self._tell(f'training {FULL}, setting {number} of {of}', progress.step, progress.steps)
 
-        found = sweep_probe(
-            self.demonstrations, self._options[FULL], self._root / 'probe' / FULL, progress=told, device=self._device,
+        sweep = sweep_probe(
+            self.demonstrations, self._options[FULL], self._root / 'probe' / FULL, progress=report, device=self._device,
             **dataclasses.asdict(grid),
         )  # fmt: skip
-        self._sweep = ProbeSweep(settings=tuple(_setting(trained) for trained in found.trained))
-        return found.best
+        self._sweep = ProbeSweep(settings=tuple(_setting(trained) for trained in sweep.trained))
+        return sweep.best
 
     def _chosen(self, variant: str) -> ProbeOptions:
         """A variant has the full probe's settings and keeps its last checkpoint alone: nothing is chosen for it."""
@@ -191,17 +191,17 @@ class ProbeMaker:
     def _collect(self, expert: ExpertOptions, folder: Path) -> Demonstrations:
         host = HostEntry(self._plan.host.use, {**self._plan.host.options, **expert.host})
 
-        def told(progress: CollectProgress) -> None:
-            self._told('demonstrating', progress.tried, progress.of)
+        def report(progress: CollectProgress) -> None:
+            self._tell('demonstrating', progress.tried, progress.of)
 
-        found = collect_demonstrations(
+        collected = collect_demonstrations(
             host, PolicyEntry(expert.use, expert.options), demonstration_setups(self._plan), folder,
             state_width=_state_width(self._plan.host), padding_steps=expert.padding_steps, noise=expert.noise,
-            seed=expert.seed, task_key=expert.task_key, time_cap_s=expert.time_cap_s, progress=told,
+            seed=expert.seed, task_key=expert.task_key, time_cap_s=expert.time_cap_s, progress=report,
         )  # fmt: skip
-        if not found.n_episodes:
+        if not collected.n_episodes:
             raise InputError(f'[expert] {expert.use} succeeded in none of its episodes; the probe has nothing to learn')
-        return found
+        return collected
 
 
 def open_demonstrations(sources: Sequence[str], folder: Path) -> Demonstrations:
@@ -288,8 +288,8 @@ def _mid_motion(held: Demonstrations) -> int:
 
 def _state_width(host: HostEntry) -> int:
     """How many numbers the probe will be shown: those of the host that it is tested on."""
-    with using_host(host) as shown:
-        return shown.spec.state_width
+    with using_host(host) as opened:
+        return opened.spec.state_width
 
 
 def _setting(trained: TrainedProbe) -> SweepSetting:

@@ -188,19 +188,19 @@ def diagnose_shortcut(
     *,
     workers: int = 1,
     report: Report | None = None,
-    told: Callable[[str], None] | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> Shortcut:
     """Train, evaluate every checkpoint and variant as one trial, and write the diagnosis to ``shortcut.json``."""
     reported = _reported(plan)  # a mistake shows before hours of training
     evaluation_plan(plan.host, {'probe': PolicyEntry('probe')}, plan.evaluation)
     with work_folder(folder) as root:
         _claim(plan, root)
-        return _diagnosed(plan, root, maker, reported, workers=workers, report=report, told=told)
+        return _diagnosed(plan, root, maker, reported, workers=workers, report=report, tell=tell)
 
 
 def _diagnosed(
     plan: ShortcutPlan, root: Path, maker: Maker, reported: tuple[ReportedScore, ...], *, workers: int,
-    report: Report | None, told: Callable[[str], None] | None,
+    report: Report | None, tell: Callable[[str], None] | None,
 ) -> Shortcut:  # fmt: skip
     checkpoints = list(maker.train('full'))
     if not checkpoints:
@@ -217,12 +217,12 @@ def _diagnosed(
     trial = evaluation_plan(
         plan.host, policies, plan.evaluation, title=plan.title or f'shortcut diagnosis of {plan.host.use}'
     )
-    if told is not None:
-        told(f'{len(policies)} policies x {len(trial.tasks)} tasks x {trial.episodes_in_a_cell()} start states')
+    if tell is not None:
+        tell(f'{len(policies)} policies x {len(trial.tasks)} tasks x {trial.episodes_in_a_cell()} start states')
     evaluated = run_evaluation(trial, root / STORE, workers=workers, report=report)
     behind, elsewhere = _reported_protocol(plan, reported, trial.benchmark)
     steps = {c.name: c.step for c in checkpoints}
-    found = shortcut(
+    result = shortcut(
         [RunOutcomes(name, evaluated.outcomes[name], step) for name, step in steps.items()],
         [RunOutcomes(name, runs) for name, runs in evaluated.outcomes.items() if name not in steps],
         planned=evaluated.instances,
@@ -238,8 +238,8 @@ def _diagnosed(
         deviations=(*evaluated.deviations, *elsewhere),
         not_run=not_run,
     )
-    write_whole(root / RESULT, found.as_json())
-    return found
+    write_whole(root / RESULT, result.as_json())
+    return result
 
 
 def _reported(plan: ShortcutPlan) -> tuple[ReportedScore, ...]:

@@ -179,9 +179,9 @@ def displaced_starts(
     """
     kept: list[TrainingStart] = []
     for number, setup in enumerate(test):
-        found = 0
+        count = 0
         for draw in range(DRAWS * per_start):
-            if found == per_start or (draw >= DRAWS and not found):
+            if count == per_start or (draw >= DRAWS and not count):
                 break
             drawn = _displaced(setup, distance_m, jitter_m, turn_rad, derived_seed(SOURCE_SEED, seed, number, draw))
             try:
@@ -190,10 +190,10 @@ def displaced_starts(
                 continue  # no room at this distance in this direction
             if _is_far_enough(start.numbers, observed, distance_m):
                 kept.append(TrainingStart(drawn, number, tuple(start.numbers.tolist())))
-                found += 1
-        if found < per_start:
+                count += 1
+        if count < per_start:
             raise InputError(
-                f'test start {number} of task {setup.task}: {found} of {per_start} training starts at {distance_m:g} m '
+                f'test start {number} of task {setup.task}: {count} of {per_start} training starts at {distance_m:g} m '
                 f'that keep their distance from the other test starts were found; '
                 'ask for a smaller distance or fewer test starts'
             )
@@ -222,13 +222,13 @@ def start_table(starts: Sequence[TrainingStart], observed: ObservedStarts) -> An
 
 def grid_outcomes(store: Path, policy: str, grid: int) -> tuple[int, ...]:
     """Whether a policy succeeded at each start state, in the order of their numbers; one that is missing raises."""
-    found = {
+    outcomes = {
         e.instance: int(bool(e.success)) for e in read_store(store).episodes() if e.is_valid and e.policy == policy
     }
-    lacking = sorted(set(range(grid)) - set(found))
+    lacking = sorted(set(range(grid)) - set(outcomes))
     if lacking:
         raise NotEstimable(
             f'{store}: policy {policy} has no valid episode at start states {lacking}; the record says '
             'why: mend that, and run it again in a new folder'
         )
-    return tuple(found[number] for number in range(grid))
+    return tuple(outcomes[number] for number in range(grid))

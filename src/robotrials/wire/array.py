@@ -105,8 +105,8 @@ def build_array(dtype: np.dtype[Any], shape: object, data: object) -> NDArray[An
     if len(shape) > MAX_DIMENSIONS:
         raise InputError(f'an array of {len(shape)} dimensions, more than the {MAX_DIMENSIONS} allowed')
     if not isinstance(data, bytes | memoryview) or len(data) != math.prod(shape) * dtype.itemsize:
-        found = len(data) if isinstance(data, bytes | memoryview) else type(data).__name__
-        raise InputError(f'an array of shape {tuple(shape)} and {dtype} with {found} bytes of data')
+        given = len(data) if isinstance(data, bytes | memoryview) else type(data).__name__
+        raise InputError(f'an array of shape {tuple(shape)} and {dtype} with {given} bytes of data')
     return np.frombuffer(data, dtype=dtype).reshape(shape)
 
 

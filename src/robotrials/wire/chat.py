@@ -211,9 +211,9 @@ class ChatClient:
     def request(self, messages: Sequence[ChatMessage]) -> bytes:
         """The body of the request: canonical JSON, so that the same question has the same cache key."""
         s = self.settings
-        told = [m for m in messages if m.role != 'system']
+        turns = [m for m in messages if m.role != 'system']
         system = s.system if s.system is not None else _system_text(messages)
-        body: dict[str, Any] = {'model': s.model, 'messages': [_message(m, s.image_detail) for m in told]}
+        body: dict[str, Any] = {'model': s.model, 'messages': [_message(m, s.image_detail) for m in turns]}
         if system:
             body['messages'].insert(0, {'role': s.system_role, 'content': system})
         if s.temperature is not None:
@@ -336,25 +336,25 @@ def _connection_fault(error: Exception) -> ChatFault:
 def _of_status(error: urllib.error.HTTPError, url: str) -> ChatReply:
     """A reply if the status is that of a content filter; else the fault or the set-up error that it stands for."""
     try:
-        told = error.read(20_000).decode('utf-8', 'replace').strip()
+        body = error.read(20_000).decode('utf-8', 'replace').strip()
     except (OSError, http.client.HTTPException):
-        told = ''
-    shown = f'{error.code} {error.reason}: {told[:300]}'
+        body = ''
+    summary = f'{error.code} {error.reason}: {body[:300]}'
     if error.code == 429:
-        raise ChatFault(FaultKind.RATE_LIMIT, shown, wait_s=_retry_after_s(error.headers.get('Retry-After', '')))
+        raise ChatFault(FaultKind.RATE_LIMIT, summary, wait_s=_retry_after_s(error.headers.get('Retry-After', '')))
     if error.code in RETRIED_STATUS or error.code >= 500:
-        raise ChatFault(FaultKind.SERVER, shown, wait_s=_retry_after_s(error.headers.get('Retry-After', '')))
-    if error.code in (401, 403) and not _is_filtered(told):
-        raise SetupError(f'{url}: the server refuses the key ({error.code}): {told[:300]}')
+        raise ChatFault(FaultKind.SERVER, summary, wait_s=_retry_after_s(error.headers.get('Retry-After', '')))
+    if error.code in (401, 403) and not _is_filtered(body):
+        raise SetupError(f'{url}: the server refuses the key ({error.code}): {body[:300]}')
     if error.code == 404:
-        raise SetupError(f'{url}: the server answers {shown}; is this the address, and the name of the model?')
-    if _is_filtered(told):
-        return ChatReply(ReplyState.FILTERED, '', told[:300])
-    raise ChatFault(FaultKind.REQUEST, f'{url}: the server answers {shown}')
+        raise SetupError(f'{url}: the server answers {summary}; is this the address, and the name of the model?')
+    if _is_filtered(body):
+        return ChatReply(ReplyState.FILTERED, '', body[:300])
+    raise ChatFault(FaultKind.REQUEST, f'{url}: the server answers {summary}')
 
 
-def _is_filtered(told: str) -> bool:
-    return any(word in told.lower() for word in FILTER_WORDS)
+def _is_filtered(body: str) -> bool:
+    return any(word in body.lower() for word in FILTER_WORDS)
 
 
 def _retry_after_s(text: str) -> float | None:

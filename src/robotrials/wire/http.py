@@ -60,8 +60,8 @@ class HttpLink:
             raise NoAnswer(f'{where}: no answer within {timeout_s:g} s') from error
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            told = f'{type(error).__name__}: {error}'
-            raise RigError(f'{where}: the connection broke before the answer was whole ({told})') from error
+            cause = f'{type(error).__name__}: {error}'
+            raise RigError(f'{where}: the connection broke before the answer was whole ({cause})') from error
         except BaseException:
             self.close()
             raise

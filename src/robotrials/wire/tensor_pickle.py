@@ -194,15 +194,15 @@ def _of(value: Any, kind: type) -> Any:
 
 
 def _opcodes(data: bytes) -> Opcodes:
-    found: Opcodes = []
+    opcodes: Opcodes = []
     try:
         for opcode in pickletools.genops(data):
-            found.append(opcode)
-            if len(found) > MAX_OPCODES:
+            opcodes.append(opcode)
+            if len(opcodes) > MAX_OPCODES:
                 raise InputError(f'a pickle of more than {MAX_OPCODES} operations')
     except (ValueError, IndexError, UnicodeDecodeError, struct.error, OverflowError) as error:
         raise InputError(f'not a pickle ({error})') from error
-    return found
+    return opcodes
 
 
 def _read_storage(data: Any) -> NDArray[Any]:

@@ -111,8 +111,8 @@ class WebSocket:
             raise AnswerError(f'{self.url}: an answer too long to take ({cause})')
         if protocol.state is not self._open_state:
             close = protocol.close_rcvd
-            told = f'close {close.code} {close.reason}'.strip() if close is not None else str(cause or 'no goodbye')
-            raise RigError(f'{self.url}: the {self._peer} hung up ({told})')
+            reason = f'close {close.code} {close.reason}'.strip() if close is not None else str(cause or 'no goodbye')
+            raise RigError(f'{self.url}: the {self._peer} hung up ({reason})')
 
     def _take_events(self) -> None:
         for event in self._protocol.events_received():

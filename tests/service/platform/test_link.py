@@ -503,6 +503,6 @@ def test_a_platform_that_does_not_answer_is_said_at_once(monkeypatch):
     with socket.create_server(('127.0.0.1', 0)) as taken:
         nobody = f'http://127.0.0.1:{taken.getsockname()[1]}'
     with pytest.raises(RigError):
-        Submitter(nobody, 'tlt_x', told=said.append).submit('reach', name='mine')
+        Submitter(nobody, 'tlt_x', tell=said.append).submit('reach', name='mine')
     assert len(said) == 1
     assert 'does not answer, trying again' in said[0]

@@ -91,9 +91,9 @@ class Demonstrations:
             if f'{name}.npy' not in self.facts.digests:
                 raise InputError(f'{self.folder / FACTS}: no digest of {name}.npy; collect the demonstrations anew')
         for name, digest in self.facts.digests.items():
-            found = file_digest(self.folder / name)
-            if found != digest:
-                raise InputError(f'{self.folder / name}: SHA-256 {found[:12]}, wanted {digest[:12]}; it was changed')
+            actual = file_digest(self.folder / name)
+            if actual != digest:
+                raise InputError(f'{self.folder / name}: SHA-256 {actual[:12]}, wanted {digest[:12]}; it was changed')
 
 
 def plain_words(instruction: str) -> str:

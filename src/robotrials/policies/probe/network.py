@@ -143,16 +143,16 @@ class ProbeNetwork(nn.Module):
         self, images: Mapping[str, torch.Tensor], state: torch.Tensor, task: torch.Tensor, change: Any = None
     ) -> torch.Tensor:
         parts = []
-        told = self.task(task) if self.task_input != 'none' else None
+        task_code = self.task(task) if self.task_input != 'none' else None
         for camera in self.cameras:
             pictures = images[camera].permute(0, 3, 1, 2).float() / 255
             if change is not None:
                 pictures = change(pictures)
-            parts.append(self._encoder(camera)((pictures - self.mean) / self.std, told))
+            parts.append(self._encoder(camera)((pictures - self.mean) / self.std, task_code))
         if self.uses_state:
             parts.append(state)
-        if told is not None:
-            parts.append(told)
+        if task_code is not None:
+            parts.append(task_code)
         return self.head(torch.cat(parts, dim=1)).view(len(state), self.chunk, self.n_actions)
 
 
@@ -280,10 +280,10 @@ class TrainingData:
         first = others[np.arange(len(rows)), is_other.argmax(1)]
         return np.where((rng.random(len(rows)) < noise) & is_other.any(1), first, rows)
 
-    def batch(self, rows: np.ndarray, told: np.ndarray, device: str) -> tuple[dict[str, Any], Any, Any, Any]:
-        """Pictures, state, task and chunks of these rows; `told` has the rows that the task is taken from."""
+    def batch(self, rows: np.ndarray, task_rows: np.ndarray, device: str) -> tuple[dict[str, Any], Any, Any, Any]:
+        """Pictures, state, task and chunks of these rows; `task_rows` has the rows that the task is taken from."""
         images = {camera: tensor_on(np.ascontiguousarray(f[rows]), device) for camera, f in self._images.items()}
-        arrays = (self._state[rows], self._told[told], self._chunks[rows])
+        arrays = (self._state[rows], self._told[task_rows], self._chunks[rows])
         state, task, target = (tensor_on(a, device) for a in arrays)
         return images, state, task, target
 

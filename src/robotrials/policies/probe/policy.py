@@ -91,12 +91,12 @@ class ProbePolicy:
         if not self._options.uses_state:
             asked['state'] = np.zeros(self._card['sizes']['state'])
         where = str(self._folder)
-        told = map_answer(where, self._call('infer', asked))
-        actions = action_array(where, told.get('actions'))
+        reply = map_answer(where, self._call('infer', asked))
+        actions = action_array(where, reply.get('actions'))
         wanted = (self._spec.chunk_length, self._spec.action.width)
         if actions.shape != wanted or not np.isfinite(actions).all():
             raise AnswerError(f'{where}: actions of shape {actions.shape}, wanted finite {wanted}')
-        return Chunk(np.asarray(actions, dtype=float), seconds_told(where, told.get('infer_ms')))
+        return Chunk(np.asarray(actions, dtype=float), seconds_told(where, reply.get('infer_ms')))
 
     def close(self) -> None:
         worker, self._worker = self._worker, None

@@ -114,8 +114,8 @@ class ProbeService:
         }
         state = (np.asarray(asked['state'], np.float32) - of['state_mean']) / of['state_std']
         with torch.inference_mode():
-            told = tensor_on(np.array([asked['task']]), self._device)
-            chunk = self._model(images, tensor_on(state[None], self._device), told)
+            task = tensor_on(np.array([asked['task']]), self._device)
+            chunk = self._model(images, tensor_on(state[None], self._device), task)
         actions = chunk[0].to('cpu').numpy() * of['action_std'] + of['action_mean']
         return {'actions': actions.astype(np.float32), 'infer_ms': (time.perf_counter() - began_s) * 1000}
 
@@ -142,8 +142,8 @@ class ProbeService:
             raise ArithmeticError(f'the loss is {value} at step {step}; a smaller learning_rate may help')
         return value
 
-    def _loss(self, rows: np.ndarray, told: np.ndarray, change: Any = None) -> torch.Tensor:
-        images, state, task, target = self._data.batch(rows, told, self._device)
+    def _loss(self, rows: np.ndarray, task_rows: np.ndarray, change: Any = None) -> torch.Tensor:
+        images, state, task, target = self._data.batch(rows, task_rows, self._device)
         answer = self._model(images, state, task, change)
         loss = functional.l1_loss(answer, target)
         moves = self._data.n_moves

@@ -98,8 +98,8 @@ def train_probe(
         'state_layout': list(demonstrations.facts.state_layout),
         'state_width': int(demonstrations.state.shape[1]),
     }
-    found = _claim(folder, card)
-    if found.get('is_finished'):
+    claim = _claim(folder, card)
+    if claim.get('is_finished'):
         return read_trained(folder)
     with_worker = ProbeWorker(start_timeout_s=START_S)
     try:
@@ -209,21 +209,25 @@ def _run(
         begun = worker.call('begin', asked, timeout_s=CALL_S)
     except RemoteError as error:
         raise InputError(f'{folder}: the training cannot begin: {_last_line(error)}') from error
-    told: dict[str, Any] = {'step': begun['step'], 'seconds': begun['seconds'], 'curve': []}
+    progress_so_far: dict[str, Any] = {'step': begun['step'], 'seconds': begun['seconds'], 'curve': []}
     while True:
         try:
-            told = worker.call('train', {'seconds': SLICE_S, 'kept': list(options.kept_steps)}, timeout_s=CALL_S)
+            progress_so_far = worker.call(
+                'train', {'seconds': SLICE_S, 'kept': list(options.kept_steps)}, timeout_s=CALL_S
+            )
         except RemoteError as error:
             raise InputError(
-                f'{folder}: the training failed at step {told["step"]} or after: {_last_line(error)}'
+                f'{folder}: the training failed at step {progress_so_far["step"]} or after: {_last_line(error)}'
             ) from error
-        last = told['curve'][-1] if told['curve'] else (0, math.nan, math.nan)
+        last = progress_so_far['curve'][-1] if progress_so_far['curve'] else (0, math.nan, math.nan)
         if progress is not None:
-            progress(TrainingProgress(told['step'], options.steps, last[1], last[2], told['seconds']))
-        if told['step'] >= options.steps:
+            progress(
+                TrainingProgress(progress_so_far['step'], options.steps, last[1], last[2], progress_so_far['seconds'])
+            )
+        if progress_so_far['step'] >= options.steps:
             break
-    curve = [[step, t, v if math.isfinite(v) else None] for step, t, v in told['curve']]
-    spent = {key: told[key] for key in ('seconds', 'cpu_seconds')}
+    curve = [[step, t, v if math.isfinite(v) else None] for step, t, v in progress_so_far['curve']]
+    spent = {key: progress_so_far[key] for key in ('seconds', 'cpu_seconds')}
     return {'curve': curve, 'parameters': begun['parameters'], **spent}
 
 

@@ -126,9 +126,9 @@ def check_public(host: str, *, allowed: Iterable[str], what: str) -> None:
     networks = read_networks(allowed)
     for address in _addresses(host):
         if not _is_public(address) and not _is_in(address, networks):
-            found = host if host == str(address) else f'{host} ({address})'
+            target = host if host == str(address) else f'{host} ({address})'
             raise InputError(
-                f'{what}: {found} is a private address, which this platform refuses; its operator can allow it with '
+                f'{what}: {target} is a private address, which this platform refuses; its operator can allow it with '
                 'private_addresses = ["NETWORK/BITS"] in platform.toml, or --allow-private'
             )
 
@@ -146,10 +146,10 @@ def _addresses(host: str) -> list[Address]:
         texts = [ipaddress.ip_address(host.strip('[]'))]
     except ValueError:
         try:
-            found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError):
             return []
-        texts = [ipaddress.ip_address(str(entry[4][0]).partition('%')[0]) for entry in found]
+        texts = [ipaddress.ip_address(str(entry[4][0]).partition('%')[0]) for entry in infos]
     return [getattr(address, 'ipv4_mapped', None) or address for address in texts]
 
 

@@ -113,8 +113,8 @@ def _add_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     def _invalid(request: Request, error: RequestValidationError) -> Response:
-        told = [f'{".".join(str(p) for p in e["loc"][1:]) or e["loc"][0]}: {e["msg"]}' for e in error.errors()[:5]]
-        return _told(request, 422, 'invalid_request', '; '.join(told).encode('utf-8', 'backslashreplace').decode())
+        problems = [f'{".".join(str(p) for p in e["loc"][1:]) or e["loc"][0]}: {e["msg"]}' for e in error.errors()[:5]]
+        return _told(request, 422, 'invalid_request', '; '.join(problems).encode('utf-8', 'backslashreplace').decode())
 
     @app.exception_handler(HTTPException)
     def _http(request: Request, error: HTTPException) -> Response:
@@ -149,8 +149,8 @@ def _add_handlers(app: FastAPI) -> None:
     @app.exception_handler(MemoryError)
     def _starved(request: Request, error: MemoryError) -> Response:
         log.error('out of memory', extra={'fields': {'path': request.url.path, 'why': str(error)}})
-        told = 'the server has not enough memory for this now; nothing was changed; send it again later'
-        return _told(request, 503, 'memory', told, retry_after_s=10.0)
+        message = 'the server has not enough memory for this now; nothing was changed; send it again later'
+        return _told(request, 503, 'memory', message, retry_after_s=10.0)
 
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]

@@ -128,13 +128,13 @@ def _check_length(plan: TrialPlan, longest_episode_s: float) -> None:
 def find_benchmark(session: Session, name: str, *, lock: bool = False, near: bool = False) -> Benchmark:
     """The benchmark of a name; with `near` the refusal tells the names there are, for who may list them."""
     query = select(Benchmark).where(Benchmark.name == name)
-    found = session.scalar(query.with_for_update() if lock else query)
-    if found is None and near:
+    benchmark = session.scalar(query.with_for_update() if lock else query)
+    if benchmark is None and near:
         known = session.scalars(select(Benchmark.name).order_by(Benchmark.name))
         raise Refusal(404, 'not_found', str(UnknownName('benchmark', name, known)))
-    if found is None:
+    if benchmark is None:
         raise not_found('benchmark')
-    return found
+    return benchmark
 
 
 def is_open(benchmark: Benchmark) -> bool:
@@ -156,8 +156,8 @@ def open_store(folder: Path, benchmark: Benchmark) -> Store:
     values = json.loads(blinded_plan(plan, Context.of(plan).blinding))
     values['policies'] = {}
     values['blinding'] = {'enabled': plan.blinding.enabled}
-    shown = json.dumps(values, sort_keys=True, indent=1)
-    store = Store.create(path, trial_id=plan.hash, title=plan.title, plan_hash=plan.hash, plan=shown)
+    facts = json.dumps(values, sort_keys=True, indent=1)
+    store = Store.create(path, trial_id=plan.hash, title=plan.title, plan_hash=plan.hash, plan=facts)
     provenance = dataclasses.replace(collect_provenance(), command='', config=f'benchmark {benchmark.name}')
     store.write_provenance(provenance)
     return store
@@ -309,7 +309,7 @@ class Quarantine:
         return self._why.get((benchmark.id, 'writing')) or self._why.get((benchmark.id, 'reading'), '')
 
     @property
-    def apart(self) -> frozenset[str]:
+    def benchmark_ids(self) -> frozenset[str]:
         """The ids of benchmarks that nothing can be added to: no cell is given to them."""
         with self._guard:
             return frozenset(benchmark_id for benchmark_id, doing in self._why if doing == 'writing')
@@ -340,11 +340,11 @@ class Quarantine:
 
     def look_again(self) -> None:
         """Bring back what was repaired meanwhile: nobody writes to a benchmark that gets no cells."""
-        apart = self.apart
-        if not apart:
+        quarantined = self.benchmark_ids
+        if not quarantined:
             return
         with self._database.read() as session:
-            benchmarks = list(session.scalars(select(Benchmark).where(Benchmark.id.in_(apart))))
+            benchmarks = list(session.scalars(select(Benchmark).where(Benchmark.id.in_(quarantined))))
         for benchmark in benchmarks:
             if not self._damage(benchmark):
                 self.bring_back(benchmark, 'writing')
@@ -355,8 +355,8 @@ class Quarantine:
         try:
             store = Store.open(path)
             store.ledger()
-            found = [f'{f.path}: {f.detail}' for f in store.missing() if f.is_damage]
-            return '; '.join(found[:3])
+            damage = [f'{f.path}: {f.detail}' for f in store.missing() if f.is_damage]
+            return '; '.join(damage[:3])
         except RobotrialsError as error:
             return str(error)
 
@@ -395,12 +395,12 @@ def episode_bundle(folder: Path, submission: Submission, episode_id: str, *, att
         raise not_found('episode')
     store = dataclasses.replace(Store.open(path), is_view=True)
     where = {'episode_id': episode_id, 'policy': submission.policy}
-    found = list(store.episodes(attempts='counted' if attempt is None else 'all', where=where))
-    chosen = next((e for e in found if attempt in (None, e.attempt)), None)
+    episodes = list(store.episodes(attempts='counted' if attempt is None else 'all', where=where))
+    chosen = next((e for e in episodes if attempt in (None, e.attempt)), None)
     if chosen is None:
         raise not_found('episode')
     own = f'media/{media_folder(chosen)}/'
     names = [name for name in store.ledger().wanted() if name.startswith(own)]
     media = {name.removeprefix('media/'): store.file(name).read_bytes() for name in names}
-    shown = open_facts(submission.benchmark, chosen)
-    return pack_bundle(shown, trajectory=store.trajectory(chosen), media=media)
+    facts = open_facts(submission.benchmark, chosen)
+    return pack_bundle(facts, trajectory=store.trajectory(chosen), media=media)

@@ -178,9 +178,9 @@ def episode_from_map(values: object, *, events: object = ()) -> Episode:
     started_at = values.get('started_at')
     read = read_table(_Fields, {k: v for k, v in values.items() if k not in _TIMED}, where='episode')
     given = {f.name: getattr(read, f.name) for f in dataclasses.fields(_Fields) if getattr(read, f.name) is not None}
-    told = tuple(read_table(Event, dict(event), where=f'events[{i}]') for i, event in enumerate(map(_map, events)))
+    recorded = tuple(read_table(Event, dict(event), where=f'events[{i}]') for i, event in enumerate(map(_map, events)))
     try:
-        episode = Episode(**given, events=told, started_at=None if started_at is None else _moment(started_at))
+        episode = Episode(**given, events=recorded, started_at=None if started_at is None else _moment(started_at))
     except TypeError as error:
         raise RecordError(f'not an episode: {error}') from error
     check_storable(episode)
@@ -258,8 +258,8 @@ def unpacked_trajectory(*, source: IO[bytes], most_bytes: int) -> Iterator[Any]:
 def _check_parquet(metadata: Any, most_bytes: int) -> None:
     """Refuse a file that would unfold into more than a bundle may hold: encodings can repeat one value at no cost."""
     if metadata.num_rows != 1 or metadata.num_columns > MOST_COLUMNS:
-        found = f'{metadata.num_rows} rows and {metadata.num_columns} columns'
-        raise InputError(f'a trajectory of {found}, wanted one row and at most {MOST_COLUMNS} columns')
+        shape_text = f'{metadata.num_rows} rows and {metadata.num_columns} columns'
+        raise InputError(f'a trajectory of {shape_text}, wanted one row and at most {MOST_COLUMNS} columns')
     chunks = [
         metadata.row_group(g).column(c) for g in range(metadata.num_row_groups) for c in range(metadata.num_columns)
     ]

@@ -111,7 +111,7 @@ def find_worker(session: Session, worker_id: str, *, caller: Caller | None = Non
 
 def heartbeat(
     session: Session, worker: Worker, config: PlatformConfig, *, state: str, lease_id: str | None, step: int | None,
-    told: str, now: float,
+    text: str, now: float,
 ) -> Heard:  # fmt: skip
     """Note that a worker lives, renew the lease it is at, and tell it what is wanted of it."""
     if not worker.secret:
@@ -123,12 +123,12 @@ def heartbeat(
         live.steps = live.steps if step is None else step
     known = 'busy' if live is not None and state == 'idle' else state
     if worker.state != known and {worker.state, known} - {'idle', 'busy'}:
-        note(session, 'worker.state', worker.id, before=worker.state, after=known, note=told)
+        note(session, 'worker.state', worker.id, before=worker.state, after=known, note=text)
     if known == 'idle' and (worker.state != 'idle' or worker.idle_since is None):
         worker.idle_since = now
     elif known != 'idle':
         worker.idle_since = None
-    worker.state, worker.heard_at, worker.note = known, now, told
+    worker.state, worker.heard_at, worker.note = known, now, text
     if worker.wanted == 'resume' and state in ('idle', 'busy'):
         worker.wanted = 'run'
     commands = {'drain': ('drain',), 'stop': ('stop',), 'resume': ('resume',)}.get(worker.wanted, ())

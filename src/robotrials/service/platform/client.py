@@ -52,7 +52,7 @@ PAUSE_S = (0.5, 15.0)
 MOST_SETBACKS = 20  # in a row, of a kind that may pass
 PATIENCE_S = sum(min(PAUSE_S[0] * 2**k, PAUSE_S[1]) for k in range(MOST_SETBACKS - 1))
 
-Told = Callable[[str], None]
+Tell = Callable[[str], None]
 
 
 class WorkerRefused(RobotrialsError):  # noqa: N818 - reads as the fact it states
@@ -81,8 +81,8 @@ class Evaluation:
 class Submitter:
     """One user's view of a platform: submissions, leases and scores."""
 
-    def __init__(self, server: str, token: str, *, told: Told | None = None) -> None:
-        self._api, self._told = Api(server, token), told
+    def __init__(self, server: str, token: str, *, tell: Tell | None = None) -> None:
+        self._api, self._tell = Api(server, token), tell
 
     def submit(
         self, benchmark: str, *, name: str, client_key: str = '', card: Mapping[str, Any] | None = None,
@@ -119,17 +119,17 @@ class Submitter:
             time.sleep(OPENING_S)
 
     def state(self, submission_id: str) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self._patiently(lambda: self._api.get(f'/submissions/{submission_id}'))[1]
-        return found
+        state: Mapping[str, Any] = self._patiently(lambda: self._api.get(f'/submissions/{submission_id}'))[1]
+        return state
 
     def cancel(self, submission_id: str) -> None:
         self._patiently(lambda: self._api.post(f'/submissions/{submission_id}/cancel'))
 
     def episodes(self, submission_id: str) -> list[Mapping[str, Any]]:
-        found: list[Mapping[str, Any]] = self._patiently(
+        episodes: list[Mapping[str, Any]] = self._patiently(
             lambda: self._api.get(f'/submissions/{submission_id}/episodes')
         )[1]
-        return found
+        return episodes
 
     def bundle(self, submission_id: str, episode_id: str) -> bytes:
         """One episode, to be read by `robotrials.service.platform.bundle.unpack_bundle`."""
@@ -148,8 +148,8 @@ class Submitter:
                 is_last = setback + 1 == MOST_SETBACKS
                 if is_last or (isinstance(error, ApiError) and not error.is_passing):
                     raise
-                if setback == 0 and self._told is not None:
-                    self._told(f'the platform does not answer, trying again for {PATIENCE_S / 60:.0f} minutes: {error}')
+                if setback == 0 and self._tell is not None:
+                    self._tell(f'the platform does not answer, trying again for {PATIENCE_S / 60:.0f} minutes: {error}')
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_S[1])
         raise AssertionError('unreachable')
@@ -157,22 +157,22 @@ class Submitter:
 
 def evaluate(
     policy: Policy, *, server: str, token: str, benchmark: str, name: str, client_key: str = '',
-    card: Mapping[str, Any] | None = None, fingerprint: str = '', told: Told | None = None,
+    card: Mapping[str, Any] | None = None, fingerprint: str = '', tell: Tell | None = None,
 ) -> Evaluation:  # fmt: skip
     """Submit a policy that lives in this process, act in its episodes until it is finished, and give its score.
 
     With a `fingerprint` of what the policy is made of, another one under the same name is refused, and not mixed up.
     """
-    with contextlib.closing(Submitter(server, token, told=told)) as platform:
+    with contextlib.closing(Submitter(server, token, tell=tell)) as platform:
         return _evaluate(
             platform, policy, benchmark=benchmark, name=name, client_key=client_key, card=card,
-            fingerprint=fingerprint, tell=told or (lambda text: None),
+            fingerprint=fingerprint, tell=tell or (lambda text: None),
         )  # fmt: skip
 
 
 def _evaluate(
     platform: Submitter, policy: Policy, *, benchmark: str, name: str, client_key: str, card: Mapping[str, Any] | None,
-    fingerprint: str, tell: Told,
+    fingerprint: str, tell: Tell,
 ) -> Evaluation:  # fmt: skip
     submission_id = platform.submit(benchmark, name=name, client_key=client_key, card=card, fingerprint=fingerprint)
     tell(f'submission {submission_id}')
@@ -206,7 +206,7 @@ def _evaluate(
 class _Leases:
     """The leases of one submission, one after the other."""
 
-    def __init__(self, platform: Submitter, submission_id: str, tell: Told) -> None:
+    def __init__(self, platform: Submitter, submission_id: str, tell: Tell) -> None:
         self._platform, self._id, self._tell = platform, submission_id, tell
         self._found: tuple[int, Mapping[str, Any]] | None = None
 
@@ -225,12 +225,12 @@ class _Leases:
     def is_over(self) -> bool:
         """Whether the server has given the lease at hand up: then it has another for us, or is done with us."""
         try:
-            found = self._platform.lease(self._id)
+            lease = self._platform.lease(self._id)
         except RobotrialsError:
             return False  # nobody to ask; the worker may well be at work
-        if found[0] == 202:
+        if lease[0] == 202:
             return False
-        self._found = found
+        self._found = lease
         return True
 
 
@@ -333,8 +333,8 @@ class _Conversation:
         except InputError as error:
             raise RigError(f'{self._link.url}: the worker sent rubbish: {error}') from error
         if kind is MessageType.ERROR:
-            told = read_error(fields)
-            raise WorkerRefused(told.code, told.message)
+            problem = read_error(fields)
+            raise WorkerRefused(problem.code, problem.message)
         if kind not in wanted:
             raise RigError(f'{self._link.url}: the worker sent {kind}, wanted {" or ".join(wanted)}')
         return kind, fields

@@ -119,15 +119,17 @@ class Intake:
             bundle = unpack_bundle(data, limits=self._limits)
         except InputError as error:
             raise Refusal(422, 'bad_bundle', str(error)) from error
-        planned, found = order.planned(), bundle.episode
-        if found.key != planned.key:
+        planned, episode = order.planned(), bundle.episode
+        if episode.key != planned.key:
             wanted = f'{planned.episode_id} attempt {planned.attempt}'
-            raise Refusal(422, 'wrong_episode', f'wanted episode {wanted}, found {found.episode_id} {found.attempt}')
+            raise Refusal(
+                422, 'wrong_episode', f'wanted episode {wanted}, found {episode.episode_id} {episode.attempt}'
+            )
         for name in IDENTITY:
-            if getattr(found, name) != getattr(planned, name):
+            if getattr(episode, name) != getattr(planned, name):
                 raise Refusal(422, 'wrong_episode', f'{name} is not what was planned for this job')
         _check_bounds(bundle, planned, order.read_plan(), leased_s=leased_s)
-        if not found.is_valid and found.reason.startswith('policy'):
+        if not episode.is_valid and episode.reason.startswith('policy'):
             raise Refusal(422, 'wrong_outcome', 'what a policy did is never INVALID; upgrade this worker')
         return bundle
 
@@ -369,13 +371,13 @@ class Intake:
     def retry_storing(self, *, older_than_s: float) -> None:
         """Take up endings that a full disk interrupted, and those that waited for a benchmark which is back."""
         self.quarantine.look_again()
-        before, apart = self._database.clock() - older_than_s, self.quarantine.apart
+        before, quarantined = self._database.clock() - older_than_s, self.quarantine.benchmark_ids
         is_stuck = or_(Lease.state == 'kept', and_(Lease.state == 'storing', Lease.expires_at < before))
         with self._database.read() as session:
             stuck = session.execute(
                 select(Lease.id, Job.benchmark_id).join(Job, Job.id == Lease.job_id).where(is_stuck)
             )
-            due = [lease_id for lease_id, benchmark_id in stuck if benchmark_id not in apart]
+            due = [lease_id for lease_id, benchmark_id in stuck if benchmark_id not in quarantined]
         for lease_id in due:
             self._taken_up(lease_id)
 
@@ -390,18 +392,18 @@ def _check_bounds(bundle: Bundle, planned: Episode, plan: TrialPlan, *, leased_s
 
     In virtual time no episode outlasts its cap; by the wall's clock none outlasts its lease, however slow its host is.
     """
-    found, cap_s = bundle.episode, planned.time_cap_s or 0.0
+    episode, cap_s = bundle.episode, planned.time_cap_s or 0.0
     longest_s = leased_s + CLOCK_S if plan.loop.clock is Clock.WALL else cap_s + SLACK_S
-    if found.duration_s is None:
+    if episode.duration_s is None:
         raise _unbounded('an episode without its duration')  # it would take times from the whole board
-    if found.duration_s > longest_s:
-        raise _unbounded(f'duration_s is {found.duration_s:g}, under a time cap of {cap_s:g} s')
+    if episode.duration_s > longest_s:
+        raise _unbounded(f'duration_s is {episode.duration_s:g}, under a time cap of {cap_s:g} s')
     if (path := bundle.trajectory) is not None and np.ptp(path.time_s) > longest_s + CLOCK_S:
         raise _unbounded(f'a trajectory of {np.ptp(path.time_s):g} s, under a time cap of {cap_s:g} s')
-    if found.time_cap_s != planned.time_cap_s:
-        raise _unbounded(f'time_cap_s is {found.time_cap_s}, planned {planned.time_cap_s}')
-    if planned.items is not None and (found.items_placed or 0) > planned.items:
-        raise _unbounded(f'{found.items_placed} items placed, of {planned.items} planned')
+    if episode.time_cap_s != planned.time_cap_s:
+        raise _unbounded(f'time_cap_s is {episode.time_cap_s}, planned {planned.time_cap_s}')
+    if planned.items is not None and (episode.items_placed or 0) > planned.items:
+        raise _unbounded(f'{episode.items_placed} items placed, of {planned.items} planned')
 
 
 def _unbounded(what: str) -> Refusal:
@@ -410,8 +412,8 @@ def _unbounded(what: str) -> Refusal:
 
 def stored_attempt(store: Store, key: tuple[str, int]) -> Episode | None:
     """An attempt that the store has; the first, should there be more."""
-    found = store.episodes(attempts='all', dropped=True, events=False, where={'episode_id': key[0]})
-    return next((e for e in found if e.attempt == key[1]), None)
+    attempts = store.episodes(attempts='all', dropped=True, events=False, where={'episode_id': key[0]})
+    return next((e for e in attempts if e.attempt == key[1]), None)
 
 
 def ended_episode(order: JobOrder, reason: str, *, operator: str) -> Episode:

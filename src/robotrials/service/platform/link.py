@@ -285,8 +285,8 @@ class ClientLink:
         except InputError as error:
             raise AnswerError(f'the client sent rubbish: {error}') from error
         if kind is MessageType.ERROR:
-            told = read_error(fields)
-            raise RemoteError(f'the client says: {told.code}: {told.message}')
+            problem = read_error(fields)
+            raise RemoteError(f'the client says: {problem.code}: {problem.message}')
         if kind is not wanted:
             raise AnswerError(f'the client sent {kind}, wanted {wanted}')
         return fields
@@ -363,8 +363,8 @@ class LinkPolicy:
         """One question and its answer; with the first the client is told what it is to do."""
         link = self._link
         cameras = frozenset(self._spec.images) or None
-        told = {'setup': setup_to_map(setup)} if step == 0 else {}
-        link.send(encode(MessageType.OBSERVATION, step=step, **told, **observation_to_map(observation, cameras)))
+        opening = {'setup': setup_to_map(setup)} if step == 0 else {}
+        link.send(encode(MessageType.OBSERVATION, step=step, **opening, **observation_to_map(observation, cameras)))
         try:
             fields = link.receive(MessageType.ACTION, timeout_s=self._answer_s)
         except Stopped:

@@ -29,8 +29,8 @@ def keep_private() -> None:
 def make_private_folder(path: Path) -> None:
     """A folder that is ours alone; one that was there, and is ours, is closed to others."""
     path.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-    found = path.stat()
-    if found.st_uid == os.geteuid() and found.st_mode & UMASK:
+    status = path.stat()
+    if status.st_uid == os.geteuid() and status.st_mode & UMASK:
         path.chmod(FOLDER_MODE)
 
 

@@ -251,11 +251,11 @@ def fair_shares(session: Session, *, now: float) -> Shares:
 
 
 def queue_order(
-    session: Session, config: PlatformConfig, *, now: float, apart: frozenset[str] = frozenset()
+    session: Session, config: PlatformConfig, *, now: float, quarantined: frozenset[str] = frozenset()
 ) -> list[Offer]:
     """Everyone who could run now, in order; nobody of a benchmark that is set apart."""
     live = read_live(session)
-    offers = [o for o in read_offers(session, config, live, now=now) if o.benchmark_id not in apart]
+    offers = [o for o in read_offers(session, config, live, now=now) if o.benchmark_id not in quarantined]
     fair = any(o.strategy is Strategy.FAIR_SHARE for o in offers)
     return ordered(offers, shares=fair_shares(session, now=now) if fair else {}, busy=live.by_benchmark)
 
@@ -264,12 +264,17 @@ def queue_order(
 
 
 def grant_to_submission(
-    session: Session, submission: Submission, config: PlatformConfig, *, now: float, apart: frozenset[str] = frozenset()
+    session: Session,
+    submission: Submission,
+    config: PlatformConfig,
+    *,
+    now: float,
+    quarantined: frozenset[str] = frozenset(),
 ) -> Lease | Wait:
     """A lease for a client that asks, if a cell was dealt to it."""
     submission.asked_at = now
     session.flush()
-    offers = queue_order(session, config, now=now, apart=apart)
+    offers = queue_order(session, config, now=now, quarantined=quarantined)
     place = next((i for i, o in enumerate(offers) if o.submission_id == submission.id), None)
     if place is None:
         return Wait(len(offers))  # its job is under way, or its block is not yet open
@@ -282,14 +287,14 @@ def grant_to_submission(
 
 
 def grant_to_worker(
-    session: Session, worker: Worker, config: PlatformConfig, *, now: float, apart: frozenset[str] = frozenset()
+    session: Session, worker: Worker, config: PlatformConfig, *, now: float, quarantined: frozenset[str] = frozenset()
 ) -> Lease | None:
     """A lease on a dialled submission for a worker that asks, if one was dealt to it."""
     cells = idle_cells(session, config, now=now)
     asking = [c for c in cells if c.worker_id == worker.id]
     if not asking:
         return None
-    offers = queue_order(session, config, now=now, apart=apart)
+    offers = queue_order(session, config, now=now, quarantined=quarantined)
     cells = asking + [c for c in cells if c.worker_id != worker.id]
     dealt = deal(offers, cells, avoided=avoided_cells(session, offers, cells, now=now, config=config))
     for offer in offers:
@@ -416,8 +421,8 @@ def _expired(
             return Expired(lease_id, False, FaultKind.POLICY_WITHDRAWN.value, 'nobody came to its cell in time')
         return Expired(lease_id, False, FaultKind.WORKER_DEATH.value, 'its cell fell silent before anybody came')
     if is_there and begun_at is not None and now >= begun_at + longest_s:
-        told = f'the episode was not over after {longest_s:g} s'
-        return Expired(lease_id, True, FaultKind.POLICY_LATE.value, told)
+        reason = f'the episode was not over after {longest_s:g} s'
+        return Expired(lease_id, True, FaultKind.POLICY_LATE.value, reason)
     return Expired(lease_id, True, FaultKind.WORKER_DEATH.value, 'no heartbeat in time')
 
 

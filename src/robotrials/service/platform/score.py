@@ -107,17 +107,17 @@ class Scores:
     def board(self, session: Session, benchmark: Benchmark, *, where: Mapping[str, str] | None = None) -> Board:
         """The leaderboard: every submission that was begun and whose name is open, on the benchmark's own cells."""
         standings = read_standings(session, benchmark)
-        found = self.analysis(benchmark, standings, where=where)
-        if isinstance(found, Absent):
-            return _empty_board(benchmark.name, found.reason, standings.aside)
-        key = (benchmark.id, found.head, standings.key, *sorted((where or {}).items()))
+        analysis = self.analysis(benchmark, standings, where=where)
+        if isinstance(analysis, Absent):
+            return _empty_board(benchmark.name, analysis.reason, standings.aside)
+        key = (benchmark.id, analysis.head, standings.key, *sorted((where or {}).items()))
         with self._lock:
             if key in self._boards:
                 return self._boards[key]
-        by_number = {1: found}
+        by_number = {1: analysis}
         for number in {s.n_of_account for s in standings.ranked} - {1}:
-            stricter = self.analysis(benchmark, standings, where=where, alpha=found.plan.alpha / number)
-            by_number[number] = found if isinstance(stricter, Absent) else stricter
+            stricter = self.analysis(benchmark, standings, where=where, alpha=analysis.plan.alpha / number)
+            by_number[number] = analysis if isinstance(stricter, Absent) else stricter
         board = make_board(benchmark.name, by_number, standings)
         with self._lock:
             self._forget()
@@ -258,8 +258,8 @@ def _missing_caution(analysis: Analysis) -> tuple[str, ...]:
     """What a reader of the board must know of runs that came to nothing."""
     sides = {} if isinstance(analysis.frame, Absent) else analysis.sides
     missing = {p: sum(map(len, side.missing.values())) for p, side in sides.items()}
-    told = ', '.join(f'{n} of {policy}' for policy, n in missing.items() if n)
-    return (f'Runs that came to nothing count as failures in order, letters and pairs: {told}.',) if told else ()
+    counts = ', '.join(f'{n} of {policy}' for policy, n in missing.items() if n)
+    return (f'Runs that came to nothing count as failures in order, letters and pairs: {counts}.',) if counts else ()
 
 
 def board_verdict(analysis: Analysis, a: str, b: str) -> str:

@@ -143,7 +143,7 @@ class Platform:
             mark_lost(session, self.config, now=now)
             cancel_absent(
                 session, absence_s=self.config.absence_s, since=self._started_at, now=now,
-                apart=self.intake.quarantine.apart,
+                quarantined=self.intake.quarantine.benchmark_ids,
             )  # fmt: skip
         self.intake.retry_storing(older_than_s=0.0)
         self.intake.open_finished()

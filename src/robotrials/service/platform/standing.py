@@ -197,8 +197,10 @@ def make_grid(analysis: Analysis, policies: Iterable[str]) -> BoardGrid:
     drops = {}
     if conditions:
         try:
-            found = condition_drops(analysis.episodes, analysis.plan, rng=analysis.stream('drops'))  # as a report does
-            drops = {(d.policy, d.condition): d for d in found}
+            condition_drop_list = condition_drops(
+                analysis.episodes, analysis.plan, rng=analysis.stream('drops')
+            )  # as a report does
+            drops = {(d.policy, d.condition): d for d in condition_drop_list}
         except (InputError, NotEstimable):
             pass  # counts are shown all the same; each field says that it has no drop
     rows = []
@@ -207,13 +209,13 @@ def make_grid(analysis: Analysis, policies: Iterable[str]) -> BoardGrid:
         at_baseline = [e for e in own if e.condition == baseline]
         fields = {}
         for condition in conditions:
-            told = drops.get((policy, condition))
-            interval = None if told is None else told.success_interval
+            drop = drops.get((policy, condition))
+            interval = None if drop is None else drop.success_interval
             counted = _counted(e for e in own if e.condition != baseline and named(e) == condition)
             fields[condition] = GridField(
-                successes=counted.successes, n=counted.n, drop=None if told is None else told.success_drop,
+                successes=counted.successes, n=counted.n, drop=None if drop is None else drop.success_drop,
                 low=None if interval is None else interval.low, high=None if interval is None else interval.high,
-                note='' if interval is not None else (told.note if told is not None else 'no episodes to compare with'),
+                note='' if interval is not None else (drop.note if drop is not None else 'no episodes to compare with'),
             )  # fmt: skip
         by_split = {name: _counted(e for e in at_baseline if e.cell == name) for name in splits}
         rows.append(GridRow(policy=policy, splits=by_split, total=_counted(at_baseline), conditions=fields))

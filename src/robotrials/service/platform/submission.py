@@ -149,10 +149,10 @@ def _check_quota(session: Session, user: User, *, now: float) -> None:
 
 def find_submission(session: Session, caller: Caller, submission_id: str, *, lock: bool = False) -> Submission:
     """The caller's own submission, or for an admin anyone's; another's does not exist for the caller."""
-    found = session.scalar(_LOCKED_SUBMISSION if lock else _SUBMISSION, {'submission_id': submission_id})
-    if found is None or (found.user_id != caller.user_id and not caller.is_admin):
+    submission = session.scalar(_LOCKED_SUBMISSION if lock else _SUBMISSION, {'submission_id': submission_id})
+    if submission is None or (submission.user_id != caller.user_id and not caller.is_admin):
         raise not_found('submission')
-    return found
+    return submission
 
 
 def list_submissions(session: Session, caller: Caller) -> list[Submission]:
@@ -180,7 +180,7 @@ def cancel(session: Session, submission: Submission, *, now: float) -> list[str]
 
 
 def cancel_absent(
-    session: Session, *, absence_s: float, since: float, now: float, apart: Collection[str] = ()
+    session: Session, *, absence_s: float, since: float, now: float, quarantined: Collection[str] = ()
 ) -> list[str]:
     """Cancel what was begun and then left: otherwise a submitter who is losing stays away, and no board says so.
 
@@ -196,7 +196,7 @@ def cancel_absent(
         .where(
             Submission.state == 'queued', Submission.kind == 'client', Submission.id.in_(begun),
             Submission.id.not_in(busy), func.coalesce(Submission.asked_at, 0.0) <= now - absence_s,
-            Submission.benchmark_id.not_in(apart),
+            Submission.benchmark_id.not_in(quarantined),
         )
         .with_for_update(of=Submission, skip_locked=True)
     ).all()  # fmt: skip

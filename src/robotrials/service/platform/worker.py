@@ -205,8 +205,8 @@ class CellWorker:
         self._host_faults += 1
         if self._host_faults >= MOST_HOST_FAULTS:
             self._take_out(f'{self._host_faults} faults of the cell in a row; the last: {reason}')
-        elif self._last_job is not None and (told := self._station.check(self._last_job)):
-            self._take_out(f'the cell does not pass its check: {told}')
+        elif self._last_job is not None and (problem := self._station.check(self._last_job)):
+            self._take_out(f'the cell does not pass its check: {problem}')
 
     def _take_out(self, reason: str) -> None:
         log.error('out of service: %s', reason)

@@ -109,9 +109,9 @@ class ViewScorer:
             if self._process is None or self._process.is_over:
                 self._process, self._has_scored = self._started(), False
             limit_s = self._score_s if self._has_scored else self._first_s
-            told = self._process.call('score', {name: files[name] for name in VIEWS}, timeout_s=limit_s)
+            answer = self._process.call('score', {name: files[name] for name in VIEWS}, timeout_s=limit_s)
             self._has_scored = True
-            return read_table(CameraScore, without_nulls(told), where='the score')
+            return read_table(CameraScore, without_nulls(answer), where='the score')
         except (RobotrialsError, OSError) as error:
             return unscored(f'the reconstruction broke off: {_last_line(str(error))}')
 
@@ -300,8 +300,8 @@ class CellStation(Station):
 
     def _open(self, plan: TrialPlan) -> GuardedHost:
         if plan.host.use != self._cell.host:
-            told = f'the benchmark wants host {plan.host.use}, this cell is {self._cell.host}'
-            raise NotBegun(ErrorCode.WORKER_FAILED, told)
+            problem = f'the benchmark wants host {plan.host.use}, this cell is {self._cell.host}'
+            raise NotBegun(ErrorCode.WORKER_FAILED, problem)
         entry = dataclasses.replace(plan.host, options={**plan.host.options, **self._cell.options})
         if self._host is None or self._entry != entry:
             self.close()

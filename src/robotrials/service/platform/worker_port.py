@@ -151,12 +151,12 @@ class WorkerPort:
         actions[path]()
         return 200, self._desk.state()
 
-    def _may(self, word: str, shown: str) -> bool:
+    def _may(self, word: str, given: str) -> bool:
         """Whether a bearer may stop the cell: by the operator's secret, or by a token that the server signed for it."""
-        if self._stop_secret and hmac.compare_digest(shown.encode(), self._stop_secret.encode()):
+        if self._stop_secret and hmac.compare_digest(given.encode(), self._stop_secret.encode()):
             return True
         try:
-            return self._desk.admit(shown).lease_id == command_id(word)
+            return self._desk.admit(given).lease_id == command_id(word)
         except InputError:
             return False
 
@@ -164,8 +164,8 @@ class WorkerPort:
         try:
             fields = link.receive(MessageType.BEGIN_EVAL, timeout_s=self._hello_s)
             if fields.get('version') != VERSION:
-                found = str(fields.get('version'))[:20]
-                link.refuse(ErrorCode.VERSION, f'version {found}, this worker speaks {VERSION}; upgrade one side')
+                version = str(fields.get('version'))[:20]
+                link.refuse(ErrorCode.VERSION, f'version {version}, this worker speaks {VERSION}; upgrade one side')
                 return False
             claim = self._desk.admit(str(fields.get('token')))
         except TokenRefused as error:
@@ -250,11 +250,11 @@ class Spool:
 
     def leases(self) -> tuple[str, ...]:
         """The leases whose bundles wait, oldest first. Another thread may send and remove one while we look."""
-        found = []
+        lease_ids = []
         for file in (self._folder / WAITING).glob('*.bundle'):
             with contextlib.suppress(FileNotFoundError):
-                found.append((file.stat().st_mtime_ns, file.stem))
-        return tuple(stem for _, stem in sorted(found))
+                lease_ids.append((file.stat().st_mtime_ns, file.stem))
+        return tuple(stem for _, stem in sorted(lease_ids))
 
     def flush(self, upload: Upload) -> Flushed:
         """Try to send everything once. What the server will never take is kept aside with its reason."""
@@ -279,8 +279,8 @@ class Spool:
         return Flushed(**{name: tuple(ids) for name, ids in outcome.items()}, trouble=trouble)
 
     def _set_aside(self, kind: str, lease_id: str, reason: str) -> None:
-        told = json.dumps({'lease': lease_id, 'reason': reason})
-        write_durably(self._path(kind, lease_id).with_suffix('.json'), told)
+        note = json.dumps({'lease': lease_id, 'reason': reason})
+        write_durably(self._path(kind, lease_id).with_suffix('.json'), note)
         move_durably(self._path(WAITING, lease_id), self._path(kind, lease_id))
 
     def _path(self, kind: str, lease_id: str) -> Path:

@@ -55,8 +55,8 @@ def leaderboard(name: BenchmarkName, request: Request, visitor: AVisitor, platfo
         benchmark = find_benchmark(session, name)
         if not _may_see(visitor, benchmark, is_public=platform.config.public_leaderboards):
             visitor.require(Scope.READER)
-        told = shown_benchmark(session, benchmark)
-        choices = {'task': told.tasks, 'stratum': told.strata, 'condition': told.conditions}
+        facts = shown_benchmark(session, benchmark)
+        choices = {'task': facts.tasks, 'stratum': facts.strata, 'condition': facts.conditions}
         where = _asked(request.query_params, choices)
         board = platform.scores.board(session, benchmark, where=where)
         mine = {}
@@ -67,7 +67,7 @@ def leaderboard(name: BenchmarkName, request: Request, visitor: AVisitor, platfo
     if sort.removeprefix('-') not in SORTS:
         raise Refusal(422, 'bad_order', f'sort is {sort[:40]!r}, wanted one of: {", ".join(SORTS)}')
     return draw(
-        'board.html.j2', visitor, title=name, benchmark=told, board=board, rows=ordered(board, sort), sort=sort,
+        'board.html.j2', visitor, title=name, benchmark=facts, board=board, rows=ordered(board, sort), sort=sort,
         where=where, choices={n: c for n, c in choices.items() if len(c) > 1}, filter_titles=FILTERS, mine=mine,
         orders={n: _address(name, where, _turned(sort, n)) for n in SORTS}, definitions=_definitions(),
     )  # fmt: skip

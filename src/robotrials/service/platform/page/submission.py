@@ -258,11 +258,11 @@ def first_problem(error: ValidationError) -> str:
 def one(submission_id: Id, request: Request, visitor: AVisitor, platform: ThePlatform) -> Response:
     caller = visitor.require(Scope.SUBMITTER, Scope.ADMIN)
     progress = _progress(caller, platform, submission_id)
-    told: SubmissionOut = progress['submission']
-    results = _results(caller, platform, submission_id) if told.is_open else None
+    submission: SubmissionOut = progress['submission']
+    results = _results(caller, platform, submission_id) if submission.is_open else None
     return draw(
-        'submission.html.j2', visitor, title=told.name or 'A blinded submission', server=str(request.base_url)[:-1],
-        results=results, is_mine=told.user == caller.user, **progress,
+        'submission.html.j2', visitor, title=submission.name or 'A blinded submission',
+        server=str(request.base_url)[:-1], results=results, is_mine=submission.user == caller.user, **progress,
     )  # fmt: skip
 
 
@@ -286,16 +286,18 @@ def _progress(caller: Caller, platform: Platform, submission_id: str) -> dict[st
     now = platform.clock()
     with platform.database.read() as session:
         submission = find_submission(session, caller, submission_id)
-        told = shown(session, submission, caller, platform)
-        apart = platform.intake.quarantine.apart
-        offers = queue_order(session, platform.config, now=now, apart=apart) if told.state == 'queued' else []
+        facts = shown(session, submission, caller, platform)
+        quarantined = platform.intake.quarantine.benchmark_ids
+        offers = (
+            queue_order(session, platform.config, now=now, quarantined=quarantined) if facts.state == 'queued' else []
+        )
         place = next((n for n, offer in enumerate(offers) if offer.submission_id == submission_id), None)
         heard_s = None if submission.asked_at is None else max(0.0, now - submission.asked_at)
         is_trial = submission.benchmark.mode == 'trial'
-    done = told.jobs.get('done', 0) + told.jobs.get('invalid', 0)
-    is_waited = told.kind == 'client' and told.state == 'queued' and not told.under_way
+    done = facts.jobs.get('done', 0) + facts.jobs.get('invalid', 0)
+    is_waited = facts.kind == 'client' and facts.state == 'queued' and not facts.under_way
     return {
-        'submission': told, 'n_over': done, 'place': place, 'is_trial': is_trial, 'heard_s': heard_s,
+        'submission': facts, 'n_over': done, 'place': place, 'is_trial': is_trial, 'heard_s': heard_s,
         'is_away': is_waited and (heard_s is None or heard_s > platform.config.presence_s),
     }  # fmt: skip
 

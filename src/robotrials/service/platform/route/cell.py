@@ -78,13 +78,18 @@ def post_heartbeat(worker_id: Id, body: HeartbeatIn, caller: AWorker, platform: 
             state=body.state,
             lease_id=body.lease_id,
             step=body.step,
-            told=body.note,
+            text=body.note,
             now=platform.clock(),
         )
     if heard.abandoned:
         platform.intake.fail(heard.abandoned, 'its worker started anew', actor=caller.actor)
-    told = {'leases': heard.leases, 'commands': heard.commands, 'expires_at': heard.expires_at, 'now': platform.clock()}
-    return HeartbeatOut.model_validate(told)
+    answer = {
+        'leases': heard.leases,
+        'commands': heard.commands,
+        'expires_at': heard.expires_at,
+        'now': platform.clock(),
+    }
+    return HeartbeatOut.model_validate(answer)
 
 
 @router.post(
@@ -100,7 +105,7 @@ def post_next(worker_id: Id, caller: AWorker, platform: ThePlatform) -> NextOut 
     with platform.database.write(caller.actor) as session:
         worker = find_worker(session, worker_id, caller=caller, lock=True)
         lease = grant_to_worker(
-            session, worker, platform.config, now=platform.clock(), apart=platform.intake.quarantine.apart
+            session, worker, platform.config, now=platform.clock(), quarantined=platform.intake.quarantine.benchmark_ids
         )
         if lease is None:
             return Response(status_code=204)
@@ -184,8 +189,8 @@ def get_workers(caller: AnOperator, platform: ThePlatform) -> list[CellOut]:
 def get_queue(caller: AnOperator, platform: ThePlatform) -> QueueOut:
     """Who waits, in order, by code; and jobs by state."""
     with platform.database.read() as session:
-        apart = platform.intake.quarantine.apart
-        offers = queue_order(session, platform.config, now=platform.clock(), apart=apart)
+        quarantined = platform.intake.quarantine.benchmark_ids
+        offers = queue_order(session, platform.config, now=platform.clock(), quarantined=quarantined)
         known = {
             s.id: s
             for s in session.scalars(select(Submission).where(Submission.id.in_([o.submission_id for o in offers])))

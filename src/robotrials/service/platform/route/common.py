@@ -34,8 +34,8 @@ def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 async def platform_of(request: Request) -> Platform:  # async: what does not wait needs no thread of its own
-    found: Platform = request.app.state.platform
-    return found
+    platform: Platform = request.app.state.platform
+    return platform
 
 
 ThePlatform = Annotated[Platform, Depends(platform_of)]

@@ -60,7 +60,7 @@ def shown(session: Session, submission: Submission, caller: Caller, platform: Pl
 
 
 def _waits(submission: Submission, platform: Platform) -> str:
-    is_apart = submission.state == 'queued' and submission.benchmark_id in platform.intake.quarantine.apart
+    is_apart = submission.state == 'queued' and submission.benchmark_id in platform.intake.quarantine.benchmark_ids
     return WAITS if is_apart else ''
 
 
@@ -135,8 +135,8 @@ def post_lease(submission_id: Id, caller: ASubmitter, platform: ThePlatform, res
         granted = live_lease(session, submission.id)
         if granted is not None:
             submission.asked_at = now
-        apart = platform.intake.quarantine.apart
-        lease = granted or grant_to_submission(session, submission, config, now=now, apart=apart)
+        quarantined = platform.intake.quarantine.benchmark_ids
+        lease = granted or grant_to_submission(session, submission, config, now=now, quarantined=quarantined)
         if isinstance(lease, Wait) or lease.expires_at <= now:
             response.status_code = 202
             place = lease.place if isinstance(lease, Wait) else 0
@@ -193,9 +193,9 @@ def get_episodes(submission_id: Id, caller: ASubmitter, platform: ThePlatform) -
     """Every attempt on record, once blinding has ended."""
     with platform.database.read() as session:
         submission = _opened(find_submission(session, caller, submission_id))
-    found = platform.scores.episodes(submission.benchmark, submission.policy)
-    shown = (open_facts(submission.benchmark, e) for e in found)
-    return [EpisodeOut.model_validate(e, from_attributes=True) for e in shown]
+    episodes = platform.scores.episodes(submission.benchmark, submission.policy)
+    facts = (open_facts(submission.benchmark, e) for e in episodes)
+    return [EpisodeOut.model_validate(e, from_attributes=True) for e in facts]
 
 
 @router.get(
