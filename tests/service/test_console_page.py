@@ -391,6 +391,27 @@ def test_the_clock_stops_at_the_cap(browser: Browser, tmp_path: Path) -> None:
     assert (episode.outcome, episode.duration_s) == (Outcome.TIMEOUT, 1.0)
 
 
+def test_a_slow_answer_does_not_move_the_clock(browser: Browser, desk: Desk) -> None:
+    """Page and server are on one machine: their clocks agree, however long an answer took."""
+    with served(create_console(desk)) as address, opened(browser, address, service_workers='block') as seen:
+        page = seen.page
+
+        def late(route: Any) -> None:
+            answer = route.fetch()
+            page.wait_for_timeout(3000)
+            route.fulfill(response=answer)
+
+        page.route('**/api/state', late)
+        with page.expect_response('**/api/state'):
+            page.keyboard.press('Space')
+        page.wait_for_timeout(200)
+        offset = page.evaluate(
+            "() => Number(localStorage[Object.keys(localStorage).find((k) => k.endsWith(':offset'))])"
+        )
+        assert abs(offset) < 1500
+        page.unroute_all(behavior='ignoreErrors')
+
+
 def test_the_person_who_is_an_arm_is_told_to_act(browser: Browser, desk: Desk) -> None:
     with served(create_console(desk)) as address, opened(browser, address, width=PHONE_PX) as seen:
         page = seen.page

@@ -26,7 +26,7 @@ from robotrials.run.seam import Setup
 from robotrials.worlds.depth import DepthEntry, make_view, read_scene
 from robotrials.worlds.rosbridge import GripperEntry, RosbridgeOptions
 
-BEFORE_S, AFTER_S = 3.0, 1.0  # of the start: where views of the set scene are looked for
+SET_S, AFTER_S = 10.0, 2.0  # before and after the start: where views of the set scene are looked for
 PARKING_S = 3.0  # after the end: the arm drives out of sight, and the operator still types the counts
 LOG_DELAY_S = 1.0  # between a stamp and the time of its log entry
 IMAGE_FIELDS = ('height', 'width', 'encoding', 'is_bigendian', 'step', 'format', 'data')
@@ -94,7 +94,7 @@ class RecordedRig:
         )
         files = {KNOWN: read_scene(self.options.known, setup).as_json().encode()}
         bag, end_s = open_bag(path), episode.duration_s or 0.0
-        windows = {START: (-BEFORE_S, AFTER_S, 0.0), END: (end_s - BEFORE_S, end_s + PARKING_S, end_s + PARKING_S)}
+        windows = {START: (-SET_S, AFTER_S, 0.0), END: (end_s - PARKING_S, end_s + PARKING_S, end_s + PARKING_S)}
         lacks = []
         for name, window in windows.items():
             first_s, last_s, wanted_s = (clock(t_s) for t_s in window)

@@ -21,6 +21,7 @@ let anchor = null; // where the clock of the draft stood, by which clocks
 // --- what there is
 
 const known = () => get('known') || { assignments: [], drafts: [], last: null, n_valid: 0, n_total: 0, n_given_up: 0, is_over: false, stopped: '', isUnknown: true };
+let quickest = Infinity; // ms, the answer that the clock was set by
 const wallNow = () => Date.now() + (get('offset') || 0);
 const outgoing = () => listed('out:');
 
@@ -336,6 +337,17 @@ async function check(answer) {
   if (answer.status === 401 || answer.status >= 500) throw Object.assign(new Error(await reasonOf(answer)), { isTold: true });
 }
 
+// The server's clock, by the quickest answer so far: a slow one would put every start too early, and telemetry is
+// joined to episodes by their starts. An answer that contradicts it means that a clock was set.
+function setClock(asked, now_ms) {
+  const trip = Date.now() - asked;
+  const offset = now_ms - (asked + trip / 2);
+  const isContradicted = Math.abs(offset - (get('offset') || 0)) > (trip + quickest) / 2;
+  if (trip > quickest && !isContradicted) return;
+  quickest = trip;
+  put('offset', Math.round(offset));
+}
+
 async function sendOnce() {
   for (const { name, value } of outgoing()) {
     const answer = await post(value);
@@ -355,10 +367,11 @@ async function sendOnce() {
     const now = get('draft');
     if (!now || now.revision === revision) remove('dirty');
   }
+  const asked = Date.now();
   const answer = await fetch('/api/state', { cache: 'no-store', signal: AbortSignal.timeout(15000) });
   await check(answer);
   const state = await answer.json();
-  put('offset', state.now_ms - Date.now());
+  setClock(asked, state.now_ms);
   delete state.now_ms;
   put('known', state);
 }
