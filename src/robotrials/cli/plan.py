@@ -185,7 +185,7 @@ def _check_views(declared: TrialPlan) -> None:
 
     if not declared.is_judged_by_cameras:
         return
-    made = HOSTS.load(declared.host.use)
+    made: Any = HOSTS.load(declared.host.use)
     watchers = inspect.signature(made).parameters.get('watchers')
     if watchers is not None and not declared.host.options.get('watchers', watchers.default):
         raise no_views(declared.host.use)

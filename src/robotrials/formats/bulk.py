@@ -352,8 +352,7 @@ class _Columns:
         cells, codes = self.different(column)
         parsed = [self.plan.convert[name](cell) for cell in cells]
         known = np.array([np.nan if v is None else float(v) for v in parsed])
-        values: NDArray[np.float64] = known[codes]
-        return values
+        return np.asarray(known[codes])
 
     def truths(self, name: str) -> pa.Array | None:
         column, given = self._column(name), self.plan.given.get(name)
