@@ -141,9 +141,10 @@ $(INSTALLED): requirements.lock pyproject.toml
 	$(BIN)/pip install $(QUIETLY) --no-deps --no-build-isolation -e .
 	touch $(INSTALLED)
 
-# Lines, modules, classes and options of each room, and who imports whom.
-house:
-	@$(PYTHON) tools/house.py
+# Lines, modules, classes and options of each room, who imports whom, and the modules that data pass through.
+house: $(STAMP)
+	@$(BIN)/python tools/house.py
+	@$(BIN)/python tools/house.py --trace
 
 generated: $(STAMP)
 	sh tools/regenerate.sh

@@ -177,6 +177,29 @@ def test_the_way_of_the_data_grows_no_longer(way: str, most: int) -> None:
     assert len(modules) <= most
 
 
+def test_the_way_of_the_data_is_printed_by_rooms(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    house = tool('house')
+    passed = ['robotrials.record.store', 'robotrials.record.log', 'robotrials.value']
+    monkeypatch.setattr(house, 'traced', lambda way: passed)
+    house.print_traces()
+    first, record, top, *_ = capsys.readouterr().out.splitlines()
+    assert first == 'CSV to report: 3 modules'
+    assert record.split() == ['record', '2', 'store,', 'log']
+    assert top.split() == ['top', '1', 'robotrials.value']
+    makefile = (ROOT / 'Makefile').read_text(encoding='utf-8')
+    assert 'tools/house.py --trace' in makefile.partition('\nhouse:')[2].partition('\n\n')[0]
+
+
+MOST_SHARED_NAMES = 77  # of classes in several modules; lower it with every one that is renamed
+
+
+def test_classes_get_names_of_their_own() -> None:
+    shared = tool('house').shared_names()
+    assert len(shared) <= MOST_SHARED_NAMES, f'one name, one meaning: {shared}'
+
+
 def test_a_lock_of_whose_vulnerabilities_nothing_is_known_is_not_called_clean() -> None:
     judged = tool('lock').judged
     clean, unknown = {'name': 'a', 'version': '1', 'vulns': []}, {'name': 'b', 'skip_reason': 'not found'}

@@ -60,6 +60,16 @@ def read_house() -> dict[str, Room]:
     return dict(rooms)
 
 
+def shared_names() -> dict[str, list[str]]:
+    """Names that classes of several modules have, with those modules."""
+    homes: dict[str, list[str]] = defaultdict(list)
+    for path in sorted(PACKAGE.rglob('*.py')):
+        for node in ast.parse(path.read_text(encoding='utf-8')).body:
+            if isinstance(node, ast.ClassDef):
+                homes[node.name].append('.'.join(path.relative_to(PACKAGE).with_suffix('').parts))
+    return {name: modules for name, modules in sorted(homes.items()) if len(modules) > 1}
+
+
 def figures(rooms: dict[str, Room]) -> dict[str, dict[str, int]]:
     """Lines, modules, classes and options of each room, and of the whole."""
     names = ('lines', 'modules', 'classes', 'options')
@@ -176,6 +186,8 @@ def main() -> None:
     for name, row in table.items():
         imports = ', '.join(sorted(rooms[name].imports)) if name in rooms else ''
         print(f'{name:10} {row["lines"]:7} {row["modules"]:8} {row["classes"]:8} {row["options"]:8}  {imports}')
+    names = shared_names()
+    print(f'{len(names)} names of several classes: {", ".join(names)}')
 
 
 if __name__ == '__main__':
