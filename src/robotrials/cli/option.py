@@ -32,7 +32,7 @@ SETTINGS = frozenset({
     # of the machines that do the work
     '--engine', '--address', '--resource', '--policy-servers', '--shard', '--worker-log', '--measure', '--episode-s',
     '--inference-s', '--inferences', '--most-workers', '--batch-speedup', '--worker-price', '--server-price',
-    '--v-max', '--a-max', '--workspace', '--reset-check', '--batch', '--batch-wait-s', '--device', '--arms',
+    '--v-max', '--a-max', '--workspace', '--reset-check', '--batch', '--batch-wait-s', '--device', '--arms', '--host',
     # of how recordings are joined, drawn and replayed
     '--offset-s', '--in-order', '--redraw', '--fresh', '--rerun', '--closed-loop', '--known', '--calibration', '--rgbd',
     '--world', '--depth-unit-m',

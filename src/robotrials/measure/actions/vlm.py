@@ -127,7 +127,7 @@ def _situation(
     if instruction:
         lines.append(f'Instruction: {instruction}')
     if observation.state:
-        lines.append('RecordedObservation:')
+        lines.append('Observation:')
         lines += [f'- {name}: {_numbers(observation.state[name], digits)}' for name in sorted(observation.state)]
     parts: list[str | ChatImage] = ['\n'.join(lines)] if lines else []
     chosen = image or primary_image(observation)
