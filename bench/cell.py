@@ -13,7 +13,7 @@ from bench.measure import Result, against
 from robotrials.run import Order, read_plan, run_episode, run_trial
 from robotrials.run.plan import FilmOptions, RecordingOptions
 from robotrials.run.recording import Recorder
-from robotrials.run.seam import HostSpec, Part, Setup
+from robotrials.run.seam import HostSpec, Setup, StepPart
 from robotrials.worlds.cell import TabletopHost
 from robotrials.worlds.cell.camera import Pictures
 from robotrials.worlds.cell.scene import SUBSTEPS, load_mujoco
@@ -97,7 +97,7 @@ def late_stepping() -> Result:
         last = host.hold()
         started = time.perf_counter()
         for number, action in enumerate(actions):
-            observation = host.step_through([Part(0, last, 8), Part(8, action, SUBSTEPS + 8)])
+            observation = host.step_through([StepPart(0, last, 8), StepPart(8, action, SUBSTEPS + 8)])
             recorder.record(number * 0.05, observation, raw=action, sent=action, delay=None, signals=host.signals())
             last = action
         ours_s = min(ours_s, time.perf_counter() - started)

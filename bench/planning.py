@@ -13,7 +13,7 @@ from robotrials.measure.timing import cohorts
 from robotrials.measure.timing.resample import pair_layout
 from robotrials.testing import paper_like_cohort
 from robotrials.verdict.planning import DetectionStudy, bridge_power, detection_rate
-from robotrials.verdict.planning.detection import PER_CELL, subsamples
+from robotrials.verdict.planning.power import DETECTION_PER_CELL, subsamples
 
 TRIALS, RESAMPLES, TAU_S = 300, 200, 120.0
 NUMPY_TRIALS = 3
@@ -43,7 +43,8 @@ def detection(models: Mapping[str, Cells]) -> list[Result]:
     for x, y in combinations(models, 2):
         layout = pair_layout(models[x], models[y], tau_s=TAU_S)
         plans += [
-            (layout, subsamples(layout, n, NUMPY_TRIALS, rng=np.random.default_rng(n)), np.full(4, n)) for n in PER_CELL
+            (layout, subsamples(layout, n, NUMPY_TRIALS, rng=np.random.default_rng(n)), np.full(4, n))
+            for n in DETECTION_PER_CELL
         ]
     total = len(plans) * TRIALS * RESAMPLES
 

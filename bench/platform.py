@@ -182,8 +182,8 @@ def _queue(kind: str, database: str) -> Result:
     """Ask, begin, store a result, again and again, against bare transactions on the same database."""
     from tests.service.postgres import free_port
 
-    from robotrials.service.platform.api_client import Api
     from robotrials.service.platform.backup import issue_offline
+    from robotrials.service.platform.client import Api
     from robotrials.service.platform.config import read_config
 
     with tempfile.TemporaryDirectory() as folder:

@@ -23,7 +23,7 @@ OURS = """
 import json, resource, sys, time
 from pathlib import Path
 from robotrials.formats.imported import ImportOptions
-from robotrials.formats.lerobot_format import LEROBOT
+from robotrials.formats.lerobot import LEROBOT
 options = ImportOptions(defaults={'policy': 'act'}, answers={'rollouts': 'all'})
 def read():
     return sum(r.trajectory.n_steps for r in LEROBOT.read(Path(sys.argv[1]), options).recordings())
@@ -53,7 +53,7 @@ import json, resource, shutil, sys, tempfile, time
 from pathlib import Path
 from robotrials.formats.imported import ImportOptions
 from robotrials.formats.intake import import_into
-from robotrials.formats.lerobot_format import LEROBOT
+from robotrials.formats.lerobot import LEROBOT
 options = ImportOptions(defaults={'policy': 'act'}, answers={'rollouts': 'all'})
 best = 1e9
 for _ in range(int(sys.argv[2])):

@@ -12,9 +12,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from robotrials.show.catalog import find_figure
+from robotrials.show.catalog import ShowRequest, find_figure
 from robotrials.show.figure import save_figure
-from robotrials.show.request import ShowRequest
 from robotrials.verdict.analysis import analyse
 
 IMAGES = Path(__file__).resolve().parent.parent / 'docs' / 'images'

@@ -50,7 +50,7 @@ def _plan(data: bytes) -> None:
 
 
 def _stl(data: bytes) -> None:
-    from robotrials.measure.safety.parse import parse_stl
+    from robotrials.measure.safety.formula import parse_stl
 
     parse_stl(data.decode('utf-8', 'replace'))
 
@@ -62,7 +62,7 @@ def _entry(data: bytes) -> None:
 
 
 def _edit(data: bytes) -> None:
-    from robotrials.record.edit import listed_edits
+    from robotrials.record.ledger import listed_edits
 
     with tempfile.NamedTemporaryFile(suffix='.jsonl') as file:
         file.write(data)

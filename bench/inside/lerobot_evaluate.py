@@ -15,7 +15,7 @@ sys.path.append(OVERLAY)
 import numpy as np  # noqa: E402
 
 if '--env.type=libero' in OPTIONS:
-    from robotrials.worlds.arm.render import mend_rendering
+    from robotrials.worlds.arm.signal import mend_rendering
     from robotrials.worlds.libero.host import open_benchmark
 
     open_benchmark('libero_object', Path(ASSETS))  # where its files are, which it would ask for on the terminal

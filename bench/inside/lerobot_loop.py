@@ -17,7 +17,7 @@ sys.path.append(OVERLAY)
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
-from robotrials.worlds.arm.render import mend_rendering  # noqa: E402
+from robotrials.worlds.arm.signal import mend_rendering  # noqa: E402
 from robotrials.worlds.libero.host import open_benchmark  # noqa: E402
 from robotrials.worlds.libero.suite import find_suite  # noqa: E402
 

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 
-from robotrials.worlds.arm.render import mend_rendering
+from robotrials.worlds.arm.signal import mend_rendering
 from robotrials.worlds.libero.host import open_benchmark
 from robotrials.worlds.libero.suite import find_suite
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from robotrials.errors import InputError
 from robotrials.record import Episode, Store
-from robotrials.show.card import Card
-from robotrials.show.request import ShowRequest
+from robotrials.show.answer import Card
+from robotrials.show.catalog import ShowRequest
 from robotrials.show.table import Cell, Table, render_all, table_document
 from robotrials.verdict.analysis import Absent, Analysis, Comparisons, EndpointPairs, analyse, present
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from robotrials.record.select import Where
+    from robotrials.record.blinding import Where
 
 
 class Result:
@@ -157,7 +157,7 @@ def _absent_result(name: str, reason: str) -> EndpointResult:
 
 
 def _endpoint_result(pairs: EndpointPairs | Absent, name: str, a: str, b: str) -> EndpointResult:
-    from robotrials.show.verdict_text import short_verdict
+    from robotrials.show.phrase import short_verdict
 
     if isinstance(pairs, Absent):
         return _absent_result(name, pairs.reason)
@@ -346,7 +346,7 @@ class Trial:
 
     def report(self, path: str | Path) -> Path:
         """Write the whole report: .html, .md, .tex or .json by the ending."""
-        from robotrials.show.file import write_report
+        from robotrials.show.figure import write_report
 
         return write_report(self.analysis, Path(path))
 
@@ -391,7 +391,7 @@ def load_trial(
 
 
 def _table_episodes(rows: Sequence[Any], columns: Mapping[str, str], given: Mapping[str, str]) -> Iterator[Episode]:
-    from robotrials.formats.imported import ImportOptions, Ledger
+    from robotrials.formats.imported import ImportAccount, ImportOptions
     from robotrials.formats.rows import Rows
     from robotrials.formats.table import plan_table, table_episodes
 
@@ -406,7 +406,7 @@ def _table_episodes(rows: Sequence[Any], columns: Mapping[str, str], given: Mapp
 
     table = Rows(Path('table'), header, read)
     plan = plan_table(table, ImportOptions(columns=columns, defaults=given, source='table'))
-    return iter(list(table_episodes(table, plan, Ledger())))
+    return iter(list(table_episodes(table, plan, ImportAccount())))
 
 
 def _rows(source: object) -> Iterable[object]:

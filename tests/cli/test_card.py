@@ -12,11 +12,10 @@ import pytest
 from tests.cli.command import robotrials as here
 
 import robotrials
-from robotrials.show.card import Card
-from robotrials.show.table import Column, render, table
-from robotrials.show.terminal import display_width, mark, wrap
+from robotrials.show.answer import Card
+from robotrials.show.table import Column, display_width, mark, render, table, wrap
 from robotrials.stats import Interval
-from robotrials.verdict.analysis.flip import flips_to_undo
+from robotrials.verdict.analysis.endpoint_pairs import flips_to_undo
 
 POLICIES = {'pi0-base': 9, 'act': 4, 'openvla-oft-with-a-long-checkpoint-name-20260401': 7, 'groot': 8}
 MORE = {**POLICIES, 'diffusion-policy-unet': 5, '/runs/smolvla/checkpoints/100000/pretrained_model': 6}

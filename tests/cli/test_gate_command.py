@@ -98,10 +98,10 @@ def test_a_worse_endpoint_says_by_how_much_at_least(folder: Path) -> None:
 
 def test_a_worse_pace_whose_size_is_uncertain_is_not_given_a_negative_least_size() -> None:
     from robotrials.show.gate import finding_text
-    from robotrials.verdict.analysis.gate import Finding, GateEndpoint
+    from robotrials.verdict.analysis.gate import GateEndpoint, GateFinding
 
     slower = GateEndpoint(
-        name='speed', measure='RMST(60 s)', finding=Finding.WORSE, margin=0.1, estimate=1.107, low=0.357, high=2.572
+        name='speed', measure='RMST(60 s)', finding=GateFinding.WORSE, margin=0.1, estimate=1.107, low=0.357, high=2.572
     )
     assert finding_text(slower) == 'worse, by an uncertain amount'
 

@@ -14,8 +14,7 @@ from tests.formats.robot import made_store
 from tests.formats.test_positronic import RATE_HZ, ROUND, START_NS, ZONES, put_episode
 
 from robotrials.errors import InputError
-from robotrials.formats.attach import _gaps, plan_attachment
-from robotrials.formats.clock import Span, join_by_marks, join_clocks, join_in_order
+from robotrials.formats.attach import Span, _gaps, join_by_marks, join_clocks, join_in_order, plan_attachment
 from robotrials.formats.export import ExportOptions, load_exporter
 from robotrials.formats.video import encode_frames
 from robotrials.old_name import LEROBOT_FILE

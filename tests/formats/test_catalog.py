@@ -17,7 +17,7 @@ from tests.patience import PATIENCE_S
 
 from robotrials.errors import InputError, UnknownName
 from robotrials.formats.catalog import BY_SUFFIX, FORMATS, detect, known_formats, load_format
-from robotrials.formats.imported import Imported, ImportOptions, Ledger, Recording
+from robotrials.formats.imported import ImportAccount, Imported, ImportOptions, Recording
 from robotrials.formats.intake import import_into
 from robotrials.record import Episode, Outcome, Store, Trajectory
 
@@ -76,7 +76,7 @@ def test_a_rate_that_is_none_is_refused() -> None:
 
 
 def test_a_ledger_counts_alike_entries_together() -> None:
-    ledger = Ledger()
+    ledger = ImportAccount()
     ledger.keep('episodes', 2)
     ledger.keep('episodes')
     ledger.drop('files', None, why='no reason')
@@ -158,7 +158,7 @@ def test_trajectories_and_media_of_a_failed_import_are_removed(tmp_path: Path) -
             yield Recording(episode, steps, {'b/v.mp4': tmp_path / 'v.mp4'})
         raise InputError('the source is damaged')
 
-    broken = Imported(format='x', sources=(), recordings=recordings, ledger=Ledger())
+    broken = Imported(format='x', sources=(), recordings=recordings, ledger=ImportAccount())
     with pytest.raises(InputError, match='damaged'):
         import_into(store.path, broken)
     assert sorted(p for p in store.path.rglob('*') if p.is_file()) == before

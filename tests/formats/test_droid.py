@@ -16,7 +16,7 @@ import pytest
 from robotrials.errors import InputError
 from robotrials.formats.catalog import open_source
 from robotrials.formats.droid import pose_from_euler
-from robotrials.formats.imported import ImportOptions, Ledger
+from robotrials.formats.imported import ImportAccount, ImportOptions
 from robotrials.formats.intake import import_into
 from robotrials.formats.video import VideoFrames, encode_frames
 from robotrials.record import Outcome, Store, read_store
@@ -69,7 +69,7 @@ def make_episode(
     return folder
 
 
-def imported(path: Path, to: Path, **options: Any) -> tuple[Store, Ledger]:
+def imported(path: Path, to: Path, **options: Any) -> tuple[Store, ImportAccount]:
     source = open_source(path, ImportOptions(**{'defaults': {'policy': 'pi0'}, **options}))
     import_into(to, source)
     return read_store(to), source.ledger

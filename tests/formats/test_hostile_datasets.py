@@ -15,7 +15,7 @@ from tests.formats.build import make_lerobot
 
 from robotrials.errors import RobotrialsError
 from robotrials.formats.imported import ImportOptions
-from robotrials.formats.lerobot_format import LEROBOT
+from robotrials.formats.lerobot import LEROBOT
 
 ODD: tuple[Any, ...] = (None, -1, 0, 1e300, 'text', '', [], {}, [None], {'a': None}, True, [['x']], 'a/{nobody}', '{')
 

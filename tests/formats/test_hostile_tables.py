@@ -16,8 +16,7 @@ import pytest
 from tests.cli.command import robotrials
 
 from robotrials.errors import InputError, RecordError
-from robotrials.formats.catalog import is_text
-from robotrials.formats.from_table import from_table
+from robotrials.formats.catalog import from_table, is_text
 
 HEAD = 'policy,task,success,duration_s'
 
@@ -132,7 +131,7 @@ LIMITED = """
 import resource, sys
 from robotrials.errors import InputError
 from robotrials.formats.catalog import is_text
-from robotrials.formats.from_table import from_table
+from robotrials.formats.catalog import from_table
 import pyarrow.parquet
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:

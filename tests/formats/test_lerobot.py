@@ -53,7 +53,7 @@ def test_splits_are_ranges_of_episodes(tmp_path: Path) -> None:
 
 
 def test_an_episode_longer_than_a_batch_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('robotrials.formats.lerobot_frame.MOST_BATCH_ROWS', 3)
+    monkeypatch.setattr('robotrials.formats.lerobot_layout.MOST_BATCH_ROWS', 3)
     dataset = open_dataset(make_lerobot(tmp_path / 'toy', 'v3.0'))
     assert [e.n_steps for e in dataset.episodes('train')] == [8 + i % 5 for i in range(10)]
 

@@ -10,7 +10,7 @@ import pytest
 from tests.cli.command import robotrials
 
 from robotrials.errors import InputError, UnknownName
-from robotrials.formats.norm_stats import norm_stats_of, read_norm_stats, spell
+from robotrials.formats.space import norm_stats_of, read_norm_stats, spell
 
 ACTION = {'mean': [0.1, 0.2], 'std': [1.0, 2.0], 'q01': [-1.0, -4.0], 'q99': [3.0, 4.0]}
 STATE = {'mean': [0.5], 'std': [0.1], 'q01': [0.0], 'q99': [1.0]}

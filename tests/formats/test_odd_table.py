@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from robotrials.errors import InputError, RecordError, StoreError
+from robotrials.formats.catalog import from_table
 from robotrials.formats.export import to_table
-from robotrials.formats.from_table import from_table
 from robotrials.record import Episode, Outcome, Store
 from robotrials.record.maintain import add_episodes
 

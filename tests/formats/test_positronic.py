@@ -25,7 +25,7 @@ from robotrials.formats.video import encode_frames
 from robotrials.record import EventKind, Outcome, read_store
 from robotrials.record.media import film_times
 from robotrials.record.trajectory import frame_times
-from robotrials.service.explorer.detail import episode_data
+from robotrials.service.explorer.index import episode_data
 
 RATE_HZ, START_NS = 10, 1_780_000_000_000_000_000
 ROUND = 40  # steps from one release to the next

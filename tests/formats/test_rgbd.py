@@ -18,14 +18,22 @@ from tests.formats.depth_bag import FRAME_NS, START_NS, Messages, Rows, driver_r
 
 from robotrials.errors import InputError
 from robotrials.formats.catalog import open_source
-from robotrials.formats.imported import ImportOptions, Ledger
+from robotrials.formats.imported import ImportAccount, ImportOptions
 from robotrials.formats.intake import import_into
-from robotrials.formats.rgbd import image
+from robotrials.formats.ros_signal import image
 from robotrials.measure.geometry.hand_eye import fit_to_scene
 from robotrials.measure.geometry.projection import score_kept
 from robotrials.record import Camera, read_store
-from robotrials.record.lens import CameraPose, camera_poses_json, read_camera_poses
-from robotrials.record.media import END, START, KeptViews, View, kept_views
+from robotrials.record.media import (
+    END,
+    START,
+    CameraPose,
+    KeptViews,
+    View,
+    camera_poses_json,
+    kept_views,
+    read_camera_poses,
+)
 
 K = np.array([[60.0, 0, 31.5], [0, 60, 23.5], [0, 0, 1]])
 SHAPE = (48, 64)
@@ -61,7 +69,7 @@ def scene(shade: int) -> dict[str, View]:
 
 def imported(
     bag: Path, to: Path, *, columns: dict[str, str] | None = None, **settings: str
-) -> tuple[KeptViews, Ledger]:
+) -> tuple[KeptViews, ImportAccount]:
     source = open_source(bag, ImportOptions(defaults={**SAID, **settings}, columns=columns or {}))
     import_into(to, source)
     store = read_store(to)

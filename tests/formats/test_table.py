@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robotrials.errors import InputError, RecordError, StoreError, UnknownName
+from robotrials.formats.catalog import from_table
 from robotrials.formats.export import to_table
-from robotrials.formats.from_table import from_table, guess_columns
+from robotrials.formats.guess import guess_columns
 from robotrials.record import Episode, Event, EventKind, EventSource, Outcome, Store
 from robotrials.record.maintain import add_episodes
 from robotrials.testing import strategies

@@ -30,7 +30,7 @@ from tests.grid.world import (
 from robotrials.measure.timing.curve_test import macro_ks
 from robotrials.measure.timing.operation import Operations
 from robotrials.measure.timing.scalar import macro_mean, resampled_cells
-from robotrials.stats.allowance import FEWEST_PER_CELL, allowance_z, fewest_units, satterthwaite
+from robotrials.stats.interval import FEWEST_PER_CELL, allowance_z, fewest_units, satterthwaite
 from robotrials.stats.ratio import RatioCells, macro_ratio_bounds
 
 FloatArray = NDArray[np.float64]

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tests.grid.null_world import NullWorld, balanced, random_null, win_chance
 
-from robotrials.stats.allowance import satterthwaite
 from robotrials.stats.dominance import LOOKS_WORSE
-from robotrials.stats.evidence import one_sided_p_values
+from robotrials.stats.interval import satterthwaite
+from robotrials.stats.matching import one_sided_p_values
 from robotrials.stats.success_rule import success_arm, success_contrast
 from robotrials.stats.trials import TrialTests, success_trials, win_trials
 from robotrials.stats.win import win_arm, win_contrast

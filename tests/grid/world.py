@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tests.grid.kernel import ABSENT, CENSORED, OBSERVED
 
-from robotrials.stats.allowance import allowance_z, reaches, satterthwaite
+from robotrials.stats.interval import allowance_z, reaches, satterthwaite
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -205,7 +205,7 @@ def budget_limit(law: Law, world: World) -> float:
     return float(cell_means(whole, world.tau_s).value[0])
 
 
-# The rule of robotrials.stats.allowance over many simulated trials at once.
+# The rule of robotrials.stats.interval over many simulated trials at once.
 
 BoolArray = NDArray[np.bool_]
 

@@ -11,7 +11,7 @@ from tests.patience import PATIENCE_S
 from tests.policies.wires import GOOD, JOINTS, ask, groot_answer, groot_server, observation, policy_of
 
 from robotrials.errors import InputError, RemoteError, SetupError
-from robotrials.policies.shared import Batcher
+from robotrials.policies.server import Batcher
 from robotrials.run import Setup
 from robotrials.testing.server import FaultyZmq
 from robotrials.wire.array import pack_groot, read_npy, unpack_groot

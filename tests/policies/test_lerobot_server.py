@@ -17,7 +17,7 @@ from tests.policies.test_lerobot import OPTIONS, ROOT, save, seen
 from tests.tool import tool
 
 from robotrials.errors import AnswerError, InputError, RemoteError, SetupError
-from robotrials.policies.lerobot_server import LeRobotServerPolicy, features_of, raw_observation, transfer
+from robotrials.policies.lerobot import LeRobotServerPolicy, features_of, raw_observation, transfer
 from robotrials.run import Setup, check_policy
 from robotrials.run.environment import find_environment, read_recipe
 from robotrials.run.environment.create import create_environment

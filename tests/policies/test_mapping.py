@@ -18,7 +18,7 @@ from robotrials.errors import AnswerError, InputError
 from robotrials.policies.mapping import (
     Fit,
     ImageEntry,
-    Layout,
+    ImageLayout,
     Pixels,
     prepare_image,
     preset_names,
@@ -114,7 +114,7 @@ def test_a_picture_is_turned_then_resized_then_laid_out() -> None:
     turned = prepare_image(image, ImageEntry(camera='front', rotate_deg=180))
     np.testing.assert_array_equal(turned, image[::-1, ::-1])
     entry = ImageEntry(
-        camera='front', rotate_deg=90, layout=Layout.CHANNEL_HEIGHT_WIDTH, pixels=Pixels.UNIT, is_bgr=True
+        camera='front', rotate_deg=90, layout=ImageLayout.CHANNEL_HEIGHT_WIDTH, pixels=Pixels.UNIT, is_bgr=True
     )
     laid = prepare_image(image, entry)
     assert laid.shape == entry.shape(12, 20) == (3, 20, 12)

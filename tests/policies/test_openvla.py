@@ -14,9 +14,8 @@ from robotrials.errors import AnswerError, InputError, RemoteError, RigError
 from robotrials.policies.openvla import OpenVlaPolicy
 from robotrials.run import ActionConvention, HostSpec, Observation, Setup
 from robotrials.testing.server import FaultyHttp
-from robotrials.wire.array import pack_json, unpack_json
-from robotrials.wire.http import HttpLink
-from robotrials.wire.limit import WireLimits
+from robotrials.wire.array import WireLimits, pack_json, unpack_json
+from robotrials.wire.request import HttpLink
 
 LIBERO = HostSpec(
     name='libero',

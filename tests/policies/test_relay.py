@@ -17,8 +17,7 @@ from tests.service.serving import served
 
 from robotrials.errors import InputError, RigError
 from robotrials.policies.relay import BlindedArms, RelayConversation
-from robotrials.policies.server import ConversationServer, PolicyServer
-from robotrials.policies.shared import OfferedPolicy, WireNames
+from robotrials.policies.server import ConversationServer, OfferedPolicy, PolicyServer, WireNames
 from robotrials.run import Chunk, Observation, PolicySpec, Session, Setup
 from robotrials.run.blinding import Allocation, Arms, blinding_of, read_arms, seal_trial
 from robotrials.run.seam import ActionConvention, ControlMode, Frame, Target

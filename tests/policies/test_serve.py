@@ -19,15 +19,14 @@ from tests.policies.wires import GOOD, groot_answer
 
 from robotrials.errors import InputError, RemoteError
 from robotrials.policies.openpi import OpenPiPolicy
-from robotrials.policies.server import PolicyServer
-from robotrials.policies.shared import OfferedPolicy, openpi_names, vla_eval_names
+from robotrials.policies.server import OfferedPolicy, PolicyServer, openpi_names, vla_eval_names
 from robotrials.policies.vla_eval import VlaEvalPolicy
 from robotrials.run import check_policy, run_trial
 from robotrials.testing.policy import FaultyPolicy, PointMassHost, SeekPolicy
 from robotrials.testing.server import FaultyZmq
 from robotrials.wire import WireLimits
 from robotrials.wire.array import pack_groot, unpack_groot
-from robotrials.wire.http import HttpLink
+from robotrials.wire.request import HttpLink
 
 HOST = PointMassHost(camera_px=6)
 ACTION = {'convention': {'control_mode': 'se3', 'target': 'delta', 'frame': 'world'}, 'chunk_length': 1}

@@ -11,7 +11,7 @@ import pytest
 from tests.run.waiting import BatchingPolicy
 
 from robotrials.errors import RigError
-from robotrials.policies.shared import SharedPolicy, SharedPolicyServer
+from robotrials.policies.server import SharedPolicy, SharedPolicyServer
 from robotrials.run import Observation, Setup
 from robotrials.testing.policy import FaultyPolicy, SeekPolicy
 

@@ -16,8 +16,7 @@ from tests.patience import PATIENCE_S
 from tests.policies.wires import GOOD, ask, observation, policy_of, vla_eval_server
 
 from robotrials.errors import AnswerError, InputError, RemoteError, SetupError
-from robotrials.policies.server import PolicyServer
-from robotrials.policies.shared import OfferedPolicy, vla_eval_names
+from robotrials.policies.server import OfferedPolicy, PolicyServer, vla_eval_names
 from robotrials.policies.vla_eval import VlaEvalPolicy
 from robotrials.run import Observation, Setup, check_policy, run_trial
 from robotrials.testing.policy import PointMassHost, SeekPolicy

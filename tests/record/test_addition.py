@@ -9,7 +9,7 @@ from tests.record.test_log import episode
 
 from robotrials.record import Store, Trajectory
 from robotrials.record.addition import Addition
-from robotrials.record.schema import episodes_to_arrow, events_to_arrow
+from robotrials.record.rows import episodes_to_arrow, events_to_arrow
 from robotrials.record.verify import verify_store
 
 

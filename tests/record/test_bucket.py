@@ -17,8 +17,7 @@ from robotrials.record import Episode, Event, Outcome, Store, Trajectory, read_s
 from robotrials.record.bucket import Bucket, CachedPath, forget_copies, open_bucket, store_root
 from robotrials.record.folder import Folder, held_lease, held_lock
 from robotrials.record.maintain import compact_store, merge_stores
-from robotrials.record.repair import repair_store
-from robotrials.record.verify import verify_store
+from robotrials.record.verify import repair_store, verify_store
 from robotrials.run import run_trial
 
 

@@ -14,7 +14,7 @@ from robotrials.record import Episode, Outcome, Store, read_store
 from robotrials.record.counted import CountedColumns, counted_columns
 from robotrials.record.folder import replaced_disk
 from robotrials.record.maintain import compact_store, merge_stores
-from robotrials.record.schema import EPISODE_FIELDS, JSON_FIELDS, episodes_to_arrow
+from robotrials.record.rows import EPISODE_FIELDS, JSON_FIELDS, episodes_to_arrow
 from robotrials.run import close_trial, run_trial
 
 NAMES = [name for name in EPISODE_FIELDS if name not in JSON_FIELDS]

@@ -23,8 +23,7 @@ from robotrials.record import Outcome, Provenance, Store, Trajectory
 from robotrials.record.folder import Disk, replaced_disk
 from robotrials.record.log import is_logged
 from robotrials.record.maintain import add_episodes, adopt_store, compact_store, merge_stores
-from robotrials.record.repair import repair_store
-from robotrials.record.verify import verify_store
+from robotrials.record.verify import repair_store, verify_store
 from robotrials.run import close_trial, run_trial
 
 PLAN = make_plan(episodes_per_cell=1, time_cap_s=1.0, recording={'trajectories': False})
@@ -201,7 +200,7 @@ def content_of_nothing(found: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def _plain_provenance(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('robotrials.run.trial_store.collect_provenance', lambda: Provenance(cpu='x'))
+    monkeypatch.setattr('robotrials.run.engine.collect_provenance', lambda: Provenance(cpu='x'))
 
 
 @pytest.mark.crash

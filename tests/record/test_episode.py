@@ -13,7 +13,7 @@ from hypothesis import given
 
 from robotrials.errors import NotEstimable, RecordError
 from robotrials.record import Contacts, Episode, Event, EventKind, Outcome, Trajectory
-from robotrials.record.schema import episodes_from_arrow, episodes_to_arrow
+from robotrials.record.rows import episodes_from_arrow, episodes_to_arrow
 from robotrials.testing import strategies
 
 

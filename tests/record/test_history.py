@@ -20,8 +20,7 @@ from robotrials.record import Episode, Outcome, Store, Unblinding
 from robotrials.record.blinding import write_unblinding
 from robotrials.record.folder import replaced_disk
 from robotrials.record.maintain import compact_store, merge_stores
-from robotrials.record.repair import repair_store
-from robotrials.record.verify import verify_store
+from robotrials.record.verify import repair_store, verify_store
 
 STORES = 3
 Key = tuple[str, int]

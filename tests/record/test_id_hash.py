@@ -17,8 +17,8 @@ from robotrials.record import Episode, Outcome, Store, Trajectory, part
 from robotrials.record import part as id_hash
 from robotrials.record import store as store_module
 from robotrials.record.counted import counted_columns
-from robotrials.record.edit import Annotation
 from robotrials.record.folder import replaced_disk
+from robotrials.record.ledger import Annotation
 from robotrials.record.maintain import adopt_store, compact_store, merge_stores
 from robotrials.record.part import candidate_rows, encode_hashes, id_codes, id_hashes
 

@@ -19,10 +19,10 @@ from robotrials.record import ledger as ledger_module
 from robotrials.record import log as log_module
 from robotrials.record.addition import Addition
 from robotrials.record.blinding import write_unblinding
+from robotrials.record.log import FindingKind
 from robotrials.record.maintain import adopt_store, compact_store, merge_stores
-from robotrials.record.repair import repair_store
-from robotrials.record.schema import episodes_to_arrow, events_to_arrow
-from robotrials.record.verify import FindingKind, verify_store
+from robotrials.record.rows import episodes_to_arrow, events_to_arrow
+from robotrials.record.verify import repair_store, verify_store
 
 
 def episode(seed: int, **changes: object) -> Episode:
@@ -497,9 +497,9 @@ def test_a_forked_child_keeps_no_lock(tmp_path: Path) -> None:
 
 def test_a_compaction_beside_a_writer_takes_nothing_from_it(tmp_path: Path) -> None:
     """A sweep used to remove what a live writer had not yet committed."""
-    from robotrials.record.commit import commit
     from robotrials.record.entry import EntryKind
-    from robotrials.record.schema import episodes_to_arrow, events_to_arrow
+    from robotrials.record.log import commit
+    from robotrials.record.rows import episodes_to_arrow, events_to_arrow
     from robotrials.record.store import write_episodes
 
     store = Store.create(tmp_path / 's')

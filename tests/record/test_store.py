@@ -27,8 +27,9 @@ from robotrials.record import (
 )
 from robotrials.record import store as store_module
 from robotrials.record.blinding import write_unblinding
+from robotrials.record.log import FindingKind
 from robotrials.record.maintain import compact_store, merge_stores
-from robotrials.record.verify import FindingKind, verify_store
+from robotrials.record.verify import verify_store
 from robotrials.testing import strategies
 
 

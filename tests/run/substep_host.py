@@ -9,7 +9,7 @@ import numpy as np
 
 from robotrials.record import Outcome
 from robotrials.run import ActionConvention, Chunk, ControlMode, Frame, HostSpec, Observation, PolicySpec, Setup, Target
-from robotrials.run.seam import Part
+from robotrials.run.seam import StepPart
 
 SUBSTEPS = 10
 RATE_HZ = 20.0  # a control step is 50 ms, a substep 5 ms
@@ -57,7 +57,7 @@ class TickHost(CoarseHost):
 
     substeps = SUBSTEPS
 
-    def step_through(self, parts: Sequence[Part]) -> Observation:
+    def step_through(self, parts: Sequence[StepPart]) -> Observation:
         starts = [part.start for part in parts]
         assert starts[0] == 0
         assert starts == sorted(set(starts))

@@ -30,7 +30,7 @@ import os, signal, sys
 from robotrials.run import run_trial
 from robotrials.run.plan import plan_from_json
 plan = plan_from_json(open(sys.argv[1]).read())
-import robotrials.run.trial_store as opening
+import robotrials.run.engine as opening
 provenance = opening.collect_provenance()
 opening.collect_provenance = lambda: provenance
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -287,7 +287,7 @@ def _state(pid: int) -> str:
 
 def test_two_runs_at_once_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = make_plan(rotation={'fixtures': ['left', 'right'], 'max_rounds_per_block': 1})
-    monkeypatch.setattr('robotrials.run.trial_store.LOCK_WAIT_S', 0.05)
+    monkeypatch.setattr('robotrials.run.engine.LOCK_WAIT_S', 0.05)
 
     def again(progress: TrialProgress) -> None:
         with pytest.raises(StoreError, match='another run of this trial is under way'):

@@ -24,7 +24,7 @@ from robotrials.run.recording import SeenFrames, film_obstacle, film_steps, thin
 from robotrials.run.seam import Footage, Setup
 from robotrials.testing.policy import SeekPolicy
 from robotrials.verdict.analysis import select_store
-from robotrials.verdict.analysis.behind import find_films, leading_films
+from robotrials.verdict.analysis.detail import find_films, leading_films
 from robotrials.worlds import check_host
 
 BEFORE_FILMS = '1e1d34029861241e3ba2ece026417702'  # of make_plan() before plans knew of films

@@ -295,7 +295,7 @@ def test_a_trial_can_not_be_closed_while_it_runs_and_is_closed_or_not_whatever_h
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = make_plan()
-    monkeypatch.setattr('robotrials.run.trial_store.LOCK_WAIT_S', 0.05)
+    monkeypatch.setattr('robotrials.run.engine.LOCK_WAIT_S', 0.05)
     tried: list[str] = []
 
     def close_meanwhile(progress: object) -> None:

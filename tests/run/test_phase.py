@@ -9,7 +9,7 @@ import time
 
 from tests.patience import PATIENCE_S
 
-from robotrials.run.mark import Phase, PhaseBoard
+from robotrials.run.mark import PhaseBoard, WorkerPhase
 
 WRITER = """
 import os, sys
@@ -23,18 +23,18 @@ while True:
 
 def test_a_reader_never_sees_a_phase_that_began_long_ago() -> None:
     board = PhaseBoard.create()
-    board.enter(Phase.IDLE)
+    board.enter(WorkerPhase.IDLE)
     fd = os.dup(board.file.fileno())
     writer = subprocess.Popen([sys.executable, '-c', WRITER, str(fd)], pass_fds=(fd,))
     try:
         deadline = time.monotonic() + PATIENCE_S
-        while board.read()[0] is Phase.IDLE and time.monotonic() < deadline:
+        while board.read()[0] is WorkerPhase.IDLE and time.monotonic() < deadline:
             time.sleep(0.01)
         end, longest, seen = time.monotonic() + 0.7, 0.0, set()
         while time.monotonic() < end:
             phase, seconds, episode_s = board.read()
             longest = max(longest, seconds)
-            seen.add((phase in (Phase.HOST, Phase.POLICY), episode_s in (1.0, 2.0)))
+            seen.add((phase in (WorkerPhase.HOST, WorkerPhase.POLICY), episode_s in (1.0, 2.0)))
     finally:
         writer.kill()
         writer.wait()

@@ -6,7 +6,7 @@ import pytest
 from tests.run.plans import FAST, SLOW, make_plan
 
 from robotrials.errors import InputError
-from robotrials.run.pilot import measure_demand
+from robotrials.run.size import measure_demand
 
 
 def test_a_policy_that_thinks_is_seen_in_the_inferences() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from robotrials.record import Provenance, read_store
-from robotrials.record.provenance import provenance_from_json
+from robotrials.record.episode import provenance_from_json
 from robotrials.run import read_plan, run_trial
 from robotrials.run.seam import ProtocolFacts, source_hash
 from robotrials.worlds.cell import TabletopHost

@@ -189,7 +189,7 @@ def test_studies_give_the_numbers_of_one_machine(lab: Lab, monkeypatch: pytest.M
 
     from robotrials.measure.timing.operation import Operations
     from robotrials.measure.timing.resample import Farm, curve_draws, farmed, macro_curve_draws, scalar_draws, sort_cell
-    from robotrials.verdict.planning.detection import detection_rate
+    from robotrials.verdict.planning.power import detection_rate
 
     rng = np.random.default_rng(0)
 

@@ -28,9 +28,8 @@ from robotrials.run.blinding import Allocation, Arms, blinding_of, derived_seed,
 from robotrials.run.closing import measured_leakage
 from robotrials.run.engine import trial_state
 from robotrials.run.plan import read_plan
-from robotrials.run.schedule import Slot, rotate, trial_slots
+from robotrials.run.schedule import Slot, private_folder, rotate, trial_slots
 from robotrials.run.seam import Chunk, Observation, Setup
-from robotrials.run.spool import private_folder
 from robotrials.run.station import Context
 from robotrials.testing.policy import SeekPolicy
 

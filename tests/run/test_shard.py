@@ -17,7 +17,7 @@ from robotrials.errors import InputError, StoreError
 from robotrials.record import trajectories_equal
 from robotrials.record.verify import verify_store
 from robotrials.run import Shard, run_trial, trial_slots
-from robotrials.run.trial_store import sole_runner
+from robotrials.run.engine import sole_runner
 
 JOB = """
 import sys
@@ -79,7 +79,7 @@ def test_an_interrupted_shard_resumes_and_leaves_the_others_alone(tmp_path: Path
 
 
 def test_divisions_that_overlap_exclude_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('robotrials.run.trial_store.LOCK_WAIT_S', 0.0)
+    monkeypatch.setattr('robotrials.run.engine.LOCK_WAIT_S', 0.0)
     with sole_runner(tmp_path, 'shard 1/8', division='shards-of-8'):
         with sole_runner(tmp_path, 'shard 2/8', division='shards-of-8'):
             pass

@@ -10,8 +10,8 @@ from robotrials.declaration import read_table
 from robotrials.run import TrialPlan
 from robotrials.run.arm_limit import StopHook
 from robotrials.run.blinding import Allocation, Arms, seal_trial
+from robotrials.run.engine import chosen_slots, open_trial_store, with_provenance
 from robotrials.run.station import Context
-from robotrials.run.trial_store import chosen_slots, open_trial_store, with_provenance
 from robotrials.service.console import Desk
 from robotrials.service.console.account import Journal, console_folder
 

@@ -22,8 +22,7 @@ from websockets.sync.client import connect
 from robotrials.record import EventKind
 from robotrials.wire import pack, unpack
 from robotrials.wire.link import Deadline
-from robotrials.wire.rosbridge import RosbridgeLink
-from robotrials.wire.websocket import WebSocketLink
+from robotrials.wire.websocket import RosbridgeLink, WebSocketLink
 from robotrials.worlds.rosbridge import twist
 
 TASK = 'bin_to_bin'

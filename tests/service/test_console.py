@@ -30,8 +30,8 @@ from typer.testing import CliRunner
 from robotrials.cli.app import full_app
 from robotrials.errors import InputError, RigError, StoreError
 from robotrials.record import Episode, EventKind, EventSource, Outcome, Store, read_store
+from robotrials.record.counted import visible_features
 from robotrials.record.verify import verify_store
-from robotrials.record.visible import visible_features
 from robotrials.run.arm_limit import ArmStop, stop_by_command, stop_by_url
 from robotrials.run.blinding import Allocation, Arms
 from robotrials.run.closing import close_trial

@@ -30,8 +30,7 @@ from tests.service.test_console import ask, start
 from tests.service.test_console_page import opened, waits_for, waits_until_sent
 from tests.worlds.bridge import CellBridge
 
-from robotrials.policies.server import PolicyServer
-from robotrials.policies.shared import OfferedPolicy, WireNames
+from robotrials.policies.server import OfferedPolicy, PolicyServer, WireNames
 from robotrials.record import EventKind, Store, read_store
 from robotrials.record.media import END, kept_views
 from robotrials.service.console import create_console
@@ -39,7 +38,7 @@ from robotrials.service.explorer import create_explorer
 from robotrials.service.review import create_review
 from robotrials.worlds.cell.scene import BIN_INNER_M, SOURCE_CENTER_M, TARGET_CENTER_M
 from robotrials.worlds.cell.scripted import ScriptedPolicy
-from robotrials.worlds.cell.state import STATE_WIDTH
+from robotrials.worlds.cell.task import STATE_WIDTH
 
 ITEMS, CAP_S = 2, 45.0
 AHEAD_S = 37.25  # the robot's computer has no time service

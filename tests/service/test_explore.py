@@ -37,7 +37,7 @@ from robotrials.service.explorer.index import build_index
 from robotrials.service.explorer.pages import store_figures
 from robotrials.service.review import create_review
 from robotrials.verdict.analysis import analyse, present
-from robotrials.verdict.analysis.curve_point import curve_points
+from robotrials.verdict.analysis.ranking import curve_points
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -18,8 +18,7 @@ from robotrials.show.figure import policy_colors
 from robotrials.show.plot import Axis, Bar, Curve, GuideLine, Layer, Plot, Point, Tile, facets
 from robotrials.show.plot_page import paint_page
 from robotrials.show.plot_paper import paint_paper
-from robotrials.show.plot_plane import MOST_BAND_STEPS, MOST_STEPS, thin
-from robotrials.show.svg import LinearScale, policy_marks, scale_over
+from robotrials.show.svg import MOST_BAND_STEPS, MOST_STEPS, LinearScale, policy_marks, scale_over, thin
 
 CHARTS = [step_block(POLICIES, STRATA), *chart_blocks(POLICIES, STRATA)]
 HOSTILE = '<script>alert("x")</script> & \'quoted\' \x00\n中文 ' + 'n' * 100

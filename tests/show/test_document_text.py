@@ -9,7 +9,7 @@ import re
 from tests.show.gallery import STRATA, gallery
 
 from robotrials.show.document import Document, Passage, TableBlock, Words, paragraph, render_json, section
-from robotrials.show.markup import escape_markdown, latex_text, render_latex, render_markdown
+from robotrials.show.gate import escape_markdown, latex_text, render_latex, render_markdown
 from robotrials.show.table import render, table
 
 HOSTILE = (

@@ -16,11 +16,16 @@ from tests.test_documents import tool
 
 from robotrials.errors import InputError, NotEstimable, UnknownName
 from robotrials.show.catalog import (
+    COUNTS,
     FIGURES,
     SIMULATED,
     TABLES,
+    Input,
+    ShowRequest,
+    check_sources,
     find_figure,
     find_table,
+    input_of,
     listed_figures,
     listed_tables,
     papers,
@@ -36,11 +41,10 @@ from robotrials.show.figure import (
     save_figure,
     styled,
 )
-from robotrials.show.request import COUNTS, Input, ShowRequest, check_sources, input_of
-from robotrials.show.table import LATEX_SPECIAL, LatexLayout, TableFormat, render_all, table
+from robotrials.show.table import LATEX_SPECIAL, LatexLayout, TableOutput, render_all, table
 from robotrials.testing.showcase import Showcase, make_showcase, showcase_request
 from robotrials.verdict.analysis import present
-from robotrials.verdict.analysis.curve_point import curve_points
+from robotrials.verdict.analysis.ranking import curve_points
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 COLUMN = figure_style('ieee', width='column')
@@ -95,12 +99,12 @@ def test_every_table_is_made_in_every_form(case: Showcase, name: str) -> None:
     shown = build(showcase_request(case, name, build, n_resamples=20))
     assert shown
     assert all(one.rows for one in shown)
-    forms = {form: render_all(shown, form, latex=LatexLayout()) for form in TableFormat}
-    assert [len(t['rows']) for t in json.loads(forms[TableFormat.JSON])] == [len(t.rows) for t in shown]
-    assert len(list(csv.reader(io.StringIO(forms[TableFormat.CSV])))) >= len(shown[0].rows) + 1
-    odd = {ch for ch in forms[TableFormat.LATEX] if ord(ch) > 255}
+    forms = {form: render_all(shown, form, latex=LatexLayout()) for form in TableOutput}
+    assert [len(t['rows']) for t in json.loads(forms[TableOutput.JSON])] == [len(t.rows) for t in shown]
+    assert len(list(csv.reader(io.StringIO(forms[TableOutput.CSV])))) >= len(shown[0].rows) + 1
+    odd = {ch for ch in forms[TableOutput.LATEX] if ord(ch) > 255}
     assert not odd, f'{name}: LaTeX has no word for {odd}; add it to LATEX_SPECIAL'
-    assert forms[TableFormat.LATEX].count(r'\begin{tabular}') == len(shown)
+    assert forms[TableOutput.LATEX].count(r'\begin{tabular}') == len(shown)
 
 
 def test_the_lists_name_everything_once_with_what_it_shows_and_wants() -> None:

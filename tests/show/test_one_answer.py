@@ -14,12 +14,11 @@ import pytest
 from tests.cli.command import robotrials, words
 
 from robotrials.record import Episode, Outcome, Store
-from robotrials.show.catalog import find_table
+from robotrials.show.catalog import ShowRequest, find_table
+from robotrials.show.curve import improvements, posteriors, profiles
+from robotrials.show.phrase import pair_sentence, pair_words, short_verdict
 from robotrials.show.planning import requested_powers, requested_study, watched_pairs
-from robotrials.show.practice import improvements, posteriors, profiles
-from robotrials.show.request import ShowRequest
 from robotrials.show.table import Table
-from robotrials.show.verdict_text import pair_sentence, pair_words, short_verdict
 from robotrials.testing.scene import PAPER_LIKE, paper_like_cohort
 from robotrials.verdict.analysis import Analysis, analyse, present
 from robotrials.verdict.analysis.verdict import Standing

@@ -16,7 +16,7 @@ from tests.verdict.analysis.stores import changed_store, item_store, rollout, sa
 from robotrials.measure.timing.incidence import CAUSES, Incidence
 from robotrials.record import Episode, Outcome, Store
 from robotrials.show.document import Missing, render_json
-from robotrials.show.markup import render_latex, render_markdown
+from robotrials.show.gate import render_latex, render_markdown
 from robotrials.show.page import render_html
 from robotrials.show.report import table_blocks, trial_document
 from robotrials.verdict.analysis import Absent, Analysis, RobustnessPart, SafetyPart, analyse, present

@@ -13,8 +13,7 @@ from statsmodels.stats.proportion import score_test_proportions_2indep
 
 from robotrials.errors import InputError
 from robotrials.stats import ArmCounts, PairCounts, noninferiority, rate_difference_interval
-from robotrials.stats.noninferiority import independent_variance, paired_variance, restricted_rate
-from robotrials.stats.proportion import binomial_pmf
+from robotrials.stats.proportion import binomial_pmf, independent_variance, paired_variance, restricted_rate
 
 Z = 1.6448536269514722
 

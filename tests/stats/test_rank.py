@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from robotrials.stats.rank import kruskal_wallis, midranks
+from robotrials.stats.interaction import kruskal_wallis, midranks
 
 
 @pytest.mark.parametrize('levels', [3, 20, 10**6])

@@ -14,11 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from robotrials.stats import (
-    stratified_exact,
-    success_pair,
-)
-from robotrials.stats.success_pair import conditional_null
+from robotrials.stats import stratified_exact, success_rule
+from robotrials.stats.success_rule import conditional_null
 
 counts = st.integers(1, 7).flatmap(
     lambda n: st.integers(1, 7).flatmap(
@@ -78,7 +75,7 @@ def test_strata_are_those_of_every_arrangement(rows: list[tuple[int, int, int, i
     assert stratified_exact(rows).p_value == pytest.approx(min(1.0, 2 * min(upper, lower)))
 
 
-@pytest.mark.parametrize('most_work', [success_pair.MOST_WORK, 0], ids=['lattice', 'listed'])
+@pytest.mark.parametrize('most_work', [success_rule.MOST_WORK, 0], ids=['lattice', 'listed'])
 @pytest.mark.parametrize(
     ('sizes', 'n_strata'), [([9], 6), ([9, 10], 5), ([12, 18], 5), ([7, 11, 13], 3), ([1, 5, 23], 4)]
 )
@@ -86,7 +83,7 @@ def test_the_null_distribution_is_that_of_every_arrangement(
     sizes: list[int], n_strata: int, most_work: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Support, chances and tails to 1e-12, on the common lattice and by listing alike."""
-    monkeypatch.setattr(success_pair, 'MOST_WORK', most_work)
+    monkeypatch.setattr(success_rule, 'MOST_WORK', most_work)
     for seed in range(4):
         rows = random_rows(sizes, n_strata, seed)
         wanted, found = enumerated(rows), conditional_null(rows)
@@ -102,8 +99,8 @@ def test_the_null_distribution_is_that_of_every_arrangement(
 def test_a_coarse_lattice_gives_nearly_the_exact_tail(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = random_rows([29, 30], 12, seed=5)
     exact = stratified_exact(rows).p_value
-    monkeypatch.setattr(success_pair, 'MOST_WORK', 0)
-    monkeypatch.setattr(success_pair, 'MOST_LISTED', 0)
+    monkeypatch.setattr(success_rule, 'MOST_WORK', 0)
+    monkeypatch.setattr(success_rule, 'MOST_LISTED', 0)
     rounded = conditional_null(rows)
     assert rounded.p_value() == pytest.approx(exact, rel=0.05)
     assert rounded.p_value() != exact

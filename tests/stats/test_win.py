@@ -11,7 +11,7 @@ from scipy import stats
 
 from robotrials.errors import InputError
 from robotrials.stats import WinDesign, fewest_for_claim, lost_contrast, win_arm, win_contrast
-from robotrials.stats.evidence import UnseenRule, unseen_p_values, unseen_reach
+from robotrials.stats.matching import UnseenRule, unseen_p_values, unseen_reach
 
 INF = math.inf
 

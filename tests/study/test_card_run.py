@@ -10,7 +10,7 @@ from robotrials.run.plan import HostEntry, PolicyEntry
 from robotrials.study.card import CardRequest, make_card, rerun
 from robotrials.verdict.audit import RunOutcomes, shortcut
 from robotrials.verdict.audit.card import CardStanding
-from robotrials.verdict.audit.determinism import Grade, Target
+from robotrials.verdict.audit.determinism import Grade, ReproductionTarget
 from robotrials.verdict.audit.outcome import InstanceOutcome
 
 POINT = HostEntry('point-mass')
@@ -19,8 +19,8 @@ POINT = HostEntry('point-mass')
 def test_a_rerun_is_graded_on_the_four_targets(tmp_path):
     found = rerun(POINT, PolicyEntry('seek'), task='reach', folder=tmp_path, workers=0)
     grades = {g.target: g.grade for g in found.grades}
-    assert grades[Target.OUTCOME] is Grade.MET
-    assert grades[Target.BITWISE] is Grade.NOT_SHOWN  # pixels and contacts are not recorded
+    assert grades[ReproductionTarget.OUTCOME] is Grade.MET
+    assert grades[ReproductionTarget.BITWISE] is Grade.NOT_SHOWN  # pixels and contacts are not recorded
     assert found.is_closed_loop
 
 

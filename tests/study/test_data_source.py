@@ -12,8 +12,8 @@ from robotrials.policies.probe.collect import using_host
 from robotrials.run.plan import HostEntry, PolicyEntry
 from robotrials.run.seam import ActionConvention, ControlMode, Frame, Gripper, Observation, Rotation, Setup, Target
 from robotrials.study.datasource import ExpertEntry, SourcePlan, read_source_plan, run_data_source
-from robotrials.study.lookup import LookupPolicy
-from robotrials.study.start import displaced_starts, grid_plan, observe_starts, start_setups, start_table
+from robotrials.study.evaluate import displaced_starts, grid_plan, observe_starts, start_setups, start_table
+from robotrials.study.probe_maker import LookupPolicy
 from robotrials.verdict.audit.datasource import nearest_start, read_datasource
 
 EXPERT = PolicyEntry('scripted', {'temper': 'reference'})
@@ -61,7 +61,7 @@ def test_training_starts_keep_the_distance_that_was_asked_for(grid, distance_m):
 
 
 def test_a_distance_with_no_room_is_an_error_and_not_fewer_starts(grid, monkeypatch):
-    monkeypatch.setattr('robotrials.study.start.DRAWS', 1)
+    monkeypatch.setattr('robotrials.study.evaluate.DRAWS', 1)
     with using_host(BARE) as host:
         observed = observe_starts(host, grid, turns=4)
         with pytest.raises(InputError, match='ask for a smaller distance'):

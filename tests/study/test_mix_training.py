@@ -9,7 +9,7 @@ from tests.worlds.conftest import made
 
 from robotrials.errors import InputError
 from robotrials.run.plan import HostEntry
-from robotrials.study.mix import MixPlan, run_mix
+from robotrials.study.datasource import MixPlan, run_mix
 from robotrials.verdict.audit.run_score import read_mix
 
 pytestmark = pytest.mark.training

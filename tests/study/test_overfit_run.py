@@ -145,8 +145,8 @@ def test_the_cells_own_changes_keep_the_start_states():
 def test_demonstrations_are_counted_by_words_and_places(tmp_path):
     """Three demonstrations: one as the official condition begins, one in other words, one elsewhere."""
     from robotrials.policies.probe.collect import using_host
+    from robotrials.study.evaluate import start_setups
     from robotrials.study.overfit import CALIBRATION, _runs, _start
-    from robotrials.study.start import start_setups
 
     plan = OverfitPlan(
         task='choose_red', host=HostEntry('tabletop'), policies={'p': PolicyEntry('no_op')}, grid=2, fresh=0,

@@ -23,11 +23,10 @@ from tests.patience import PATIENCE_S
 
 from robotrials.errors import AnswerError, InputError, NoAnswer, RigError
 from robotrials.wire import WireLimits, pack, read_frame, unpack
-from robotrials.wire.array import unpack_groot, unpack_json, unpack_vla_eval
+from robotrials.wire.array import check_msgpack, unpack_groot, unpack_json, unpack_vla_eval
 from robotrials.wire.chat import ChatClient, ChatFault, ChatMessage, ChatSettings
-from robotrials.wire.http import HttpLink
-from robotrials.wire.limit import check_msgpack
 from robotrials.wire.link import Deadline, Link, keep_trying, shown_waiting, split_url
+from robotrials.wire.request import HttpLink
 from robotrials.wire.websocket import WebSocketLink
 
 READERS = [unpack, unpack_vla_eval, unpack_groot, unpack_json]

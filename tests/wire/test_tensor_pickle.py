@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robotrials.errors import InputError
-from robotrials.wire.limit import WireLimits
+from robotrials.wire.array import WireLimits
 from robotrials.wire.tensor_pickle import read_actions, write_object
 
 # Actions as LeRobot 0.6.1's own classes and torch pickle them, which is what its server sends;

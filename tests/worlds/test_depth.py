@@ -14,7 +14,7 @@ from tests.worlds.bridge import CellBridge, depth_options, png
 from tests.worlds.controllers import StatePolicy
 
 from robotrials.errors import AnswerError, InputError, NoAnswer, RigError
-from robotrials.formats.rgbd import depth_m, image, read_lens
+from robotrials.formats.ros_signal import depth_m, image, read_lens
 from robotrials.measure.geometry.camera_score import score_episode
 from robotrials.measure.geometry.projection import read_projections
 from robotrials.record import Outcome, read_store

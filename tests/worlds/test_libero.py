@@ -28,7 +28,7 @@ from robotrials.record import Outcome, read_store
 from robotrials.run import Chunk, Observation, Order, Session, Setup, read_plan, run_episode, run_trial
 from robotrials.run.fault import FaultKind
 from robotrials.run.host import Ability
-from robotrials.show.markup import render_markdown
+from robotrials.show.gate import render_markdown
 from robotrials.show.report import trial_document
 from robotrials.worlds.isolated import IsolatedHost
 from robotrials.worlds.libero import SUITES, libero_host

@@ -18,11 +18,11 @@ from robotrials.worlds.arm.signal import Cast, axis_angle, held_things
 from robotrials.worlds.arm.watch import check_watchers
 from robotrials.worlds.libero.goal import Limit, Region, pose_goals, turning_point
 from robotrials.worlds.libero.host import _written
-from robotrials.worlds.libero.scripted import Grasp, ScriptedLiberoPolicy, Thing
+from robotrials.worlds.libero.scripted import Grasp, ScriptedLiberoPolicy, ScriptTarget
 from robotrials.worlds.libero.start import Start, goal_atoms
-from robotrials.worlds.libero.state import LAYOUTS
 from robotrials.worlds.libero.suite import (
     HUB_METADATA,
+    LAYOUTS,
     SUITES,
     WANTED,
     assets_hash,
@@ -175,12 +175,12 @@ def test_assets_are_found_hashed_and_judged(assets: Path, tmp_path: Path, monkey
 
 
 def test_the_baseline_grasps_across_the_narrow_side_or_by_the_rim() -> None:
-    can = Thing(np.array([0.1, -0.2, 0.04, 1, 0, 0, 0, -0.03, -0.05, -0.04, 0.03, 0.05, 0.04], dtype=float))
+    can = ScriptTarget(np.array([0.1, -0.2, 0.04, 1, 0, 0, 0, -0.03, -0.05, -0.04, 0.03, 0.05, 0.04], dtype=float))
     grasp = Grasp.of(can, None)
     np.testing.assert_allclose(grasp.point_m[:2], [0.1, -0.2])
     assert abs(abs(grasp.yaw_rad) - np.pi / 2) < 1e-9, 'the fingers close along x, the narrow side'
     assert can.bottom_m < grasp.point_m[2] < can.top_m
-    bowl = Thing(np.array([0.0, 0.0, 0.9, 1, 0, 0, 0, -0.06, -0.06, 0.0, 0.06, 0.06, 0.05], dtype=float))
+    bowl = ScriptTarget(np.array([0.0, 0.0, 0.9, 1, 0, 0, 0, -0.06, -0.06, 0.0, 0.06, 0.06, 0.05], dtype=float))
     rim = Grasp.of(bowl, None)
     assert 0.045 < rim.point_m[1] < 0.06
     with pytest.raises(InputError, match='privileged'):

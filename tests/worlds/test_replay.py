@@ -18,7 +18,7 @@ from robotrials.run import Order, Setup, close_trial, run_episode, run_trial
 from robotrials.run.plan import RecordingOptions
 from robotrials.testing.policy import PointMassHost
 from robotrials.verdict.audit import compare_traces
-from robotrials.verdict.audit.determinism import Grade, Target
+from robotrials.verdict.audit.determinism import Grade, ReproductionTarget
 from robotrials.worlds import check_host
 from robotrials.worlds.replay import ReplayHost, carry_out_again
 
@@ -116,7 +116,7 @@ def test_the_same_host_does_the_same_again_bit_for_bit(recorded: Path) -> None:
     assert all(trace.is_bitwise_equal for trace in found.traces)
     assert not found.only_a
     grades = {g.target: g.grade for g in found.grades}
-    assert grades[Target.BITWISE] is not Grade.NOT_MET
+    assert grades[ReproductionTarget.BITWISE] is not Grade.NOT_MET
 
 
 def test_another_world_is_told_apart_at_the_step_where_it_differs(recorded: Path) -> None:

@@ -248,7 +248,7 @@ def test_options_are_checked_before_anything_moves(
 
 
 def test_a_service_that_is_silent_or_fails_is_named(bridges: list[CellBridge]) -> None:
-    from robotrials.wire.rosbridge import RosbridgeLink
+    from robotrials.wire.websocket import RosbridgeLink
 
     bridge, host = connected(bridges)
     host.close()

@@ -17,13 +17,13 @@ from robotrials.run.conditions import condition_parameters as parameters_of
 from robotrials.run.conditions import draw_condition
 from robotrials.run.host import declared_abilities
 from robotrials.run.plan import FilmOptions
-from robotrials.run.seam import Part
+from robotrials.run.seam import StepPart
 from robotrials.testing.policy import PointMassHost
 from robotrials.worlds import Ability, Host, HostWrapper, as_host, check_host, check_wrapper
 from robotrials.worlds.cell.checked import CELL_BOUNDS_M, CheckedHost, PlannedCell
 from robotrials.worlds.checkout import CheckoutHost
 from robotrials.worlds.conformance import WRAPPERS, LoopbackHost
-from robotrials.worlds.wrapper import DisturbedHost, GuardedHost, Interrupts, Workspace
+from robotrials.worlds.wrapper import DisturbedHost, GuardedHost, Interrupts, ToolWorkspace
 
 CELL = {'cameras': ('front', 'side'), 'image_size': (48, 64), 'state': 'privileged'}
 
@@ -45,7 +45,7 @@ class Plain:
         return self._host.outcome()
 
 
-def guarded(host: Any, workspace: Workspace | None = None) -> GuardedHost:
+def guarded(host: Any, workspace: ToolWorkspace | None = None) -> GuardedHost:
     return GuardedHost(host, interrupts=Interrupts(), workspace=workspace)
 
 
@@ -150,7 +150,7 @@ def test_parts_of_a_step_cross_as_they_are() -> None:
     inner = TickHost()
     host = LoopbackHost(inner)
     host.reset('any', seed=0)
-    host.step_through([Part(0, np.array([1.0]), SUBSTEPS), Part(4, np.array([2.0]), 14)])
+    host.step_through([StepPart(0, np.array([1.0]), SUBSTEPS), StepPart(4, np.array([2.0]), 14)])
     assert inner.in_force == [1.0] * 4 + [2.0] * 6
 
 
@@ -166,9 +166,9 @@ def test_a_disturbed_part_of_a_step_is_disturbed() -> None:
         host.prepare(setup)
         host.reset('two_block', seed=1)
         rest, n = host.hold(), host.substeps
-        seen = host.step_through([Part(0, rest, n), Part(5, rest, n)]).images['front']
+        seen = host.step_through([StepPart(0, rest, n), StepPart(5, rest, n)]).images['front']
         cell.reset('two_block', seed=1)
-        plain = cell.step_through([Part(0, rest, n), Part(5, rest, n)]).images['front']
+        plain = cell.step_through([StepPart(0, rest, n), StepPart(5, rest, n)]).images['front']
         assert not np.array_equal(seen, plain)
     finally:
         cell.close()
@@ -181,18 +181,18 @@ class Sliding(PointMassHost):
     def substeps(self) -> int:
         return SUBSTEPS
 
-    def step_through(self, parts: Sequence[Part]) -> Observation:
+    def step_through(self, parts: Sequence[StepPart]) -> Observation:
         ends = [*(part.start for part in parts[1:]), SUBSTEPS]
         shares = [(end - part.start) / SUBSTEPS for part, end in zip(parts, ends, strict=True)]
         return self.step(np.sum([s * p.action for s, p in zip(shares, parts, strict=True)], axis=0))
 
 
 def test_a_guard_keeps_the_workspace_within_a_step_and_says_what_was_carried_out() -> None:
-    host = guarded(Sliding(table_m=9.0), Workspace((-0.2, -0.2, -1.0), (0.2, 0.2, 1.0), slack_m=0.001))
+    host = guarded(Sliding(table_m=9.0), ToolWorkspace((-0.2, -0.2, -1.0), (0.2, 0.2, 1.0), slack_m=0.001))
     host.reset('reach', seed=1)
     for _ in range(12):
         fast, still = np.array([0.5, 0.0, 0.0]), np.zeros(3)
-        host.step_through([Part(0, fast, SUBSTEPS), Part(5, still, SUBSTEPS)])
+        host.step_through([StepPart(0, fast, SUBSTEPS), StepPart(5, still, SUBSTEPS)])
         assert host.signals()['ee_pose'][0] <= 0.2 + 1e-12
         assert abs(host.signals()['action_processed'][0]) < 0.2
     assert host.outcome() is None
@@ -204,7 +204,7 @@ def test_a_guard_stops_within_a_step() -> None:
     host = GuardedHost(Sliding(), interrupts=interrupts)
     start = host.reset('reach', seed=1)
     interrupts.stop.set()
-    parts = [Part(0, np.ones(3), SUBSTEPS), Part(5, np.ones(3), SUBSTEPS)]
+    parts = [StepPart(0, np.ones(3), SUBSTEPS), StepPart(5, np.ones(3), SUBSTEPS)]
     np.testing.assert_array_equal(host.step_through(parts).state, start.state)
     assert host.outcome() is Outcome.SAFETY_STOP
     assert host.signals() == {}, 'an arm that was stopped is not asked'

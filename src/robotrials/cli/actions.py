@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from robotrials.measure.actions.evaluate import ActionRun
     from robotrials.measure.actions.prediction import Predictor
     from robotrials.measure.actions.split import EvaluationSplit
-    from robotrials.show.card import Card
+    from robotrials.show.answer import Card
     from robotrials.show.table import Table
 
 
@@ -48,10 +48,10 @@ def convert(
     import json
 
     from robotrials.formats.space import read_space
-    from robotrials.measure.actions.convert import parse_conversions
+    from robotrials.measure.actions.prediction import parse_conversions
 
     if statistics:
-        from robotrials.formats.norm_stats import read_norm_stats, spell
+        from robotrials.formats.space import read_norm_stats, spell
 
         if step or inverse or space is not None:
             raise InputError('--statistics writes a file of statistics anew; leave out --step, --inverse and --space')
@@ -290,8 +290,7 @@ def _features(pairs: list[str] | None) -> dict[str, str]:
 
 
 def _converted(predictor: Predictor, steps: list[str], space: ActionSpace) -> Predictor:
-    from robotrials.measure.actions.convert import parse_conversions
-    from robotrials.measure.actions.prediction import AdaptedPredictor
+    from robotrials.measure.actions.prediction import AdaptedPredictor, parse_conversions
 
     return AdaptedPredictor(predictor, space.size, tuple(range(space.size)), parse_conversions(steps))
 

@@ -36,13 +36,13 @@ STAGES: dict[str, dict[str, tuple[str, str]]] = {
         'doctor': ('robotrials.cli.doctor:doctor', 'Say what a file or store looks like.'),
         'annotate': ('robotrials.cli.annotate:annotate_app', 'Detect and review event times in recordings.'),
         'store': ('robotrials.cli.store:store_app', 'Look at a store, check it, correct it.'),
-        'export': ('robotrials.cli.exporting:export', 'Write a store in another format.'),
+        'export': ('robotrials.cli.importing:export', 'Write a store in another format.'),
     },
     'Run a trial': {
         'demo': ('robotrials.cli.demo:demo', 'Run a blinded trial in the embedded cell, and score it.'),
         'power': ('robotrials.cli.power:power_app', 'How many rollouts, and what they can resolve.'),
         'plan': ('robotrials.cli.plan:plan', 'Check a declared trial: size, time, cost.'),
-        'seal': ('robotrials.cli.seal:seal', 'Blind a trial: one file for each role.'),
+        'seal': ('robotrials.cli.close:seal', 'Blind a trial: one file for each role.'),
         'run': ('robotrials.cli.run:run', 'Run a trial, or resume it.'),
         'console': ('robotrials.cli.console:console', 'Run a real robot: assignments, clock, counts, stop.'),
         'watch': ('robotrials.cli.watch:watch', 'Say when a running trial may stop.'),
@@ -62,8 +62,8 @@ STAGES: dict[str, dict[str, tuple[str, str]]] = {
     },
     'Show': {
         'report': ('robotrials.cli.report:report', 'Write one page with everything known about a trial.'),
-        'tables': ('robotrials.cli.named:tables', 'Print a named table from a store.'),
-        'plot': ('robotrials.cli.named:plot', 'Draw a named figure from a store.'),
+        'tables': ('robotrials.cli.source:tables', 'Print a named table from a store.'),
+        'plot': ('robotrials.cli.source:plot', 'Draw a named figure from a store.'),
         'explore': ('robotrials.cli.explore:explore', 'Look at episodes in a browser, frame by frame.'),
     },
     'Serve': {

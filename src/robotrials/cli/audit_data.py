@@ -294,7 +294,7 @@ def card_command(
     from robotrials.cli.worker import read_option
     from robotrials.run.plan import HostEntry
     from robotrials.show.audit_data import card_document
-    from robotrials.show.file import check_target, choose_format, render_document, write_file
+    from robotrials.show.figure import check_target, choose_format, render_document, write_file
     from robotrials.study.card import CardRequest, make_card
     from robotrials.verdict.audit.datasource import read_datasource
     from robotrials.verdict.audit.overfit import read_overfit
@@ -346,12 +346,12 @@ def mix_command(
     elif folder is None:
         raise InputError('wanted a folder to work in, or --read')
     else:
-        from robotrials.study.mix import RESULT, MixPlan, read_mix_plan, run_mix
+        from robotrials.study.datasource import MIX_RESULT, MixPlan, read_mix_plan, run_mix
 
         declared = MixPlan() if plan is None else read_mix_plan(plan)
-        check_training(folder / RESULT)
+        check_training(folder / MIX_RESULT)
         mix = run_mix(declared, folder, workers=workers, tell=Teller())
-        typer.echo(f'wrote {folder / RESULT}', err=True)
+        typer.echo(f'wrote {folder / MIX_RESULT}', err=True)
     print_tables([mix_table(mix)], form)
 
 

@@ -57,7 +57,7 @@ def compare(
     Example: `robotrials compare runs/may openpi groot`
     """
     from robotrials.show.answer import compare_card
-    from robotrials.show.request import ShowRequest
+    from robotrials.show.catalog import ShowRequest
 
     check_form(form)
     if (a is None) != (b is None):
@@ -119,7 +119,7 @@ def score(
     Example: `robotrials score runs/may`
     """
     from robotrials.show.answer import score_card
-    from robotrials.show.request import ShowRequest
+    from robotrials.show.catalog import ShowRequest
     from robotrials.show.timing import headline
 
     check_form(form)

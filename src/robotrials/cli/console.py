@@ -67,7 +67,7 @@ def console(
         _open_platform(target.rstrip('/'), browser=browser)
         return
     from robotrials.record.entry import EntryKind
-    from robotrials.run.trial_store import open_trial_store, sole_runner, with_provenance
+    from robotrials.run.engine import open_trial_store, sole_runner, with_provenance
 
     if (certificate is None) != (private_key is None):
         raise InputError('TLS wants both --certificate and --private-key')
@@ -136,8 +136,8 @@ def _context(plan: TrialPlan, arms: Path | None, *, operator: str) -> Context:
 
 
 def _slots(context: Context, *, fixture: str | None, session: str | None) -> list[Slot]:
+    from robotrials.run.engine import chosen_slots
     from robotrials.run.plan import StoppingRule
-    from robotrials.run.trial_store import chosen_slots
 
     if context.plan.stopping.rule is not StoppingRule.NONE and (fixture is not None or session is not None):
         raise InputError('a stopping rule looks at all slots in their order; run without fixture and session')
@@ -191,7 +191,7 @@ def _tell(desk: Desk, address: str, *, has_key: bool, has_hook: bool) -> None:
 
 
 def _open_platform(url: str, *, browser: bool) -> None:
-    from robotrials.wire.http import HttpLink
+    from robotrials.wire.request import HttpLink
 
     link = HttpLink(url)
     try:

@@ -102,7 +102,7 @@ def report(to: Path, store: Path) -> list[str]:
     """Score, compare, look at safety, write the report; returns what to take away."""
     from robotrials.cli.source import open_analysis
     from robotrials.measure.geometry.projection import write_projection
-    from robotrials.show.file import render_document, write_file
+    from robotrials.show.figure import render_document, write_file
     from robotrials.show.report import trial_document
     from robotrials.verdict.analysis import Absent
 
@@ -116,7 +116,7 @@ def report(to: Path, store: Path) -> list[str]:
 
 def sentences(analysis: Analysis) -> list[str]:
     """What a person should take away; each is read off the results, and says so where they do not hold it."""
-    from robotrials.show.verdict_text import decision_sentence
+    from robotrials.show.phrase import decision_sentence
     from robotrials.verdict.analysis import present
 
     pairs = present(analysis.pairs)

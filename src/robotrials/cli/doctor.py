@@ -14,8 +14,8 @@ from robotrials.cli.source import StoreArgument
 from robotrials.errors import RecordError
 
 if TYPE_CHECKING:
-    from robotrials.formats.checkup import Checkup
     from robotrials.formats.imported import Imported
+    from robotrials.formats.row_outcome import Checkup
 
 WIDTH = 80
 LABEL = 13
@@ -28,11 +28,11 @@ def doctor(source: StoreArgument, form: FormatOption = 'text') -> None:
     Example: `robotrials doctor rollouts.csv`
     """
     from robotrials.formats.catalog import open_source
-    from robotrials.formats.checkup import checkup
     from robotrials.formats.imported import FixableError, ImportOptions
     from robotrials.formats.intake import as_mapped
+    from robotrials.formats.row_outcome import checkup
     from robotrials.record import read_store
-    from robotrials.record.opened import is_store
+    from robotrials.record.store import is_store
     from robotrials.show.table import table
 
     if is_store(source) or not source.exists():
@@ -66,7 +66,7 @@ def _seen(source: Path, imported: Imported) -> list[tuple[str, str]]:
 
 
 def _findings(source: Path, checkup: Checkup, imported: Imported | None = None) -> list[tuple[str, str]]:
-    from robotrials.formats.checkup import counted_names
+    from robotrials.formats.row_outcome import counted_names
 
     wrong = [f'{count:,} episodes {what}' for what, count in checkup.impossible.most_common()]
     outcomes = ', '.join(f'{count:,} {name}' for name, count in checkup.outcomes.most_common())

@@ -104,7 +104,7 @@ def doctor(
     """
     from rich.console import Console
 
-    from robotrials.run.environment.doctor import State, examine
+    from robotrials.run.environment.doctor import FindingState, examine
     from robotrials.show.table import table
 
     with Console(stderr=True).status('looking') as status:
@@ -114,7 +114,7 @@ def doctor(
     ]
     rows.append(_walls())
     print_table(table('doctor', ['subject', 'item', 'state', 'found', 'to mend it'], rows), form)
-    if any(f.state is State.PROBLEM for f in findings):
+    if any(f.state is FindingState.PROBLEM for f in findings):
         raise typer.Exit(1)
 
 

@@ -65,7 +65,7 @@ def gate(
     import dataclasses
 
     from robotrials.show import gate as shown
-    from robotrials.show.file import check_target, write_file
+    from robotrials.show.figure import check_target, write_file
     from robotrials.verdict.analysis.arm import AmbiguousArmError
     from robotrials.verdict.analysis.gate import GateRules, gate_stores
 

@@ -13,8 +13,7 @@ from robotrials.errors import InputError
 
 if TYPE_CHECKING:
     from robotrials.measure.geometry.place import CameraSite
-    from robotrials.record.lens import CameraPose
-    from robotrials.record.media import KnownScene
+    from robotrials.record.media import CameraPose, KnownScene
     from robotrials.show.table import Table
 
 MOST_SCENES = 12  # of a store's episodes, that cameras are placed for
@@ -48,8 +47,8 @@ def score_store(
     Example: `robotrials geometry score runs/may --write --by mara`
     """
     from robotrials.measure.geometry.projection import Rescoring, write_projection
+    from robotrials.show.catalog import ShowRequest
     from robotrials.show.geometry import camera_card, camera_episodes, cameras
-    from robotrials.show.request import ShowRequest
     from robotrials.verdict.analysis import present
 
     check_form(form)
@@ -178,7 +177,7 @@ def calibrate(
     from robotrials.cli.output import check_form, print_tables
     from robotrials.errors import InputError
     from robotrials.record.folder import write_durably
-    from robotrials.record.lens import camera_poses_json, read_camera_poses
+    from robotrials.record.media import camera_poses_json, read_camera_poses
 
     check_form(form)
     if mount not in ('world', 'gripper'):
@@ -201,7 +200,7 @@ def _by_hand_eye(source: Path, camera: str, target: str, *, on_gripper: bool) ->
 
     from robotrials.measure.geometry.hand_eye import read_poses, recorded_poses, solve_hand_eye
     from robotrials.record import read_store
-    from robotrials.record.lens import CameraPose
+    from robotrials.record.media import CameraPose
 
     arm, seen = read_poses(source) if source.is_file() else recorded_poses(read_store(source), target)
     fit = solve_hand_eye(arm, seen, on_gripper=on_gripper)
@@ -223,8 +222,7 @@ def _by_scene(source: Path, camera: str) -> tuple[CameraPose, Table]:
     from robotrials.errors import InputError, UnknownName
     from robotrials.measure.geometry.hand_eye import fit_to_scene
     from robotrials.record import read_store
-    from robotrials.record.lens import CameraPose
-    from robotrials.record.media import START, kept_views
+    from robotrials.record.media import START, CameraPose, kept_views
 
     store = read_store(source)
     kept = (kept_views(store.path / 'media', *e.key) for e in store.episodes() if e.is_valid)

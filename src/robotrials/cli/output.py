@@ -18,8 +18,8 @@ from robotrials.errors import UnknownName
 from robotrials.value import dataclass
 
 if TYPE_CHECKING:
-    from robotrials.show.card import Card
-    from robotrials.show.request import ShowRequest
+    from robotrials.show.answer import Card
+    from robotrials.show.catalog import ShowRequest
     from robotrials.show.table import Table
     from robotrials.verdict.analysis import Analysis
 
@@ -48,7 +48,7 @@ def say_error(text: str) -> None:
 
 def wrapped(text: str) -> str:
     """Prose of the terminal's width; a command stays whole, so that it can be pasted."""
-    from robotrials.show.terminal import terminal_width, wrap
+    from robotrials.show.table import terminal_width, wrap
 
     return '\n'.join(
         part for line in text.splitlines()
@@ -151,10 +151,10 @@ def print_analysis_table(analysis: Analysis, sheet: Table, form: str = 'text') -
 
 def check_form(form: str) -> str:
     """The name of a table format, or an error that suggests the near one."""
-    from robotrials.show.table import TableFormat
+    from robotrials.show.table import TableOutput
 
-    if form not in set(TableFormat):
-        raise UnknownName('table format', form, [f.value for f in TableFormat])
+    if form not in set(TableOutput):
+        raise UnknownName('table format', form, [f.value for f in TableOutput])
     return form
 
 

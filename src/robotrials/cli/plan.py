@@ -139,7 +139,7 @@ def _size_rows(declared: TrialPlan) -> list[list[str | int | float | None]]:
 
 def _analysis_rows(declared: TrialPlan) -> list[list[str | int | float | None]]:
     """What is declared to be analysed, and the fewest starts at which any policy could be called faster."""
-    from robotrials.stats.evidence import fewest_for_claim
+    from robotrials.stats.matching import fewest_for_claim
     from robotrials.verdict.planning import AnalysisPlan, EndpointName
 
     analysis = declared.analysis or AnalysisPlan()
@@ -279,7 +279,7 @@ def _demand(
     declared: TrialPlan, engine: str, measure: int, episode_s: float | None, inference_s: float | None,
     inferences: float | None,
 ) -> EpisodeDemand:  # fmt: skip
-    from robotrials.run.pilot import DRIVER_S, measure_demand
+    from robotrials.run.size import DRIVER_S, measure_demand
     from robotrials.verdict.planning.plan_size import EpisodeDemand
 
     if episode_s is None:

@@ -11,7 +11,7 @@ from robotrials.cli.output import FormatOption, print_table, print_tables, show_
 from robotrials.errors import InputError, UnknownName
 
 if TYPE_CHECKING:
-    from robotrials.policies.shared import WireNames
+    from robotrials.policies.server import WireNames
     from robotrials.run import Host, HostSpec, Policy, TrialPlan
 
 policies_app = typer.Typer(
@@ -84,7 +84,7 @@ def check(
 
     Example: `robotrials policies check trial.toml pi05`
     """
-    from robotrials.policies.check import dry_run
+    from robotrials.policies.served import dry_run
     from robotrials.show.table import table
 
     plan, host, policy = _opened(trial, name)
@@ -129,8 +129,7 @@ def serve(
 
     Example: `robotrials policies serve trial.toml mine --wire openpi --port 8000`
     """
-    from robotrials.policies.server import PolicyServer
-    from robotrials.policies.shared import OfferedPolicy
+    from robotrials.policies.server import OfferedPolicy, PolicyServer
 
     _, world, policy = _opened(trial, name)
     spec = world.spec
@@ -211,7 +210,7 @@ def _let_go(policy: Policy | None, host: Host | None) -> None:
 def _names(
     wire: str, spec: HostSpec, image: list[str] | None, state: list[str] | None, prompt: str | None
 ) -> WireNames:
-    from robotrials.policies.shared import WireNames, openpi_names, vla_eval_names
+    from robotrials.policies.server import WireNames, openpi_names, vla_eval_names
 
     base = vla_eval_names(spec) if wire == 'vla-eval' else openpi_names(spec)
     images, parts = dict(base.images), dict(base.state)

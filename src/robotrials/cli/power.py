@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from robotrials.run import TrialPlan
-    from robotrials.show.card import Card
+    from robotrials.show.answer import Card
     from robotrials.show.table import Table
     from robotrials.verdict.analysis import Analysis
     from robotrials.verdict.analysis.planning import AssumedPlanning, Planning
@@ -397,7 +397,7 @@ def detect(
     """
     from robotrials.show.planning import design_table, detection_card, detection_table, smallest_table
     from robotrials.show.table import render
-    from robotrials.verdict.planning.detection import METRICS
+    from robotrials.verdict.planning.power import METRICS
 
     check_form(form)
     check_method(method)

@@ -35,7 +35,7 @@ def run_command() -> None:
 def spare_pandas() -> None:
     """Keep pyarrow from importing pandas (`record.schema.spare_pandas`) in a process of our own."""
     if _is_own:
-        from robotrials.record.schema import spare_pandas as spare
+        from robotrials.record.rows import spare_pandas as spare
 
         spare()
 

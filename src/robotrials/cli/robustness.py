@@ -50,8 +50,7 @@ def robustness(
     Example: `robotrials robustness runs/may --show drops`
     """
     from robotrials.show.answer import robustness_card
-    from robotrials.show.catalog import find_table
-    from robotrials.show.request import ShowRequest
+    from robotrials.show.catalog import ShowRequest, find_table
 
     check_form(form)
     for part in show or ():

@@ -1,7 +1,13 @@
-"""`robotrials safety STORE` and `robotrials safety explain TASK`."""
+"""`robotrials safety STORE` and `robotrials safety explain TASK`.
+
+SafeVLA-Bench records as a format of `robotrials import`: `safety` reads them, and `formats` may not ask it to.
+"""
 
 from __future__ import annotations
 
+import itertools
+import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +16,17 @@ from typer.core import TyperGroup
 
 from robotrials.cli.output import DetailsOption, FormatOption, check_form, print_card, print_table
 from robotrials.cli.source import RegistryOption, ResamplesOption, SeedOption, WhereOption, open_analysis
+from robotrials.errors import InputError
+from robotrials.formats.imported import (
+    CERTAIN,
+    LIKELY,
+    ImportAccount,
+    Imported,
+    ImportOptions,
+    Recording,
+    head_of,
+    refuse_unused,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,6 +34,7 @@ if TYPE_CHECKING:
     from robotrials.measure.safety import EpisodeSafety, Registry
     from robotrials.show.table import Table
     from robotrials.verdict.analysis import Analysis
+
 
 DEFAULT_COMMAND = 'score'
 
@@ -92,8 +110,7 @@ def score_store(
     Example: `robotrials safety runs/may --per-spec --sensitivity`
     """
     from robotrials.show.answer import safety_card
-    from robotrials.show.catalog import find_table
-    from robotrials.show.request import ShowRequest
+    from robotrials.show.catalog import ShowRequest, find_table
     from robotrials.show.safety import comparison_table
     from robotrials.verdict.analysis import present
 
@@ -175,3 +192,67 @@ def _print_metrics(scores: Sequence[EpisodeSafety], registry: Registry) -> None:
     from robotrials.measure.safety.safevla import metrics_document
 
     typer.echo(json.dumps(metrics_document(list(scores), registry=registry), indent=2, allow_nan=False))
+
+
+SUFFIXES = ('.json', '.jsonl', '.npz')
+MOST_LOOKED_AT = 20
+
+
+class SafevlaFormat:
+    """Trajectory and metrics records of SafeVLA-Bench's Appendix B."""
+
+    name = 'safevla'
+    summary = 'SafeVLA-Bench trajectory or metrics records: .json, .jsonl, .npz, or a folder of them'
+
+    def recognise(self, path: Path) -> float | None:
+        if path.is_dir():
+            files = _files(path)
+            return LIKELY if files and all(map(_is_record, files)) else None
+        return CERTAIN if path.suffix in SUFFIXES and path.is_file() and _is_record(path) else None
+
+    def read(self, path: Path, options: ImportOptions) -> Imported:
+        from robotrials.measure.safety.safevla import read_safevla
+
+        refuse_unused(options, name='SafeVLA-Bench records', takes=('columns',))
+        if options.columns or options.defaults.keys() - {'policy'}:
+            unused = ', '.join([*options.columns, *(options.defaults.keys() - {'policy'})])
+            raise InputError(
+                f'{path}: SafeVLA-Bench records take --set policy=NAME and no other mapping, found {unused}'
+            )
+        ledger = ImportAccount()
+
+        def recordings() -> Iterator[Recording]:
+            policy = options.defaults.get('policy', '')
+            for episode, trajectory in read_safevla(path, policy=policy, source=options.source):
+                ledger.keep('episodes with their trajectories' if trajectory is not None else 'episodes as metrics')
+                yield Recording(episode, trajectory)
+
+        return Imported(
+            format=self.name,
+            sources=tuple(sorted(p for p in path.rglob('*') if p.suffix in SUFFIXES)) if path.is_dir() else (path,),
+            recordings=recordings,
+            ledger=ledger,
+        )
+
+
+def _is_record(path: Path) -> bool:
+    from robotrials.measure.safety.safevla import RECORD_FIELDS, is_safevla
+
+    if path.suffix != '.npz':
+        # The whole file is parsed only where its beginning speaks for it.
+        return b'"episode_id"' in head_of(path) and is_safevla(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = {name.removesuffix('.npy') for name in archive.namelist()}
+    except (zipfile.BadZipFile, OSError):
+        return False
+    return names >= set(RECORD_FIELDS) or ({'episode_id', 'success'} <= names and is_safevla(path))
+
+
+def _files(folder: Path) -> list[Path]:
+    """Some of the files that would be read, from whichever depth they lie at."""
+    records = (p for p in folder.rglob('*') if p.suffix in SUFFIXES)
+    return list(itertools.islice(records, MOST_LOOKED_AT))
+
+
+SAFEVLA = SafevlaFormat()

@@ -69,8 +69,8 @@ def start(
 
     The first start writes the token of the first admin into its folder. Example: `robotrials serve lab --port 8080`
     """
+    from robotrials.service.platform.app import run_server
     from robotrials.service.platform.config import read_config
-    from robotrials.service.platform.running import run_server
 
     config = read_config(folder, database=database)
     if allow_private:
@@ -84,11 +84,10 @@ def migrate(folder: FolderPath, database: DatabaseOption = None) -> None:
 
     Example: `robotrials serve migrate lab`
     """
-    from robotrials.service.platform.config import read_config
+    from robotrials.service.platform.config import make_private_folder, read_config
     from robotrials.service.platform.database import Database, ServerClock
     from robotrials.service.platform.migration import current_revision, newest_revision
     from robotrials.service.platform.migration import migrate as bring
-    from robotrials.service.platform.private import make_private_folder
 
     config = read_config(folder, database=database)
     make_private_folder(config.folder)

@@ -369,7 +369,7 @@ def repair(
     """
     import getpass
 
-    from robotrials.record.repair import repair_store
+    from robotrials.record.verify import repair_store
 
     done = repair_store(store, by=by or getpass.getuser(), why=why)
     for name, held in done.lost.items():

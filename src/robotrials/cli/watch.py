@@ -11,7 +11,7 @@ from robotrials.cli.source import AlphaOption, PolicyOption, StoreArgument, Wher
 from robotrials.errors import InputError, NotEstimable, UnknownName
 
 if TYPE_CHECKING:
-    from robotrials.show.card import Card
+    from robotrials.show.answer import Card
     from robotrials.show.table import Table
     from robotrials.verdict.analysis import Analysis
     from robotrials.verdict.analysis.contrast import Contrast
@@ -55,7 +55,7 @@ def watch(
     """
     import time
 
-    from robotrials.record.opened import is_store
+    from robotrials.record.store import is_store
     from robotrials.show.answer import watch_card
     from robotrials.show.planning import looks_table, watch_table
     from robotrials.verdict.planning import WatchedScore

@@ -13,7 +13,7 @@ from robotrials.errors import InputError, SetupError
 from robotrials.old_name import setting
 
 if TYPE_CHECKING:
-    from robotrials.worlds.wrapper import Workspace
+    from robotrials.worlds.wrapper import ToolWorkspace
 
 TOKEN_VARIABLE = 'ROBOTRIALS_TOKEN'
 STOP_VARIABLE = 'ROBOTRIALS_STOP_SECRET'
@@ -67,7 +67,7 @@ def worker(
     logging.getLogger('websockets').setLevel(logging.WARNING)
     HOSTS.load(host)  # an unknown name is told now, and not at the first job
     cell_name = name or re.sub('[^A-Za-z0-9._-]', '-', socket.gethostname())[:63]
-    from robotrials.service.platform.private import keep_private, make_private_folder
+    from robotrials.service.platform.config import keep_private, make_private_folder
 
     own = folder or Path(f'worker-{cell_name}')
     options = WorkerOptions(
@@ -121,11 +121,11 @@ def _listen(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _workspace(text: str) -> Workspace:
-    from robotrials.worlds.wrapper import Workspace
+def _workspace(text: str) -> ToolWorkspace:
+    from robotrials.worlds.wrapper import ToolWorkspace
 
     try:
         low, high = (tuple(float(number) for number in corner.split(',')) for corner in text.split(':'))
     except ValueError as error:
         raise InputError(f'--workspace is {text!r}, wanted X,Y,Z:X,Y,Z in metres') from error
-    return Workspace(low, high)
+    return ToolWorkspace(low, high)

@@ -29,7 +29,7 @@ EXTRA_TYPES = {'control_msgs/msg/GripperCommand': 'float64 position\nfloat64 max
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class BagMessage:
     """One message: where it was published, when it was logged, what it says."""
 
     topic: str
@@ -55,7 +55,7 @@ class Bag:
 
     def messages(
         self, topics: Collection[str], *, between_ns: tuple[int, int] | None = None
-    ) -> Iterator[Message]:  # fmt: skip
+    ) -> Iterator[BagMessage]:  # fmt: skip
         """The messages of some topics, in the order of their log times; all, or those logged between two times."""
         first_ns, last_ns = between_ns or (None, None)
         if self.lost:
@@ -70,14 +70,14 @@ class Bag:
             messages = reader.messages(connections=chosen, start=first_ns, stop=last_ns) if chosen else ()
             for connection, log_ns, raw in messages:
                 found[connection.topic] += 1
-                yield Message(connection.topic, log_ns, read(raw, connection.msgtype))
+                yield BagMessage(connection.topic, log_ns, read(raw, connection.msgtype))
         for topic, count in found.items() if between_ns is None else ():
             if count != self.counts[topic]:
                 raise InputError(
                     f'{self.path}: {count} messages on {topic}, and its metadata say {self.counts[topic]}; not whole'
                 )
 
-    def message_at(self, topic: str, log_ns: int) -> Message:
+    def message_at(self, topic: str, log_ns: int) -> BagMessage:
         """The message of a topic that was logged at this very time; only what lies about it is read."""
         if self.lost:
             for message in _streamed(self.path, [topic]):
@@ -89,7 +89,7 @@ class Bag:
                 read = _deserializer(self.path, chosen)
                 for connection, at_ns, raw in reader.messages(connections=chosen, start=log_ns, stop=log_ns + 1):
                     if at_ns == log_ns:
-                        return Message(topic, at_ns, read(raw, connection.msgtype))
+                        return BagMessage(topic, at_ns, read(raw, connection.msgtype))
         raise InputError(f'{self.path}: no message on {topic} at {log_ns} ns any more; was the bag changed?')
 
     def first(self, topic: str) -> Any:
@@ -303,11 +303,11 @@ def _stream_records(path: Path, ending: _Ending) -> Iterator[tuple[Any, Any, Any
     ending.is_torn = True
 
 
-def _streamed(path: Path, topics: Collection[str]) -> Iterator[Message]:
+def _streamed(path: Path, topics: Collection[str]) -> Iterator[BagMessage]:
     for schema, channel, message in _stream_records(path, _Ending()):
         if channel.topic not in topics or schema is None:
             continue
         if channel.message_encoding != 'cdr':
             raise InputError(f'{path}: {channel.topic} is encoded as {channel.message_encoding!r}; wanted cdr (ROS 2)')
         read = _reading(path, ((schema.name, 'MSG', schema.data.decode('utf-8', 'replace')),))
-        yield Message(channel.topic, message.log_time, read(message.data, schema.name))
+        yield BagMessage(channel.topic, message.log_time, read(message.data, schema.name))

@@ -25,7 +25,7 @@ from robotrials.errors import InputError
 from robotrials.formats import kernel
 from robotrials.formats.row_outcome import SLACK_S, Caps
 from robotrials.record.episode import ID_HEX_DIGITS, LARGEST_COUNT, Outcome
-from robotrials.record.schema import EPISODE_SCHEMA
+from robotrials.record.rows import EPISODE_SCHEMA
 from robotrials.value import dataclass
 
 BLOCK_BYTES = 4 << 20
@@ -160,7 +160,7 @@ class BulkReader:
             raise NotPlainError(str(error)) from error
 
     def _table(self, batch: pa.RecordBatch) -> pa.Table:
-        columns = _Columns(batch, self.plan)
+        columns = _BatchColumns(batch, self.plan)
         n = batch.num_rows
         values: dict[str, Any] = {name: columns.names(name) for name in NAMES}
         for name in ('policy', 'task'):
@@ -210,7 +210,7 @@ class BulkReader:
                 numbers[ours] = seconds if known is None else np.where(np.isnan(known), seconds, known)
 
     def _outcomes(
-        self, columns: _Columns, numbers: dict[str, Any], success: pa.Array | None, n: int
+        self, columns: _BatchColumns, numbers: dict[str, Any], success: pa.Array | None, n: int
     ) -> NDArray[np.int32]:
         lasted, steps, cap_s, cap = (numbers[k] for k in ('duration_s', 'steps', 'time_cap_s', 'step_cap'))
         outcomes = columns.outcomes()
@@ -253,7 +253,7 @@ class BulkReader:
         places[np.argsort(codes, kind='stable')] = np.arange(len(codes)) + np.repeat(before - firsts, counts)
         return row_ids([f'["{text}","row"' for text in plain], codes, [places], ']')
 
-    def _labels(self, columns: _Columns) -> pa.Array | None:
+    def _labels(self, columns: _BatchColumns) -> pa.Array | None:
         names = sorted(self.plan.chosen.labels)
         if not names:
             return None
@@ -292,7 +292,7 @@ class _Names:
 
 
 @dataclass(slots=True)
-class _Columns:
+class _BatchColumns:
     """The columns of one batch, parsed field by field as the plan says."""
 
     batch: pa.RecordBatch

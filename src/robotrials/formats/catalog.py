@@ -1,4 +1,7 @@
-"""Which formats there are, and which one a file or a folder has."""
+"""Which formats there are, and which one a file or a folder has.
+
+Episodes from anyone's table in one call; `formats.table` does the work, and `robotrials import` shows its guess.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,9 +26,9 @@ from robotrials.formats.imported import (
     FieldGuess,
     FixableError,
     Format,
+    ImportAccount,
     Imported,
     ImportOptions,
-    Ledger,
     Media,
     Question,
     Recording,
@@ -33,8 +36,7 @@ from robotrials.formats.imported import (
 )
 from robotrials.record import Episode
 from robotrials.record.entry import is_inside
-from robotrials.record.episode import check_episode
-from robotrials.record.provenance import provenance_from_json
+from robotrials.record.episode import check_episode, provenance_from_json
 from robotrials.value import dataclass
 
 if TYPE_CHECKING:
@@ -51,20 +53,20 @@ FORMATS = Catalog(
         'folder': 'robotrials.formats.catalog:FOLDER',
         'inspect': 'robotrials.formats.inspect_log:INSPECT_LOG',
         'inspect-robots': 'robotrials.formats.inspect_log:INSPECT_ROBOTS',
-        'lerobot': 'robotrials.formats.lerobot_format:LEROBOT',
+        'lerobot': 'robotrials.formats.lerobot:LEROBOT',
         'lerobot-eval': 'robotrials.formats.lerobot_eval:LEROBOT_EVAL',
         'libero-log': 'robotrials.formats.libero:LIBERO_LOG',
         'libero-plus': 'robotrials.formats.libero:LIBERO_PLUS',
         'mcap': 'robotrials.formats.mcap_file:MCAP',
         'openpi-droid': 'robotrials.formats.benchmark_result:DROID_CSV',
         'positronic': 'robotrials.formats.positronic:POSITRONIC',
-        'rlds': 'robotrials.formats.rlds_format:RLDS',
+        'rlds': 'robotrials.formats.rlds:RLDS',
         'robochallenge': 'robotrials.formats.benchmark_result:ROBOCHALLENGE',
         'robomimic': 'robotrials.formats.hdf5_format:ROBOMIMIC_FORMAT',
         'ros': 'robotrials.formats.ros_format:ROS',
         # By name alone: `safety` reads it, and this room may not import that one.
-        'safevla': 'robotrials.cli.safevla_format:SAFEVLA',
-        'score-matrix': 'robotrials.formats.score_matrix:SCORE_MATRIX',
+        'safevla': 'robotrials.cli.safety:SAFEVLA',
+        'score-matrix': 'robotrials.formats.benchmark_result:SCORE_MATRIX',
         'simpler-env': 'robotrials.formats.benchmark_result:SIMPLER_ENV',
         'table': 'robotrials.formats.table:TABLE',
         'vla-eval': 'robotrials.formats.vla_eval:VLA_EVAL',
@@ -237,7 +239,7 @@ def read_options(values: dict[str, Any]) -> ImportOptions:
     return read_table(ImportOptions, {k: v for k, v in values.items() if v is not None}, where='options')
 
 
-class _Account(Ledger):
+class _Account(ImportAccount):
     """The account that the other process keeps."""
 
     __slots__ = ()
@@ -263,9 +265,8 @@ class _Written:
 
 
 def _batch(message: dict[str, Any], stream: Iterator[Any], path: Path, scratch: Path) -> Iterator[Recording]:
-    from robotrials.record.column import trajectories_from_arrow
-    from robotrials.record.schema import episodes_from_arrow, events_by_episode
-    from robotrials.record.trajectory import check_trajectory
+    from robotrials.record.rows import episodes_from_arrow, events_by_episode
+    from robotrials.record.trajectory import check_trajectory, trajectories_from_arrow
 
     episodes = episodes_from_arrow(next(stream), events_by_episode(next(stream)))
     steps: dict[tuple[str, int], Trajectory] = {}
@@ -296,7 +297,7 @@ def _medium(kind: str, place: str, path: Path, scratch: Path) -> Media:
 
 def preload(path: str, **_: Any) -> None:
     """Load what recognises such sources, once for all that follow."""
-    from robotrials.record.schema import spare_pandas
+    from robotrials.record.rows import spare_pandas
 
     list(known_formats(Path(path)))
     if not FORMATS.installed():  # a reader of somebody else's may use pandas
@@ -308,7 +309,7 @@ def _open(path: str, options: dict[str, Any], name: str) -> Imported:
     return open_here(Path(path), read_options(options), name=name)
 
 
-def _account(ledger: Ledger) -> dict[str, Any]:
+def _account(ledger: ImportAccount) -> dict[str, Any]:
     rows = {name: [(e.what, e.count, e.why) for e in getattr(ledger, name)] for name in ('kept', 'dropped')}
     return {**rows, 'notes': ledger.notes, 'hints': ledger.hints}
 
@@ -379,8 +380,8 @@ _numbers = itertools.count()
 
 
 def _packed(batch: Sequence[Recording], root: Path, scratch: Path) -> Iterator[Any]:
-    from robotrials.record.column import trajectories_to_arrow
-    from robotrials.record.schema import episodes_to_arrow, events_to_arrow
+    from robotrials.record.rows import episodes_to_arrow, events_to_arrow
+    from robotrials.record.trajectory import trajectories_to_arrow
 
     episodes: list[Episode] = [recording.episode for recording in batch]
     steps = [(r.episode.key, r.trajectory) for r in batch if r.trajectory is not None]
@@ -418,7 +419,7 @@ class FolderFormat:
 
     def read(self, path: Path, options: ImportOptions) -> Imported:
 
-        ledger = Ledger()
+        ledger = ImportAccount()
         opened: list[tuple[Path, Imported]] = []
         for entry in listed(path):
             if _is_known(entry):
@@ -462,3 +463,23 @@ def _is_known(entry: Path) -> bool:
         return bool(candidates(entry))
     sure = (f.recognise(entry) for f in known_formats(entry) if f.name != 'folder')
     return any(confidence == CERTAIN for confidence in sure)
+
+
+def from_table(
+    path: Path | str,
+    *,
+    columns: Mapping[str, str] | None = None,
+    defaults: Mapping[str, str] | None = None,
+    source: str | None = None,
+    rate_hz: float | None = None,
+    group_by: tuple[str, ...] = (),
+) -> list[Episode]:
+    """Every row of a table as an episode; a bad row is named by file, row and field, and then nothing is given.
+
+    `columns` maps a field to a column where the guess is wrong; `defaults` sets fields for all rows. `source` (default:
+    the file's name) is part of the ids, so that the same table imported again, or grown, adds nothing twice.
+    """
+    options = ImportOptions(
+        columns=columns or {}, defaults=defaults or {}, source=source, rate_hz=rate_hz, group_by=group_by
+    )
+    return list(open_source(Path(path), options, name='table').episodes())

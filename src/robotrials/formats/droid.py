@@ -23,17 +23,17 @@ from robotrials.formats.imported import (
     LIKELY,
     RATES_HZ,
     FieldGuess,
+    ImportAccount,
     Imported,
     ImportOptions,
-    Ledger,
     Recording,
     refuse_unused,
 )
 from robotrials.formats.rollout import (
     Assignment,
     CameraClip,
-    Recorder,
-    Rollout,
+    RolloutRecorder,
+    SourceRollout,
     account_signals,
     asked,
     assign,
@@ -82,7 +82,7 @@ class DroidFormat:
         folders = sorted(_folders(path))
         if not folders:
             raise InputError(f'{path}: no {FILE} in it, nor up to {DEEPEST} folders down')
-        ledger = Ledger()
+        ledger = ImportAccount()
         with opened(folders[0] / FILE) as file:
             assignments = _assignments(file, options)
         account_signals(assignments, {}, ledger)
@@ -150,14 +150,14 @@ class _Source:
     folders: tuple[Path, ...]
     assignments: tuple[Assignment, ...]
     options: ImportOptions
-    ledger: Ledger
+    ledger: ImportAccount
 
     def files(self, folder: Path) -> list[Path]:
         films = self._films(folder).values() if camera_question().answer(self.options) == 'keep' else ()
         return [folder / FILE, *sorted(folder.glob('metadata_*.json')), *films]
 
     def recordings(self) -> Iterator[Recording]:
-        recorder = Recorder(
+        recorder = RolloutRecorder(
             kind='a DROID recording', options=self.options, source=self.path, ledger=self.ledger, benchmark='droid'
         )
         for number, folder in enumerate(self.folders):
@@ -169,7 +169,7 @@ class _Source:
                 told['operator'] = user
             yield recorder.record(rollout, told=told)
 
-    def _rollout(self, file: Any, folder: Path, number: int, facts: Mapping[str, Any]) -> Rollout:
+    def _rollout(self, file: Any, folder: Path, number: int, facts: Mapping[str, Any]) -> SourceRollout:
         where = f'{folder / FILE}'
         columns = _columns(file)
         lost = next((a.place.key for a in self.assignments if a.place.key not in columns), None)
@@ -187,7 +187,7 @@ class _Source:
             raise InputError(f'{where}: {n_steps} steps, and its metadata say {stated}; the recording is not whole')
         time_s, duration_s, start_ms = self._times(file, n_steps)
         task = str(facts.get('current_task') or '')
-        return Rollout(
+        return SourceRollout(
             where=where, number=number, time_s=time_s, duration_s=duration_s,
             signals=take_signals(self.assignments, columns, where=where), task=task, instruction=task,
             labels={k: str(v) for k in LABELS if (v := facts.get(k)) not in (None, '')},

@@ -2,11 +2,17 @@
 
 An exporter reads the store as anyone would, edits applied and codes of an open blinded trial left as codes, so that it
 can never tell more than the store does.
+
+A store as Rerun recordings: a folder with one .rrd file per episode.
+
+Poses are transforms, every other signal a plot, cameras the videos themselves with a reference per step, events a log.
+The file format belongs to a version of Rerun, so the version is pinned, and named in the account.
 """
 
 from __future__ import annotations
 
 import csv
+import importlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,14 +20,19 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from robotrials.catalog import Catalog
-from robotrials.errors import InputError, SetupError
-from robotrials.formats.imported import Ledger
+from robotrials.errors import InputError, SetupError, install_hint
+from robotrials.formats.imported import ImportAccount
+from robotrials.old_name import RERUN_APPLICATION
 from robotrials.record import Camera, Episode, Store, Trajectory
+from robotrials.record.blinding import Where
 from robotrials.record.episode import Event
 from robotrials.record.folder import put_durably
-from robotrials.record.schema import EPISODE_FIELDS, episodes_to_arrow
-from robotrials.record.select import Where
+from robotrials.record.rows import EPISODE_FIELDS, episodes_to_arrow
+from robotrials.record.trajectory import recorded_signals
 from robotrials.value import dataclass
 
 # Episodes as a table that anyone can read: CSV, JSONL or Parquet, one row an episode; `from_table` reads it back.
@@ -105,7 +116,7 @@ EXPORTERS = Catalog(
     {
         'lerobot': 'robotrials.formats.lerobot_write:LEROBOT',
         'lerobot-v2.1': 'robotrials.formats.lerobot_write:LEROBOT_V21',
-        'rerun': 'robotrials.formats.rerun_write:RERUN',
+        'rerun': 'robotrials.formats.export:RERUN',
         'mcap': 'robotrials.formats.mcap_file:MCAP_EXPORT',
         'table': 'robotrials.formats.export:TABLE',
     },
@@ -114,14 +125,14 @@ EXPORTERS = Catalog(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Film:
+class ExportedFilm:
     """One camera of one episode for an export: its file, and the step that each of its frames shows."""
 
     camera: Camera  # with `video_steps`
     path: Path
 
 
-Redraw = Callable[[Episode], Sequence[Film]]
+Redraw = Callable[[Episode], Sequence[ExportedFilm]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +149,7 @@ class Exported:
     """What an export came to."""
 
     episodes: int
-    ledger: Ledger = field(default_factory=Ledger)
+    ledger: ImportAccount = field(default_factory=ImportAccount)
 
 
 class Exporter(Protocol):
@@ -174,7 +185,9 @@ def fresh_target(target: Path) -> Iterator[Path]:
         yield draft
 
 
-def recorded_rollouts(store: Store, options: ExportOptions, ledger: Ledger) -> Iterator[tuple[Episode, Trajectory]]:
+def recorded_rollouts(
+    store: Store, options: ExportOptions, ledger: ImportAccount
+) -> Iterator[tuple[Episode, Trajectory]]:
     """The valid counted episodes with a trajectory; the others are entered as dropped."""
     with_steps = set()
     for episode, trajectory in store.trajectories(where=options.where):
@@ -225,7 +238,7 @@ class TableExporter:
     def write(self, store: Store, target: Path, options: ExportOptions) -> Exported:
         if target.exists():
             raise InputError(f'{target}: is there already; give a new name')
-        ledger = Ledger()
+        ledger = ImportAccount()
         count = to_table(store.episodes(where=options.where), target)
         ledger.keep('episodes', count)
         ledger.drop('trajectories and media', None, why='a table has one row per episode')
@@ -233,3 +246,116 @@ class TableExporter:
 
 
 TABLE = TableExporter()
+
+
+APPLICATION = RERUN_APPLICATION
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RerunExporter:
+    name: str = 'rerun'
+    summary: str = 'a folder with one Rerun recording (.rrd) per episode'
+    suffix: str = ''
+
+    def write(self, store: Store, target: Path, options: ExportOptions) -> Exported:
+        rerun = _load()
+        ledger = ImportAccount()
+        count = 0
+        with fresh_target(target) as draft:
+            draft.mkdir()
+            for episode, trajectory in recorded_rollouts(store, options, ledger):
+                _write_episode(rerun, store, episode, trajectory, draft / f'{file_stem(episode)}.rrd', ledger)
+                count += 1
+            check_some(count)
+        ledger.keep('episodes', count)
+        ledger.note(
+            f'written by rerun-sdk {rerun.__version__}; a viewer of another version may need `rerun rrd migrate`'
+        )
+        return Exported(count, ledger)
+
+
+RERUN = RerunExporter()
+
+
+def _load() -> Any:
+    try:
+        return importlib.import_module('rerun')
+    except ModuleNotFoundError as error:
+        raise SetupError(f'writing Rerun recordings needs rerun-sdk: {install_hint("rerun")}') from error
+
+
+def _write_episode(
+    rerun: Any, store: Store, episode: Episode, trajectory: Trajectory, path: Path, ledger: ImportAccount
+) -> None:
+    stream = rerun.RecordingStream(APPLICATION, recording_id=f'{episode.episode_id}-{episode.attempt}')
+    stream.save(path)
+    try:
+        stream.send_property('episode', rerun.AnyValues(**episode_facts(episode)))
+        steps = [
+            rerun.TimeColumn('step', sequence=np.arange(trajectory.n_steps)),
+            rerun.TimeColumn('time', duration=np.asarray(trajectory.time_s, dtype=np.float64)),
+        ]
+        for name, values in recorded_signals(trajectory).items():
+            _write_signal(rerun, stream, name, np.asarray(values), steps, trajectory.n_steps, ledger)
+        _write_contacts(rerun, stream, trajectory, steps)
+        for camera in trajectory.scene.cameras:
+            _write_camera(rerun, stream, store, camera, trajectory, steps, ledger)
+        for event in episode.events:
+            stream.set_time('time', duration=event.t_s)
+            stream.log('events', rerun.TextLog(f'{event.kind} {event.name}'.strip(), level='INFO'))
+        stream.flush()
+    finally:
+        stream.disconnect()
+
+
+def _write_signal(
+    rerun: Any, stream: Any, name: str, values: Array, steps: list[Any], n_steps: int, ledger: ImportAccount
+) -> None:
+    if name.startswith(('contacts/', 'frame_hash/')) or name == 'time_s':
+        return
+    if len(values) != n_steps:
+        stream.log(f'limits/{name}', rerun.Scalars(values.astype(np.float64)), static=True)
+        return
+    if name == 'ee_pose' or name.startswith('body_pose/'):
+        entity = 'world/ee' if name == 'ee_pose' else f'world/bodies/{name.removeprefix("body_pose/")}'
+        # The record keeps w first, Rerun last.
+        turn = values[:, [4, 5, 6, 3]]
+        stream.send_columns(entity, steps, rerun.Transform3D.columns(translation=values[:, :3], quaternion=turn))
+    flat = values.reshape(n_steps, -1).astype(np.float64)
+    columns = rerun.Scalars.columns(scalars=flat.reshape(-1))
+    if flat.shape[1] > 1:
+        columns = columns.partition([flat.shape[1]] * n_steps)
+    stream.send_columns(f'signals/{name}', steps, columns)
+    ledger.keep(f'signal {name}', None)
+
+
+def _write_contacts(rerun: Any, stream: Any, trajectory: Trajectory, steps: list[Any]) -> None:
+    contacts = trajectory.contacts
+    if contacts is None:
+        return
+    starts, ends = contacts.offsets[:-1], contacts.offsets[1:]
+    total = np.array([contacts.force_n[a:b].sum() for a, b in zip(starts, ends, strict=True)], dtype=np.float64)
+    stream.send_columns('signals/contact_force_n', steps, rerun.Scalars.columns(scalars=total))
+
+
+def _write_camera(
+    rerun: Any, stream: Any, store: Store, camera: Camera, trajectory: Trajectory, steps: list[Any],
+    ledger: ImportAccount
+) -> None:  # fmt: skip
+    name, video = camera.name, camera.video
+    if not video:
+        return
+    path = media_file(store, video)
+    if path is None or path.suffix.lower() != '.mp4':
+        ledger.drop(f'camera {name}', why='its video is gone, or no MP4 file')
+        return
+    asset = rerun.AssetVideo(path=path)
+    stamps = np.asarray(asset.read_frame_timestamps_nanos())
+    stream.log(f'cameras/{name}', asset, static=True)
+    rows = np.arange(trajectory.n_steps)
+    frames = np.searchsorted(camera.video_steps, rows + 1, side='right') - 1 if camera.video_steps else rows
+    frame_stamps = stamps[np.clip(frames, 0, len(stamps) - 1)]
+    columns = rerun.VideoFrameReference.columns_nanos(frame_stamps)
+    stream.send_columns(f'cameras/{name}', steps, columns)
+    ledger.keep('camera videos')

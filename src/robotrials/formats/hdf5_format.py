@@ -19,12 +19,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError, SetupError, install_hint
-from robotrials.formats.imported import CERTAIN, FieldGuess, Imported, ImportOptions, Ledger, Recording, refuse_unused
+from robotrials.formats.imported import (
+    CERTAIN,
+    FieldGuess,
+    ImportAccount,
+    Imported,
+    ImportOptions,
+    Recording,
+    refuse_unused,
+)
 from robotrials.formats.rollout import (
     Assignment,
     CameraClip,
-    Recorder,
-    Rollout,
+    RolloutRecorder,
+    SourceRollout,
     account_signals,
     asked,
     assign,
@@ -65,7 +73,7 @@ class Hdf5Format:
 
     def read(self, path: Path, options: ImportOptions) -> Imported:
         refuse_unused(options, name='HDF5 demonstrations', takes=('columns', 'answers', 'rate_hz'))
-        ledger = Ledger()
+        ledger = ImportAccount()
         with opened(path) as file:
             facts = file_facts(file, path)
             numbers = demo_numbers(file, path)
@@ -169,7 +177,7 @@ def _origin(facts: Facts) -> Provenance:
     )
 
 
-def _rate(facts: Facts, options: ImportOptions, ledger: Ledger) -> float:
+def _rate(facts: Facts, options: ImportOptions, ledger: ImportAccount) -> float:
     if options.rate_hz is not None:
         return options.rate_hz
     if facts.control_rate_hz is not None:
@@ -230,7 +238,7 @@ class _Source:
     facts: Facts
     rate_hz: float
     options: ImportOptions
-    ledger: Ledger
+    ledger: ImportAccount
 
     @property
     def is_upright(self) -> bool:
@@ -260,7 +268,7 @@ class _Source:
                 self.ledger.note(f'mask/{name} names {len(file["mask"][name])} demonstrations')
 
     def recordings(self) -> Iterator[Recording]:
-        recorder = Recorder(
+        recorder = RolloutRecorder(
             kind='an HDF5 file of demonstrations', options=self.options, source=self.path, ledger=self.ledger,
             benchmark='libero' if 'bddl_file_name' in self.facts.texts else '',
         )  # fmt: skip
@@ -269,7 +277,7 @@ class _Source:
             for number in self.numbers:
                 yield recorder.record(self._rollout(file, number, cameras))
 
-    def _rollout(self, file: Any, number: int, cameras: Sequence[str]) -> Rollout:
+    def _rollout(self, file: Any, number: int, cameras: Sequence[str]) -> SourceRollout:
         where = f'{self.path}: data/demo_{number}'
         demo = file[f'data/demo_{number}']
         columns: dict[str, NDArray[Any]] = {}
@@ -287,7 +295,7 @@ class _Source:
         if stated is not None and int(stated) != steps:
             raise InputError(f'{where}: num_samples is {int(stated)}, actions have {steps} steps; cut short')
         rewarded = np.flatnonzero(columns['rewards'] >= 1) if 'rewards' in columns else None
-        return Rollout(
+        return SourceRollout(
             where=where, number=number, time_s=np.arange(steps) / self.rate_hz, duration_s=steps / self.rate_hz,
             signals=take_signals(self.assignments, columns, where=where), task=task_name(self.facts, self.path),
             instruction=self.facts.instruction,

@@ -116,7 +116,7 @@ def given_up(options: ImportOptions, reason: str) -> tuple[Outcome, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AccountLine:
     """One line of the account: how many of what, and why."""
 
     what: str
@@ -129,7 +129,7 @@ class Entry:
 
 
 @dataclass(slots=True)
-class Ledger:
+class ImportAccount:
     """The account of one import, written while the source is read, and complete once every episode was taken."""
 
     _kept: dict[tuple[str, str], int | None] = field(default_factory=dict)
@@ -155,7 +155,7 @@ class Ledger:
         if text not in self.hints:
             self.hints.append(text)
 
-    def add(self, other: Ledger) -> None:
+    def add(self, other: ImportAccount) -> None:
         """Take over another account."""
         for entry in other.kept:
             self.keep(entry.what, entry.count, why=entry.why)
@@ -166,21 +166,21 @@ class Ledger:
         for text in other.hints:
             self.hint(text)
 
-    def copy(self) -> Ledger:
+    def copy(self) -> ImportAccount:
         """The account as it stands."""
-        return Ledger(dict(self._kept), dict(self._dropped), list(self.notes), list(self.hints))
+        return ImportAccount(dict(self._kept), dict(self._dropped), list(self.notes), list(self.hints))
 
-    def restore(self, before: Ledger) -> None:
+    def restore(self, before: ImportAccount) -> None:
         """Forget what was counted since; notes and hints stay, since each is there once."""
         self._kept, self._dropped = dict(before._kept), dict(before._dropped)
 
     @property
-    def kept(self) -> tuple[Entry, ...]:
-        return tuple(Entry(what, count, why) for (what, why), count in self._kept.items())
+    def kept(self) -> tuple[AccountLine, ...]:
+        return tuple(AccountLine(what, count, why) for (what, why), count in self._kept.items())
 
     @property
-    def dropped(self) -> tuple[Entry, ...]:
-        return tuple(Entry(what, count, why) for (what, why), count in self._dropped.items())
+    def dropped(self) -> tuple[AccountLine, ...]:
+        return tuple(AccountLine(what, count, why) for (what, why), count in self._dropped.items())
 
 
 def _add(entries: dict[tuple[str, str], int | None], key: tuple[str, str], count: int | None) -> None:
@@ -238,7 +238,7 @@ class Imported:
     format: str
     sources: tuple[Path, ...]
     recordings: Callable[[], Iterator[Recording]]
-    ledger: Ledger
+    ledger: ImportAccount
     guesses: tuple[FieldGuess, ...] = ()
     questions: tuple[Question, ...] = ()
     doubts: tuple[Doubt, ...] = ()

@@ -15,9 +15,9 @@ from robotrials.formats.imported import (
     CERTAIN,
     FAULTS,
     FieldGuess,
+    ImportAccount,
     Imported,
     ImportOptions,
-    Ledger,
     Question,
     Recording,
     check_settable,
@@ -54,7 +54,7 @@ class InspectLogFormat:
         refuse_unused(options, name='.eval logs', takes=('answers',))
         check_settable(options, '.eval logs', ('policy', 'task'))
         check_archive(path)
-        ledger = Ledger()
+        ledger = ImportAccount()
         header, samples = _contents(path, ledger)
         spec = _mapping(header.get('eval'))
         policy = options.defaults.get('policy') or str(spec.get('model') or '')
@@ -92,7 +92,7 @@ class InspectLogFormat:
 INSPECT_LOG = InspectLogFormat()
 
 
-def _contents(path: Path, ledger: Ledger) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _contents(path: Path, ledger: ImportAccount) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     module, broken = _unpacking(path)
     try:
         with module.ZipFile(path) as archive:
@@ -239,7 +239,7 @@ class InspectRobotsFormat:
         files = [file for file in listed(path) if _is_log(file)] if path.is_dir() else [path]
         if not files:
             raise InputError(f'{path}: no log of inspect-robots in it')
-        ledger = Ledger()
+        ledger = ImportAccount()
         logs = [_Log.of(file, options, ledger) for file in files]
 
         def recordings() -> Iterator[Recording]:
@@ -291,7 +291,7 @@ class _Log:
     rate_hz: float | None
 
     @classmethod
-    def of(cls, file: Path, options: ImportOptions, ledger: Ledger) -> _Log:
+    def of(cls, file: Path, options: ImportOptions, ledger: ImportAccount) -> _Log:
         document = load_json(file)
         spec = document.get('eval') if isinstance(document, dict) else None
         scenes = document.get('samples') if isinstance(document, dict) else None
@@ -317,7 +317,7 @@ class _Log:
     def is_policys_own(self) -> bool:
         return any(str(scene.get('error') or '').startswith(POLICYS_OWN) for scene in self.scenes)
 
-    def episodes(self, options: ImportOptions, ledger: Ledger) -> Iterator[Episode]:
+    def episodes(self, options: ImportOptions, ledger: ImportAccount) -> Iterator[Episode]:
         for number, scene in enumerate(self.scenes):
             for epoch, scores in enumerate(scene.get('epochs') or ()):
                 try:
@@ -327,7 +327,7 @@ class _Log:
                     raise RecordError(f'{where}: {error}; nothing was imported') from error
 
     def _episode(
-        self, scene: Mapping[str, Any], epoch: int, scores: Any, options: ImportOptions, ledger: Ledger
+        self, scene: Mapping[str, Any], epoch: int, scores: Any, options: ImportOptions, ledger: ImportAccount
     ) -> Episode:
         name = str(scene['scene_id'])
         score = scores.get(self.scorer) if isinstance(scores, dict) else None
@@ -349,7 +349,7 @@ class _Log:
             labels={k: v for k, v in {**others, **labels}.items() if v},
         )  # fmt: skip
 
-    def _steps(self, scene: Mapping[str, Any], epoch: int, ledger: Ledger) -> int | None:
+    def _steps(self, scene: Mapping[str, Any], epoch: int, ledger: ImportAccount) -> int | None:
         metadata = _at(scene, 'trial_metadata', epoch)
         actions = metadata.get('actions') if isinstance(metadata, dict) else None
         place = Path(str(actions)) if actions else None

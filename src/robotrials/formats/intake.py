@@ -33,12 +33,12 @@ from robotrials.formats.imported import (
 )
 from robotrials.record import Episode, Store, read_store
 from robotrials.record.addition import Addition
+from robotrials.record.blinding import part_keys
+from robotrials.record.episode import ImportRecord, Provenance
 from robotrials.record.folder import Disk, replaced_disk, write_durably
-from robotrials.record.opened import OpenedSource, is_store
 from robotrials.record.part import id_hashes, repeated_hashes
-from robotrials.record.provenance import ImportRecord, Provenance
-from robotrials.record.schema import EVENT_SCHEMA, episodes_to_arrow, events_to_arrow
-from robotrials.record.select import part_keys
+from robotrials.record.rows import EVENT_SCHEMA, episodes_to_arrow, events_to_arrow
+from robotrials.record.store import OpenedSource, is_store
 from robotrials.value import dataclass
 
 if TYPE_CHECKING:

@@ -1,24 +1,70 @@
-"""LeRobotDataset folders, versions 2.0, 2.1 and 3.0, as recorded actions to predict; read without LeRobot.
+"""LeRobotDatasets, read as episodes to predict and as rollouts to import.
+
+LeRobotDataset folders, versions 2.0, 2.1 and 3.0, as recorded actions to predict; read without LeRobot.
 
 Images inside the Parquet files are read. Cameras stored as video are named, and decoded where PyAV is installed.
+
+`robotrials import` of LeRobotDataset folders: frames become trajectories, `next.*` outcomes, language phases.
 """
 
 from __future__ import annotations
 
+import csv
 import json
-from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from robotrials.errors import InputError, UnknownName
 from robotrials.formats.dataset import RecordedEpisode, RecordedImage, check_split
-from robotrials.formats.lerobot_frame import EpisodeFrames, encoded_images, stream_frames
-from robotrials.formats.lerobot_layout import Layout, read_layout
+from robotrials.formats.imported import (
+    CERTAIN,
+    FieldGuess,
+    ImportAccount,
+    Imported,
+    ImportOptions,
+    Question,
+    Recording,
+    refuse_unused,
+)
+from robotrials.formats.lerobot_layout import (
+    PLACE_COLUMNS,
+    DatasetLayout,
+    EpisodeFrames,
+    FeatureInfo,
+    LeRobotEpisode,
+    OwnRecord,
+    column_names,
+    encoded_images,
+    read_layout,
+    read_own,
+    stream_frames,
+)
+from robotrials.formats.rollout import (
+    SETTABLE,
+    Assignment,
+    CameraClip,
+    RolloutRecorder,
+    SourceRollout,
+    account_signals,
+    asked,
+    assign,
+    camera_question,
+    check_finite,
+    nan_question,
+    spelled_out,
+    take_signals,
+)
 from robotrials.formats.space import ActionSpace
-from robotrials.formats.video import VideoFrames
+from robotrials.formats.video import FrameClip, VideoClip, VideoFrames
+from robotrials.record import Outcome, Provenance
+from robotrials.record.episode import parse_field
 
 # Which feature of a LeRobot folder is what: by LeRobot's own names, by those of openpi and RADAR, by GR00T's
 # `modality.json`, or as you say.
@@ -155,7 +201,7 @@ def vector_names(feature: Mapping[str, Any]) -> list[str]:
 class LeRobotDataset:
     """A LeRobotDataset. Open it with `LeRobotDataset.open`."""
 
-    layout: Layout
+    layout: DatasetLayout
     name: str
     space: ActionSpace
     names: FeatureNames
@@ -228,7 +274,7 @@ class LeRobotDataset:
         )
 
 
-def instructions(layout: Layout, frames: EpisodeFrames, *, column: str = 'task_index') -> tuple[str, ...]:
+def instructions(layout: DatasetLayout, frames: EpisodeFrames, *, column: str = 'task_index') -> tuple[str, ...]:
     """The language of an episode: one text for all its frames, or one per frame where it changes."""
     numbers = frames.numbers.get(column)
     if numbers is not None and len(numbers):
@@ -238,3 +284,425 @@ def instructions(layout: Layout, frames: EpisodeFrames, *, column: str = 'task_i
                 return (layout.tasks[distinct[0]],)
             return tuple(layout.tasks[number] for number in numbers.tolist())
     return frames.row.tasks[:1]
+
+
+# Language of a LeRobotDataset as phases: subtask rows, subtask numbers, and tasks that change within an episode.
+
+LANGUAGE_COLUMNS = ('language_persistent', 'language_events')
+STYLE = 'subtask'
+Phases = tuple[tuple[float, str], ...]
+
+
+def phases(frames: EpisodeFrames, texts: Sequence[str], *, subtasks: Mapping[int, str], fps: float) -> Phases:
+    """(seconds, name) where each phase of an episode begins, in order."""
+    numbers = frames.numbers.get('subtask_index')
+    if numbers is not None and subtasks:
+        return _changes([subtasks.get(int(n), f'subtask {n}') for n in numbers.reshape(-1)], fps)
+    spoken = {*_persistent(frames), *_events(frames, fps)}
+    if spoken:
+        end_s = frames.row.length / fps
+        return tuple(sorted((t_s, name) for t_s, name in spoken if t_s <= end_s))
+    return _changes(texts, fps) if len(texts) > 1 else ()
+
+
+def _changes(names: Sequence[str], fps: float) -> Phases:
+    return tuple((i / fps, name) for i, name in enumerate(names) if i == 0 or names[i - 1] != name)
+
+
+def _persistent(frames: EpisodeFrames) -> set[tuple[float, str]]:
+    """Rows that hold from their own timestamp on; every frame may carry all of them."""
+    column = frames.others.get('language_persistent')
+    if column is None:
+        return set()
+    start_s = float(frames.numbers['timestamp'].reshape(-1)[0])
+    found = set()
+    for cell in column.to_pylist():
+        for row in _subtasks(cell):
+            stamp = row.get('timestamp')
+            if stamp is None:
+                raise InputError(f'{frames.where}: a subtask of language_persistent has no timestamp')
+            found.add((max(0.0, float(stamp) - start_s), str(row['content'])))
+    return found
+
+
+def _events(frames: EpisodeFrames, fps: float) -> set[tuple[float, str]]:
+    column = frames.others.get('language_events')
+    if column is None:
+        return set()
+    return {(i / fps, str(row['content'])) for i, cell in enumerate(column.to_pylist()) for row in _subtasks(cell)}
+
+
+def _subtasks(cell: Any) -> Iterable[Mapping[str, Any]]:
+    return (row for row in cell or () if row.get('style') == STYLE and row.get('content'))
+
+
+def read_subtasks(root: Path) -> Mapping[int, str]:
+    """`meta/subtasks.parquet`: number -> text; empty where the dataset has none."""
+    path = root / 'meta' / 'subtasks.parquet'
+    if not path.exists():
+        return {}
+    try:
+        table = pq.read_table(path).to_pydict()
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f'{path}: not readable as Parquet ({error})') from error
+    text = next((c for c in ('subtask', '__index_level_0__') if c in table), None)
+    if text is None or 'subtask_index' not in table:
+        raise InputError(f'{path}: wanted the columns subtask and subtask_index, found {list(table)}')
+    return dict(zip(np.asarray(table['subtask_index']).tolist(), table[text], strict=True))
+
+
+# Recordings of `lerobot-eval`: an episode is saved only when its environment says that it ended.
+# LIBERO's environment never says so of a failure (read in LeRobot 0.6.1), so its recordings hold successes alone, and
+# a success rate from them would always be 100 %. What eval_info.json counted decides.
+
+FOLDER = 'recordings'
+WHY = (
+    'lerobot-eval saves an episode only when its environment reports the end, and LIBERO reports none for a failure: '
+    'a rate from these would be too high'
+)
+
+
+def rollouts_question() -> Question:
+    """Whether failed rollouts are among those recorded."""
+    return Question('rollouts', 'Every recorded episode succeeded. Are all rollouts recorded?', ('all',), None)
+
+
+def check_rollouts(path: Path, outcomes: Sequence[bool | None], options: ImportOptions) -> None:
+    """Raise InputError where the recorded episodes are fewer than those evaluated, or may be successes alone."""
+    counted = counted_rollouts(path)
+    if counted is not None:
+        info, expected, found = counted
+        if expected != found:
+            raise InputError(
+                f'{path}: {found} recorded episodes ({sum(map(bool, outcomes))} of {len(outcomes)} here succeeded), '
+                f'{info} counts {expected} rollouts. {WHY}. Import {info.name} for the rate; nothing was imported'
+            )
+        return
+    if outcomes and all(outcomes) and rollouts_question().answer(options) != 'all':
+        raise InputError(
+            f'{path}: all {len(outcomes)} recorded episodes succeeded, and no eval_info.json says how many there were. '
+            f'{WHY}. If no rollout is missing, say --answer rollouts=all; nothing was imported'
+        )
+
+
+def counted_rollouts(path: Path) -> tuple[Path, int, int] | None:
+    """The evaluation's own count of this task's rollouts, and how many are recorded; None where it left none."""
+    root = path.resolve()
+    if FOLDER not in root.parts:
+        return None
+    at = len(root.parts) - 1 - root.parts[::-1].index(FOLDER)
+    top = Path(*root.parts[: at + 1])
+    info = top.parent / 'eval_info.json'
+    if not info.exists() or at + 1 >= len(root.parts):
+        return None
+    name = root.parts[at + 1]
+    expected = _expected(info, name)
+    if expected is None:
+        return None
+    found = sum(_total(meta) for meta in sorted((top / name).rglob('meta/info.json')))
+    return info, expected, found
+
+
+def _expected(info: Path, name: str) -> int | None:
+    try:
+        values = json.loads(info.read_text(encoding='utf-8'))  # bare NaN, as LeRobot writes it, is taken
+    except (OSError, ValueError) as error:
+        raise InputError(f'{info}: not readable as JSON ({error})') from error
+    entries = values.get('per_task') if isinstance(values, dict) else None
+    if not isinstance(entries, list):
+        rows = values.get('per_episode') if isinstance(values, dict) else None
+        return len(rows) if isinstance(rows, list) else None
+    for entry in entries:
+        if f'{entry.get("task_group")}_{entry.get("task_id")}' == name:
+            successes = entry.get('metrics', {}).get('successes')
+            return len(successes) if isinstance(successes, list) else None
+    return None
+
+
+def _total(meta: Path) -> int:
+    try:
+        return int(json.loads(meta.read_text(encoding='utf-8'))['total_episodes'])
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f'{meta}: no total_episodes in it ({error})') from error
+
+
+KNOWN = {'action_raw': 'action', 'reward': 'next.reward', 'done': 'next.done'}
+TOLERANCE_S = 1e-4  # LeRobot's own
+
+# What became of each episode, where the dataset itself does not say: a table beside a recording of `lerobot-record`,
+# or the scores and the quality control that EVA-CLIENT writes into meta/episodes.jsonl.
+
+RESULTS = 'results'
+EVA_FACTS = ('quality', 'qc_verdict', 'score', 'max_score', 'milestones', 'scored_at')
+
+
+def unscored_question() -> Question:
+    """What an episode is that EVA-CLIENT's operator has not scored."""
+    return Question('unscored', 'Episodes that nobody has scored:', ('refuse', 'invalid'), 'refuse')
+
+
+def read_results(path: Path) -> dict[int, dict[str, Any]]:
+    """The fields of each episode from a table with episode_index and outcome, and whatever else it has of it."""
+    try:
+        with path.open(encoding='utf-8-sig', newline='') as stream:
+            rows = list(csv.DictReader(stream))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f'{path}: not readable as CSV ({error})') from error
+    results: dict[int, dict[str, Any]] = {}
+    for line, row in enumerate(rows, start=2):
+        number = row.pop('episode_index', None)
+        if number is None or not str(number).strip().isdigit() or not (row.get('outcome') or '').strip():
+            raise InputError(f'{path} line {line}: wanted episode_index and outcome, found {number!r} and {dict(row)}')
+        if int(number) in results:
+            raise InputError(f'{path} line {line}: episode {number} a second time')
+        unknown = next((name for name in row if name not in SETTABLE), None)
+        if unknown is not None:
+            raise UnknownName(f'field of an episode ({path})', str(unknown), SETTABLE)
+        given = {name: text.strip() for name, text in row.items() if text and text.strip()}
+        results[int(number)] = {name: parse_field(name, text) for name, text in given.items()}
+    return results
+
+
+def eva_fields(row: LeRobotEpisode, options: ImportOptions) -> dict[str, Any]:
+    """What EVA-CLIENT says of an episode: a full score is success; one that its quality control rejects is INVALID."""
+    facts, where = row.facts, f'meta/episodes.jsonl: episode {row.index}'
+    told: dict[str, Any] = {'reason': str(facts.get('note') or '')}
+    labels = {name: str(facts[name]) for name in ('quality', 'trial', 'clip_id') if facts.get(name) not in (None, '')}
+    milestones = facts.get('milestones')
+    for name, value in milestones.items() if isinstance(milestones, dict) else ():
+        labels[f'milestone {name}'] = str(value)
+    told['labels'] = labels
+    if str(facts.get('quality', '')).lower() == 'red' or str(facts.get('qc_verdict', '')).lower() == 'fail':
+        issues = facts.get('quality_issues')
+        causes = [str(facts.get('reason') or facts.get('qc_note') or '')]
+        causes += [str(i.get('detail') or i.get('code')) if isinstance(i, dict) else str(i) for i in issues or ()]
+        return {**told, 'outcome': Outcome.INVALID, 'reason': '; '.join(filter(None, causes)) or 'red quality'}
+    score, best = facts.get('score'), facts.get('max_score')
+    if score is None or best is None:
+        if unscored_question().answer(options) == 'refuse' and 'outcome' not in options.defaults:
+            raise InputError(
+                f'{where} has no score; score it in EVA-CLIENT, say --set outcome=..., or --answer unscored=invalid'
+            )
+        return {**told, 'outcome': Outcome.INVALID, 'reason': told['reason'] or 'not scored'}
+    for value in (score, best):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
+            raise InputError(f'{where}: score {score!r} of {best!r}, wanted numbers from 0 on')
+    if not 0 < best >= score:
+        raise InputError(f'{where}: score {score} of {best}, wanted at most all of it')
+    return {**told, 'score': float(score), 'max_score': float(best), 'success': score == best}
+
+
+class LeRobotFormat:
+    """LeRobotDataset v2.0, v2.1 and v3.0."""
+
+    name = 'lerobot'
+    summary = 'a LeRobotDataset folder, v2.0, v2.1 or v3.0: frames, cameras, next.*, language'
+
+    def recognise(self, path: Path) -> float | None:
+        try:
+            info = json.loads((path / 'meta' / 'info.json').read_text(encoding='utf-8'))
+        except (OSError, ValueError):
+            return None
+        return CERTAIN if isinstance(info, dict) and 'codebase_version' in info else None
+
+    def read(self, path: Path, options: ImportOptions) -> Imported:
+        refuse_unused(options, name='a LeRobotDataset', takes=('columns', 'answers'))
+        layout = read_layout(path)
+        ledger = ImportAccount()
+        own = read_own(path)
+        table = options.defaults.get(RESULTS)
+        results = read_results(Path(table)) if table is not None else {}
+        extra = sorted(results.keys() - {row.index for row in layout.rows})
+        if extra:
+            raise InputError(f'{table}: episode {extra[0]} is not in {path}')
+        assignments = _assignments(layout, options, own)
+        source = _Source(layout, assignments, own, options, ledger, read_subtasks(path), results)
+        source.account()
+        keeps_cameras = camera_question().answer(options) == 'keep'
+        videos = [place.path for row in layout.rows for place in row.videos.values()] if keeps_cameras else []
+        if own is not None and (options.columns or options.defaults):
+            raise InputError(
+                f'{own.path}: this dataset holds the whole record of its episodes; leave out --map and --set'
+            )
+        own_files = [own.path] if own is not None else []
+        return Imported(
+            format=self.name,
+            sources=tuple(dict.fromkeys((*layout.meta_files, *own_files, *layout.data_files, *videos))),
+            recordings=source.recordings,
+            ledger=ledger,
+            guesses=tuple(FieldGuess(a.signal, str(a.place), a.change) for a in source.assignments),
+            resolved=spelled_out(source.assignments, options) if own is None else None,
+            questions=asked(options, nan_question(), camera_question(), rollouts_question(), unscored_question()),
+            origin=Provenance(environment_id=layout.robot_type, success_parsing=source.success_parsing),
+        )
+
+
+def _assignments(layout: DatasetLayout, options: ImportOptions, own: OwnRecord | None) -> tuple[Assignment, ...]:
+    if own is not None:
+        return own.assignments
+    numeric = {
+        key: feature.names or tuple(map(str, range(feature.size)))
+        for key, feature in layout.features.items()
+        if feature.is_numeric and key not in PLACE_COLUMNS
+    }
+    return assign(numeric, mapped=options.columns, known=KNOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    layout: DatasetLayout
+    assignments: tuple[Assignment, ...]
+    own: OwnRecord | None
+    options: ImportOptions
+    ledger: ImportAccount
+    subtasks: Mapping[int, str]
+    results: Mapping[int, Mapping[str, Any]]
+
+    @property
+    def success_parsing(self) -> str:
+        if self.results:
+            return f'the table {Path(self.options.defaults[RESULTS]).name}'
+        if self.is_eva:
+            return 'a full score in meta/episodes.jsonl (EVA-CLIENT); red quality or a failed check is INVALID'
+        return 'any frame with next.success' if 'next.success' in self.layout.features else ''
+
+    def account(self) -> None:
+        """What of the dataset is left out, and why."""
+        features = self.layout.features
+        account_signals(self.assignments, {key: f.names for key, f in features.items()}, self.ledger)
+        declared = {key for key, feature in features.items() if feature.dtype != 'video'}
+        first = self.layout.data_files[:1]
+        for name in column_names(first[0]) if first else ():
+            if name not in declared and name not in (*PLACE_COLUMNS, *LANGUAGE_COLUMNS):
+                self.ledger.drop(f'column {name}', None, why='meta/info.json does not declare it')
+        for key, feature in features.items():
+            if feature.dtype == 'string':
+                self.ledger.drop(f'column {key}', None, why='text per frame has no place in a trajectory')
+            elif feature.is_depth:
+                self.ledger.drop(f'camera {key}', None, why='depth is kept as lossless files; a video has rounded it')
+        self.ledger.drop('statistics', None, why='recomputed when the episodes are written again')
+
+    def recordings(self) -> Iterator[Recording]:
+        if self.own is not None:
+            yield from self._own_recordings(self.own)
+            return
+        fields = {name: text for name, text in self.options.defaults.items() if name != RESULTS}
+        options = replace(self.options, defaults=fields)
+        recorder = RolloutRecorder(
+            kind='a LeRobotDataset', options=options, source=self.layout.path, ledger=self.ledger,
+            remedy='for an evaluation, give a table with episode_index and outcome: --set results=FILE.csv',
+        )  # fmt: skip
+        outcomes = []
+        for frames in self._frames():
+            recording = recorder.record(self._rollout(frames), told=self._told(frames.row))
+            outcomes.append(recording.episode.success)
+            yield recording
+        if 'next.success' in self.layout.features:
+            check_rollouts(self.layout.path, outcomes, self.options)
+
+    def _told(self, row: LeRobotEpisode) -> dict[str, Any]:
+        """What is said of an episode outside its frames."""
+        if self.results:
+            if row.index not in self.results:
+                raise InputError(f'{self.options.defaults[RESULTS]}: no row of episode {row.index}')
+            return dict(self.results[row.index])
+        return eva_fields(row, self.options) if self.is_eva else {}
+
+    @property
+    def is_eva(self) -> bool:
+        return any(name in row.facts for row in self.layout.rows for name in EVA_FACTS)
+
+    def _frames(self) -> Iterator[EpisodeFrames]:
+        features = self.layout.features
+        wanted = [a.place.key for a in self.assignments]
+        wanted += [key for key in (*PLACE_COLUMNS, 'next.success') if key in features]
+        if camera_question().answer(self.options) == 'keep':
+            wanted += [key for key, feature in features.items() if feature.dtype == 'image']
+        first = self.layout.data_files[:1]
+        present = column_names(first[0]) if first else ()
+        wanted += [name for name in (*LANGUAGE_COLUMNS, 'subtask_index') if name in present]
+        return stream_frames(self.layout.rows, list(dict.fromkeys(wanted)))
+
+    def _own_recordings(self, own: OwnRecord) -> Iterator[Recording]:
+        keeps_nan = nan_question().answer(self.options) == 'keep'
+        for frames in self._frames():
+            if frames.row.index >= len(own.episodes):
+                raise InputError(f'{own.path}: no record of episode {frames.row.index}; the dataset was changed since')
+            signals = take_signals(self.assignments, frames.numbers, where=frames.where)
+            if not keeps_nan:
+                check_finite({k: v for k, v in signals.items() if not k.startswith('action')}, where=frames.where)
+            self.ledger.keep('episodes')
+            self.ledger.keep('steps', frames.row.length)
+            yield own.recording(frames, signals, self._cameras(frames))
+
+    def _rollout(self, frames: EpisodeFrames) -> SourceRollout:
+        layout, row = self.layout, frames.row
+        texts = instructions(layout, frames)
+        duration_s = row.length / layout.fps
+        success, success_t_s = _success(frames, layout.fps)
+        done = frames.numbers.get('next.done')
+        return SourceRollout(
+            where=frames.where,
+            number=row.index,
+            time_s=frame_times(frames, layout.fps),
+            duration_s=duration_s,
+            signals=take_signals(self.assignments, frames.numbers, where=frames.where),
+            task=texts[0] if texts else '',
+            instruction=texts[0] if texts else '',
+            success=success,
+            success_t_s=success_t_s,
+            is_cut=done is not None and not bool(np.any(done[-1])),
+            phases=phases(frames, texts, subtasks=self.subtasks, fps=layout.fps),
+            labels={'episode_index': str(row.index)},
+            cameras=self._cameras(frames),
+            control_rate_hz=layout.fps,
+        )
+
+    def _cameras(self, frames: EpisodeFrames) -> dict[str, CameraClip]:
+        cameras = {}
+        for key, feature in self.layout.features.items():
+            if not feature.is_camera or feature.is_depth:
+                continue
+            clip = self._clip(frames, feature)
+            height, width = feature.image_shape[:2]
+            if clip is not None:
+                cameras[key.removeprefix('observation.images.')] = CameraClip(clip, width, height)
+        return cameras
+
+    def _clip(self, frames: EpisodeFrames, feature: FeatureInfo) -> VideoClip | FrameClip | None:
+        if feature.dtype == 'video':
+            place = frames.row.videos[feature.key]
+            return VideoClip(place.path, place.start_s, self.layout.fps, frames.row.length)
+        if feature.key not in frames.others:
+            return FrameClip((), self.layout.fps)
+        return FrameClip(encoded_images(frames, feature), self.layout.fps)
+
+
+def frame_times(frames: EpisodeFrames, fps: float) -> NDArray[np.float64]:
+    """Seconds since the first frame: multiples of 1/fps where the float32 timestamps agree, else as recorded."""
+    stamps = frames.numbers.get('timestamp')
+    if stamps is None or stamps.ndim != 1 or not len(stamps):
+        raise InputError(f'{frames.where}: no timestamp for each frame; wanted one number, in seconds')
+    recorded = stamps.astype(np.float64)
+    if not np.isfinite(recorded).all():
+        at = int(np.flatnonzero(~np.isfinite(recorded))[0])
+        raise InputError(f'{frames.where}: timestamp is {recorded[at]} at frame {at}; wanted seconds')
+    regular = np.arange(len(recorded)) / fps
+    if np.all(np.abs(recorded - regular) <= TOLERANCE_S):
+        return regular
+    if np.any(np.diff(recorded) <= 0):
+        at = int(np.flatnonzero(np.diff(recorded) <= 0)[0]) + 1
+        raise InputError(f'{frames.where}: timestamp falls from {recorded[at - 1]} to {recorded[at]} s at frame {at}')
+    return recorded
+
+
+def _success(frames: EpisodeFrames, fps: float) -> tuple[bool | None, float | None]:
+    """Whether the host's predicate ever held, and when: `next.*` of a frame is what its action led to."""
+    flags = frames.numbers.get('next.success')
+    if flags is None:
+        return None, None
+    held = np.flatnonzero(flags.reshape(len(flags), -1).astype(np.bool_)[:, 0])
+    return (True, (int(held[0]) + 1) / fps) if len(held) else (False, None)
+
+
+LEROBOT = LeRobotFormat()

@@ -13,9 +13,9 @@ from robotrials.formats.imported import (
     CERTAIN,
     FAULTS,
     FieldGuess,
+    ImportAccount,
     Imported,
     ImportOptions,
-    Ledger,
     Recording,
     check_settable,
     given_up,
@@ -53,7 +53,7 @@ class LeRobotEvalFormat:
         if not isinstance(document, dict) or not {'per_episode', 'per_task'} & document.keys():
             raise InputError(f'{file}: neither "per_episode" nor "per_task" in it, so not an eval_info.json')
         policy = options.defaults.get('policy') or file.resolve().parent.name
-        ledger = Ledger()
+        ledger = ImportAccount()
         _note_recordings(file, document, ledger)
 
         def recordings() -> Iterator[Recording]:
@@ -80,7 +80,7 @@ class LeRobotEvalFormat:
 LEROBOT_EVAL = LeRobotEvalFormat()
 
 
-def _per_episode(file: Path, document: Mapping[str, Any], ledger: Ledger) -> Iterator[dict[str, Any]]:
+def _per_episode(file: Path, document: Mapping[str, Any], ledger: ImportAccount) -> Iterator[dict[str, Any]]:
     """0.1 to 0.3: one object per episode, with its seed."""
     for number, values in enumerate(document['per_episode']):
         where = f'{file} per_episode[{number}]'
@@ -97,7 +97,7 @@ def _per_episode(file: Path, document: Mapping[str, Any], ledger: Ledger) -> Ite
     _check_rate(ledger, document.get('aggregated'), document['per_episode'], lambda v: v.get('success'))
 
 
-def _per_task(file: Path, document: Mapping[str, Any], ledger: Ledger) -> Iterator[dict[str, Any]]:
+def _per_task(file: Path, document: Mapping[str, Any], ledger: ImportAccount) -> Iterator[dict[str, Any]]:
     """0.4 on: parallel lists per task."""
     everything: list[Any] = []
     for place, task in enumerate(document['per_task']):
@@ -125,7 +125,7 @@ def _per_task(file: Path, document: Mapping[str, Any], ledger: Ledger) -> Iterat
     _check_rate(ledger, document.get('overall'), everything, lambda v: v)
 
 
-def _check_rate(ledger: Ledger, total: Any, listed: list[Any], success: Any) -> None:
+def _check_rate(ledger: ImportAccount, total: Any, listed: list[Any], success: Any) -> None:
     told = total.get('pc_success') if isinstance(total, dict) else None
     known = [float(success(v)) for v in listed if success(v) is not None and not math.isnan(float(success(v)))]
     if told is None or not known or math.isnan(told):
@@ -161,7 +161,7 @@ def _outcome(values: Mapping[str, Any], options: ImportOptions) -> tuple[Outcome
     raise RecordError(f'{values["where"]}: success is {success!r}, wanted true or false; nothing was imported')
 
 
-def _note_recordings(file: Path, document: Mapping[str, Any], ledger: Ledger) -> None:
+def _note_recordings(file: Path, document: Mapping[str, Any], ledger: ImportAccount) -> None:
     for text in incomplete_recordings(file.parent, document):
         ledger.note(text)
     if (file.parent / 'videos').is_dir():

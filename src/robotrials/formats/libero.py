@@ -14,9 +14,9 @@ from robotrials.formats.imported import (
     FAULTS,
     LIKELY,
     FieldGuess,
+    ImportAccount,
     Imported,
     ImportOptions,
-    Ledger,
     Recording,
     check_settable,
     given_up,
@@ -64,7 +64,7 @@ class LiberoLogFormat:
     def read(self, path: Path, options: ImportOptions) -> Imported:
         refuse_unused(options, name='LIBERO logs', takes=('answers',))
         check_settable(options, 'LIBERO logs', ('policy', 'benchmark'))
-        ledger = Ledger()
+        ledger = ImportAccount()
         files = [path]
         if path.is_dir():
             files = [file for file in listed(path) if file.is_file() and self.recognise(file)]
@@ -109,7 +109,7 @@ def _policy(file: Path, options: ImportOptions) -> str:
     return '--'.join(filter(None, [named['family'], named['note']])) if named else file.stem
 
 
-def _policies(files: Sequence[Path], options: ImportOptions, ledger: Ledger) -> dict[Path, str]:
+def _policies(files: Sequence[Path], options: ImportOptions, ledger: ImportAccount) -> dict[Path, str]:
     """The policy of each file; a second log of the same policy and suite is a run of its own."""
     named: dict[Path, str] = {}
     seen: set[tuple[str, str]] = set()
@@ -138,7 +138,9 @@ class _State:
     seen: set[tuple[str, int]] = field(default_factory=set)
 
 
-def _episodes(file: Path, policy: str, options: ImportOptions, ledger: Ledger, *, source: str) -> Iterator[Episode]:
+def _episodes(
+    file: Path, policy: str, options: ImportOptions, ledger: ImportAccount, *, source: str
+) -> Iterator[Episode]:
     state = _State(suite=_suite_of_name(file))
     try:
         with file.open(encoding='utf-8', errors='strict') as stream:
@@ -231,7 +233,7 @@ TRUE, FALSE = (True, 1, 1.0), (False, 0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class LiberoVariant:
     """One row of the classification."""
 
     number: int  # from 1
@@ -265,7 +267,7 @@ class LiberoPlusFormat:
         variants = read_classification(table)
         outcomes = {suite: _vector(path, suite, values, variants) for suite, values in _suites(path, variants).items()}
         policy = options.defaults.get('policy') or path.stem.partition('__')[0]
-        ledger, source = Ledger(), options.source_name(path)
+        ledger, source = ImportAccount(), options.source_name(path)
 
         def recordings() -> Iterator[Recording]:
             for suite, vector in outcomes.items():
@@ -288,7 +290,7 @@ class LiberoPlusFormat:
 LIBERO_PLUS = LiberoPlusFormat()
 
 
-def read_classification(path: Path) -> dict[str, tuple[Variant, ...]]:
+def read_classification(path: Path) -> dict[str, tuple[LiberoVariant, ...]]:
     """The variants of each suite, in the order of their numbers."""
     document = load_json(path)
     if not isinstance(document, dict):
@@ -300,12 +302,12 @@ def read_classification(path: Path) -> dict[str, tuple[Variant, ...]]:
             if not isinstance(row, dict) or not {'id', 'name', 'category'} <= row.keys():
                 raise InputError(f'{path} {suite}[{place}]: wanted an object with id, name and category')
             level = row.get('difficulty_level')
-            variants.append(Variant(int(row['id']), str(row['name']), str(row['category']), level))
+            variants.append(LiberoVariant(int(row['id']), str(row['name']), str(row['category']), level))
         by_task[suite] = tuple(sorted(variants, key=lambda v: v.number))
     return by_task
 
 
-def _suites(path: Path, variants: Mapping[str, Sequence[Variant]]) -> dict[str, Any]:
+def _suites(path: Path, variants: Mapping[str, Sequence[LiberoVariant]]) -> dict[str, Any]:
     document = load_json(path)
     if not isinstance(document, dict) or not document:
         raise InputError(f'{path}: wanted an object with a vector of outcomes per suite')
@@ -315,7 +317,7 @@ def _suites(path: Path, variants: Mapping[str, Sequence[Variant]]) -> dict[str, 
     return document
 
 
-def _vector(path: Path, suite: str, values: Any, variants: Mapping[str, Sequence[Variant]]) -> list[bool]:
+def _vector(path: Path, suite: str, values: Any, variants: Mapping[str, Sequence[LiberoVariant]]) -> list[bool]:
     known = variants[suite]
     if isinstance(values, dict):
         names = {v.name for v in known} | {str(v.number) for v in known}
@@ -337,7 +339,7 @@ def _vector(path: Path, suite: str, values: Any, variants: Mapping[str, Sequence
     return [value in TRUE for value in values]
 
 
-def _plus_episode(policy: str, suite: str, variant: Variant, success: bool, source: str) -> Episode:
+def _plus_episode(policy: str, suite: str, variant: LiberoVariant, success: bool, source: str) -> Episode:
     parameters = {} if variant.difficulty is None else {'difficulty_level': variant.difficulty}
     return Episode(
         policy=policy, task=variant.name, benchmark=f'libero-plus-{suite.removeprefix("libero_")}', stratum=suite,

@@ -34,9 +34,9 @@ from robotrials.formats.export import (
 from robotrials.formats.imported import (
     CERTAIN,
     FieldGuess,
+    ImportAccount,
     Imported,
     ImportOptions,
-    Ledger,
     Media,
     Recording,
     check_settable,
@@ -46,10 +46,17 @@ from robotrials.formats.imported import (
 from robotrials.formats.video import RATE_DENOMINATOR, opened_video, transcode
 from robotrials.old_name import MCAP_CONTACTS, MCAP_EPISODE, MCAP_PROFILE, MCAP_SCENE, MCAP_SIGNAL
 from robotrials.record import Camera, Contacts, Episode, Event, Store, Trajectory
-from robotrials.record.column import escape, recorded_signals, scene_from_json, scene_to_json, unescape
 from robotrials.record.episode import parse_field
 from robotrials.record.media import load_av
-from robotrials.record.trajectory import STEP_COLUMNS, frame_times
+from robotrials.record.trajectory import (
+    STEP_COLUMNS,
+    escape,
+    frame_times,
+    recorded_signals,
+    scene_from_json,
+    scene_to_json,
+    unescape,
+)
 
 # MCAP files that robotrials wrote (`robotrials export --to mcap`), read back as the record they were.
 # The episode and its events, the scene and the number types are in the file's metadata; signals, contacts and cameras
@@ -77,7 +84,7 @@ class McapFormat:
         files = tuple(p for p in (listed(path) if path.is_dir() else [path]) if is_own_mcap(p))
         if not files:
             raise InputError(f'{path}: no MCAP file that robotrials wrote; other recordings are read as ROS bags')
-        ledger = Ledger()
+        ledger = ImportAccount()
 
         def recordings() -> Iterator[Recording]:
             for file in files:
@@ -313,7 +320,7 @@ class McapExporter:
     suffix: str = ''
 
     def write(self, store: Store, target: Path, options: ExportOptions) -> Exported:
-        ledger = Ledger()
+        ledger = ImportAccount()
         count = 0
         with fresh_target(target) as draft:
             draft.mkdir()
@@ -329,7 +336,7 @@ MCAP_EXPORT = McapExporter()
 
 
 @dataclass(slots=True)
-class _File:
+class _McapFile:
     """One open MCAP file: channels are made when they are first written to."""
 
     writer: Any
@@ -355,7 +362,7 @@ class _File:
         return {'sec': seconds, 'nsec': nanoseconds}
 
 
-def write_episode(store: Store, episode: Episode, trajectory: Trajectory, *, path: Path, ledger: Ledger) -> None:
+def write_episode(store: Store, episode: Episode, trajectory: Trajectory, *, path: Path, ledger: ImportAccount) -> None:
     """Write one episode's file."""
     try:
         module = importlib.import_module('mcap.writer')
@@ -365,7 +372,7 @@ def write_episode(store: Store, episode: Episode, trajectory: Trajectory, *, pat
     with path.open('wb') as stream:
         writer = module.Writer(stream)
         writer.start(profile=PROFILE)
-        file = _File(writer, start_ns)
+        file = _McapFile(writer, start_ns)
         events = episode_row(episode)['events']
         writer.add_metadata(MCAP_EPISODE, {**episode_facts(episode), 'events': json.dumps(events)})
         writer.add_metadata(MCAP_SCENE, _scene_facts(trajectory))
@@ -394,7 +401,7 @@ def _scene_facts(trajectory: Trajectory) -> dict[str, str]:
     return {'scene': json.dumps(scene_to_json(trajectory)), 'types': json.dumps(types), **limits}
 
 
-def _write_steps(file: _File, trajectory: Trajectory, ledger: Ledger) -> None:
+def _write_steps(file: _McapFile, trajectory: Trajectory, ledger: ImportAccount) -> None:
     signals = _by_step(trajectory)
     for name in signals:
         ledger.keep(f'signal {name}', None)
@@ -437,7 +444,7 @@ def _poses(signals: Mapping[str, Array], step: int) -> Iterator[tuple[str, list[
                 yield ('ee' if name == 'ee_pose' else name.removeprefix('body_pose/')), pose
 
 
-def _transform(file: _File, child: str, pose: list[float], t_s: float) -> dict[str, Any]:
+def _transform(file: _McapFile, child: str, pose: list[float], t_s: float) -> dict[str, Any]:
     x, y, z, qw, qx, qy, qz = pose
     return {
         'timestamp': file.stamp(t_s), 'parent_frame_id': WORLD, 'child_frame_id': child,
@@ -445,7 +452,7 @@ def _transform(file: _File, child: str, pose: list[float], t_s: float) -> dict[s
     }  # fmt: skip
 
 
-def _write_camera(file: _File, store: Store, camera: Camera, trajectory: Trajectory, ledger: Ledger) -> None:
+def _write_camera(file: _McapFile, store: Store, camera: Camera, trajectory: Trajectory, ledger: ImportAccount) -> None:
     name, video = camera.name, camera.video
     path = media_file(store, video)
     if path is None or path.is_dir():

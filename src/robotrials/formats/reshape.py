@@ -14,10 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from robotrials.errors import InputError, RecordError, SetupError
-from robotrials.formats.guess import NUMBERINGS, SYNONYMS, guess_columns, normal, split_unit
+from robotrials.formats.guess import (
+    NUMBERINGS,
+    SYNONYMS,
+    guess_columns,
+    is_missing,
+    normal,
+    parse_quantity,
+    parse_truth,
+    split_unit,
+)
 from robotrials.formats.imported import ImportOptions
 from robotrials.formats.rows import Row, Rows
-from robotrials.formats.typed_value import is_missing, parse_quantity, parse_truth
 from robotrials.record.episode import OUTCOME_WORDS
 from robotrials.value import pattern
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError, RecordError, UnknownName
-from robotrials.formats.imported import Clip, ImportOptions, Ledger, Media, Question, Recording
+from robotrials.formats.imported import Clip, ImportAccount, ImportOptions, Media, Question, Recording
 from robotrials.formats.video import TimedClip, VideoClip
 from robotrials.record import Camera, Episode, Event, EventKind, EventSource, Outcome, Scene, Trajectory
 from robotrials.record.episode import PARSERS, parse_field
@@ -106,7 +106,9 @@ def assign(
     return tuple(chosen)
 
 
-def account_signals(assignments: Sequence[Assignment], names: Mapping[str, Sequence[str]], ledger: Ledger) -> None:
+def account_signals(
+    assignments: Sequence[Assignment], names: Mapping[str, Sequence[str]], ledger: ImportAccount
+) -> None:
     """Enter what each signal was taken from, and what the numbers of a vector kept whole are called."""
     for assignment in assignments:
         ledger.keep(f'{assignment.signal} from {assignment.place}', None, why=assignment.change)
@@ -234,7 +236,7 @@ class CameraClip:
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Rollout:
+class SourceRollout:
     """What a source says of one rollout."""
 
     where: str  # file and place, for messages
@@ -275,13 +277,13 @@ def asked(options: ImportOptions, *questions: Question) -> tuple[Question, ...]:
 
 
 @dataclass(slots=True, kw_only=True)
-class Recorder:
+class RolloutRecorder:
     """Turns the rollouts of one source into recordings, numbering those of one cell in their order."""
 
     kind: str  # what the source is, for messages
     options: ImportOptions
     source: Path
-    ledger: Ledger
+    ledger: ImportAccount
     benchmark: str = ''
     remedy: str = ''  # where a rollout does not say how it went
     _defaults: dict[str, Any] = field(default_factory=dict)
@@ -303,7 +305,7 @@ class Recorder:
     def keeps_cameras(self) -> bool:
         return camera_question().answer(self.options) == 'keep'
 
-    def record(self, rollout: Rollout, *, told: Mapping[str, Any] | None = None) -> Recording:
+    def record(self, rollout: SourceRollout, *, told: Mapping[str, Any] | None = None) -> Recording:
         """The recording of one rollout; `told` are fields that the source states; the user may override them."""
         if not self.keeps_nan:
             check_finite(rollout.signals, where=rollout.where)
@@ -325,7 +327,7 @@ class Recorder:
         self._account(rollout, len(media))
         return Recording(episode, trajectory, media)
 
-    def _account(self, rollout: Rollout, cameras: int) -> None:
+    def _account(self, rollout: SourceRollout, cameras: int) -> None:
         self.ledger.keep('episodes')
         self.ledger.keep('steps', len(rollout.time_s))
         if cameras:
@@ -337,7 +339,7 @@ class Recorder:
         elif rollout.cameras:
             self.ledger.drop('cameras', len(rollout.cameras), why='--answer cameras=leave')
 
-    def _episode(self, rollout: Rollout, given: Mapping[str, Any]) -> Episode:
+    def _episode(self, rollout: SourceRollout, given: Mapping[str, Any]) -> Episode:
         if not given.get('policy'):
             raise InputError(
                 f'{self.source}: {self.kind} does not say which policy drove the robot; wanted --set policy=NAME'
@@ -368,14 +370,14 @@ class Recorder:
         return Episode(**values)
 
 
-def _events(rollout: Rollout) -> tuple[Event, ...]:
+def _events(rollout: SourceRollout) -> tuple[Event, ...]:
     events = [Event(t_s, EventKind.PHASE, EventSource.REVIEWER, name=name) for t_s, name in rollout.phases]
     if rollout.success_t_s is not None:
         events.append(Event(rollout.success_t_s, EventKind.PLACEMENT))
     return tuple(events)
 
 
-def _outcome(rollout: Rollout, success: bool | None, cap_s: float | None, *, kind: str, remedy: str) -> Outcome:
+def _outcome(rollout: SourceRollout, success: bool | None, cap_s: float | None, *, kind: str, remedy: str) -> Outcome:
     if success is None:
         raise InputError(
             f'{rollout.where}: {kind} does not say whether this rollout succeeded; for demonstrations that all did, '

@@ -18,14 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError
-from robotrials.formats.bag import METADATA, Bag, Message, is_bag, open_bag
+from robotrials.formats.bag import METADATA, Bag, BagMessage, is_bag, open_bag
 from robotrials.formats.imported import (
     CERTAIN,
     LIKELY,
     FieldGuess,
+    ImportAccount,
     Imported,
     ImportOptions,
-    Ledger,
     Media,
     Recording,
     refuse_unused,
@@ -34,8 +34,8 @@ from robotrials.formats.rollout import (
     SCALARS,
     SETTABLE,
     CameraClip,
-    Recorder,
-    Rollout,
+    RolloutRecorder,
+    SourceRollout,
     asked,
     camera_question,
     check_signal,
@@ -107,7 +107,7 @@ class RosFormat:
         if not paths:
             raise InputError(f'{path}: no bag in it; wanted {METADATA} with .mcap or .db3 files, or a lone file')
         bags = [open_bag(p) for p in paths]
-        ledger = Ledger()
+        ledger = ImportAccount()
         views = view_options(options)
         plan = make_plan(bags[0], signal_columns(options), views)
         for signal, text in plan.described():
@@ -240,12 +240,12 @@ class _Source:
     plan: TopicPlan
     options: ImportOptions
     views: ViewOptions
-    ledger: Ledger
+    ledger: ImportAccount
 
     def recordings(self) -> Iterator[Recording]:
         fields = {name: text for name, text in self.options.defaults.items() if name not in SETTINGS}
         options = dataclasses.replace(self.options, defaults=fields)
-        recorder = Recorder(kind='a ROS bag', options=options, source=self.path, ledger=self.ledger)
+        recorder = RolloutRecorder(kind='a ROS bag', options=options, source=self.path, ledger=self.ledger)
         for number, bag in enumerate(self.bags):
             rollout, moments = self._rollout(bag, number)
             recording = recorder.record(rollout, told=_told(bag))
@@ -257,11 +257,11 @@ class _Source:
             media = {**recording.media, **{f'{own}/{name}': clip for name, clip in files.items()}}
             yield dataclasses.replace(recording, media=media)
 
-    def _rollout(self, bag: Bag, number: int) -> tuple[Rollout, dict[str, MomentClip]]:
+    def _rollout(self, bag: Bag, number: int) -> tuple[SourceRollout, dict[str, MomentClip]]:
         if bag.lost:
             self.ledger.note(bag.lost)
         plan = make_plan(bag, signal_columns(self.options), self.views) if number else self.plan
-        reading = _Reading(plan)
+        reading = _BagReading(plan)
         wanted = {*plan.topics, *(t for t, k in bag.topics.items() if k == TF and plan.frame is not None)}
         for message in bag.messages(wanted):
             reading.take(message, bag)
@@ -275,7 +275,7 @@ class _Source:
             ledger=self.ledger,
         )  # fmt: skip
         moments = reader.moments(plan.views) if keeps and plan.views else {}
-        return Rollout(
+        return SourceRollout(
             where=str(bag.path), number=number, time_s=time_s,
             duration_s=float(time_s[-1] + (np.median(np.diff(time_s)) if len(time_s) > 1 else 0.0)),
             signals=signals, labels={'bag': bag.path.name, **_labels(bag)},
@@ -329,7 +329,7 @@ def _labels(bag: Bag) -> dict[str, str]:
 
 
 @dataclass(slots=True)
-class _Reading:
+class _BagReading:
     """Collects one bag's messages, then lays them on the steps."""
 
     plan: TopicPlan
@@ -341,7 +341,7 @@ class _Reading:
     stamped: bool = False
     frames: Series = field(default_factory=Series)  # of the camera whose frames are the steps, where nothing else is
 
-    def take(self, message: Message, bag: Bag) -> None:
+    def take(self, message: BagMessage, bag: Bag) -> None:
         plan, topic, content = self.plan, message.topic, message.content
         where = f'{bag.path}: {topic}'
         if bag.topics[topic] == TF:
@@ -362,7 +362,7 @@ class _Reading:
     def _series(self, signal: str) -> Series:
         return self.series.setdefault(signal, Series())
 
-    def _take_joints(self, message: Message, where: str) -> None:
+    def _take_joints(self, message: BagMessage, where: str) -> None:
         content = message.content
         names = tuple(content.name)
         self.joint_names = self.joint_names or names
@@ -374,7 +374,7 @@ class _Reading:
             if len(values) == len(names):
                 series.add(message, np.asarray(values)[order])
 
-    def finish(self, bag: Bag, ledger: Ledger) -> tuple[dict[str, NDArray[Any]], NDArray[np.int64]]:
+    def finish(self, bag: Bag, ledger: ImportAccount) -> tuple[dict[str, NDArray[Any]], NDArray[np.int64]]:
         """Every signal at the steps, from the first step at which all are known."""
         if len(self.efforts.values) == len(self._series('joint_position_rad').values) > 0:
             self.series['joint_torque_nm'] = self.efforts
@@ -408,7 +408,7 @@ class _Reading:
             ledger.drop('steps', first, why='before every topic had its first message')
         return {name: values[first:] for name, values in signals.items()}, at_ns[first:]
 
-    def _steps(self, bag: Bag, ledger: Ledger) -> NDArray[np.int64]:
+    def _steps(self, bag: Bag, ledger: ImportAccount) -> NDArray[np.int64]:
         signal = next((s for s in self.series if self._topic_of(s) == self.plan.steps), None)
         times = np.zeros(0, dtype=np.int64)
         if self.frames.log_ns:
@@ -432,7 +432,7 @@ class _Reading:
         places = {**plan.gripper, **plan.mapped}
         return places[signal].topic if signal in places else plan.wrenches.get(signal, '')
 
-    def _frame_pose(self, bag: Bag, at_ns: NDArray[np.int64], ledger: Ledger) -> Any:
+    def _frame_pose(self, bag: Bag, at_ns: NDArray[np.int64], ledger: ImportAccount) -> Any:
         frame = self.plan.frame
         assert frame is not None
         child = frame.child or next((f for f in TOOL_FRAMES if f in self.tree.parents), '')

@@ -19,22 +19,35 @@ from numpy.typing import NDArray
 
 from robotrials.errors import InputError, UnknownName
 from robotrials.formats.bag import Bag
-from robotrials.formats.imported import ImportOptions, Ledger
-from robotrials.formats.rgbd import MILLIMETRE, Lens, image, make_view, read_lens
+from robotrials.formats.imported import ImportAccount, ImportOptions
 from robotrials.formats.ros_signal import (
     IMAGES,
+    MILLIMETRE,
     SDK_TOPIC,
     TF,
     TRANSPORTS,
+    Lens,
     TransformTree,
     as_mapping,
+    image,
     info_topic,
+    make_view,
     pose_numbers,
+    read_lens,
     why_not_stamps,
 )
 from robotrials.record import Episode
-from robotrials.record.lens import CameraPose, read_camera_poses
-from robotrials.record.media import END, KNOWN, START, View, moment_name, pack_views, read_scene
+from robotrials.record.media import (
+    END,
+    KNOWN,
+    START,
+    CameraPose,
+    View,
+    moment_name,
+    pack_views,
+    read_camera_poses,
+    read_scene,
+)
 from robotrials.value import dataclass
 
 SKEW_NS = 34_000_000  # between colour and depth of one view: a frame at 30 per second, as the depth host has it
@@ -278,7 +291,7 @@ class ViewReader:
     steps_ns: Times
     stamped: bool  # steps are timed by header stamps
     ee_pose: NDArray[Any] | None
-    ledger: Ledger
+    ledger: ImportAccount
 
     def moments(self, cameras: Sequence[DepthCamera]) -> dict[str, MomentClip]:
         """Start, end and what lies between at the rate that was asked for; empty, with the reason, where none is."""

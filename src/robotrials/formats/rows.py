@@ -392,7 +392,7 @@ def _check_parquet(path: Path, metadata: Any) -> None:
 
 
 def _parquet_rows(path: Path, texts: list[str]) -> Iterator[tuple[int, Row]]:
-    from robotrials.record.schema import column_values
+    from robotrials.record.rows import column_values
 
     number = 0
     for batch in _parquet_batches(path, texts, n_rows=2048):

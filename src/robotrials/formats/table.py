@@ -31,9 +31,19 @@ from robotrials.formats.guess import (
     check_field,
     fit_to_cells,
     guess_columns,
+    has_decimal_comma,
+    is_missing,
     is_usual,
     normal,
+    parse_other,
+    parse_outcome,
+    parse_plain,
+    parse_seconds,
+    parse_share,
+    parse_truth,
+    parse_whole,
     sample_cells,
+    short,
 )
 from robotrials.formats.imported import (
     BLANKS,
@@ -41,9 +51,9 @@ from robotrials.formats.imported import (
     Doubt,
     FieldGuess,
     FixableError,
+    ImportAccount,
     Imported,
     ImportOptions,
-    Ledger,
     Question,
     Recording,
     head_of,
@@ -52,18 +62,6 @@ from robotrials.formats.imported import (
 from robotrials.formats.reshape import MEANS, reshaped
 from robotrials.formats.row_outcome import Caps, derive_outcome, group_rows, timed_events
 from robotrials.formats.rows import SUFFIXES, Row, Rows, is_large, open_rows
-from robotrials.formats.typed_value import (
-    has_decimal_comma,
-    is_missing,
-    parse_other,
-    parse_outcome,
-    parse_plain,
-    parse_seconds,
-    parse_share,
-    parse_truth,
-    parse_whole,
-    short,
-)
 from robotrials.record.episode import ID_HEX_DIGITS, TEXT_FIELDS, Episode, Outcome, digest, episode_id_of
 from robotrials.value import dataclass, pattern
 
@@ -150,7 +148,7 @@ def _has_columns(path: Path) -> bool:
 def read_rows(rows: Rows, options: ImportOptions, *, name: str, sources: tuple[Path, ...]) -> Imported:
     """Rows whose columns are guessed, as a source."""
     plan = plan_table(rows, options)
-    ledger = Ledger()
+    ledger = ImportAccount()
     for note in (*rows.notes, *plan.chosen.notes, *plan.notes):
         ledger.note(note)
     return Imported(
@@ -530,7 +528,7 @@ def can_be_bulk(rows: Rows, plan: TablePlan) -> bool:
     )
 
 
-def _bulk_tables(rows: Rows, plan: TablePlan, ledger: Ledger) -> Iterator[pa.Table]:
+def _bulk_tables(rows: Rows, plan: TablePlan, ledger: ImportAccount) -> Iterator[pa.Table]:
     assert rows.batches is not None
     reader = BulkReader(rows.batches, plan)
     yield from reader.tables()
@@ -545,7 +543,7 @@ def _bulk_tables(rows: Rows, plan: TablePlan, ledger: Ledger) -> Iterator[pa.Tab
 # --- rows to episodes
 
 
-def table_episodes(rows: Rows, plan: TablePlan, ledger: Ledger) -> Iterator[Episode]:
+def table_episodes(rows: Rows, plan: TablePlan, ledger: ImportAccount) -> Iterator[Episode]:
     """The episodes of a table in order; bad rows are collected, and raised together at the end."""
     caps, numbers, problems = Caps(), _Numbers(plan), Problems(rows.path, plan.options)
     source = _grouped(rows, plan) if plan.shape == 'items' else _single(_without_means(rows, plan, ledger), plan)
@@ -567,7 +565,7 @@ def table_episodes(rows: Rows, plan: TablePlan, ledger: Ledger) -> Iterator[Epis
     _account_labels(plan, ledger, labelled)
 
 
-def _without_means(rows: Rows, plan: TablePlan, ledger: Ledger) -> Rows:
+def _without_means(rows: Rows, plan: TablePlan, ledger: ImportAccount) -> Rows:
     """A table of counts without the rows at its foot that sum up the others."""
     if plan.shape != 'counts':
         return rows
@@ -615,7 +613,7 @@ def _grouped(rows: Rows, plan: TablePlan) -> Iterator[tuple[int, Values, RecordE
     yield from group_rows(paired, plan.group_by)
 
 
-def _episodes_of(values: Values, plan: TablePlan, caps: Caps, ledger: Ledger) -> Iterator[Values]:
+def _episodes_of(values: Values, plan: TablePlan, caps: Caps, ledger: ImportAccount) -> Iterator[Values]:
     from robotrials.formats.row_outcome import expand_counts
 
     values = {**plan.given, **values}
@@ -650,7 +648,7 @@ def _episodes_of(values: Values, plan: TablePlan, caps: Caps, ledger: Ledger) ->
     yield values
 
 
-def _tell_time(values: Values, plan: TablePlan, ledger: Ledger) -> None:
+def _tell_time(values: Values, plan: TablePlan, ledger: ImportAccount) -> None:
     """Steps become seconds only by a rate that was stated, or that the benchmark fixes."""
     from robotrials.formats.imported import known_rate_hz
 
@@ -720,7 +718,7 @@ class _Numbers:
             return digest([*cell, {}, *start])  # which says what is wrong
 
 
-def _account(rows: Rows, plan: TablePlan, ledger: Ledger, outcomes: Counter[str], caps: Caps) -> None:
+def _account(rows: Rows, plan: TablePlan, ledger: ImportAccount, outcomes: Counter[str], caps: Caps) -> None:
     for outcome, count in sorted(outcomes.items()):
         ledger.keep(f'episodes: {outcome}', count)
     if rows.skipped_lines:
@@ -731,7 +729,7 @@ def _account(rows: Rows, plan: TablePlan, ledger: Ledger, outcomes: Counter[str]
         ledger.hint(hint)
 
 
-def _account_labels(plan: TablePlan, ledger: Ledger, labelled: set[str]) -> None:
+def _account_labels(plan: TablePlan, ledger: ImportAccount, labelled: set[str]) -> None:
     for column in plan.chosen.labels:
         if column in labelled:
             ledger.keep(f'column {column!r}', None, why='fits no field; kept as a label')

@@ -3,19 +3,33 @@
 A   to March 2026   success at the top of an episode, episode_id '<task>_ep<n>'
 B   0.1 and 0.2     metrics, integer episode_id, shard files
 C   0.3 on          as B with eval_id, sid, eid and the task's context beside; recordings in SQLite
+
+vla-eval's SQLite recordings, read in order and one episode at a time; the generation is told by the tables.
+
+0.3 to 0.6   eval_metadata, episode_results, step_rows; write-ahead log, no task_idx
+0.7          also run_metadata, eval_shards; task_idx in the context
+0.8          also work_queue
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
+import shutil
+import sqlite3
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
 
 from robotrials.errors import InputError, RecordError
 from robotrials.formats.imported import (
@@ -24,9 +38,9 @@ from robotrials.formats.imported import (
     LIBERO_STEP_CAPS,
     LIKELY,
     FieldGuess,
+    ImportAccount,
     Imported,
     ImportOptions,
-    Ledger,
     Question,
     Recording,
     check_settable,
@@ -40,9 +54,273 @@ from robotrials.formats.imported import (
     whole_option,
 )
 from robotrials.formats.rows import load_json
-from robotrials.formats.vla_eval_recording import EpisodeRow, StepReader, VlaRecording, is_recording
 from robotrials.record.episode import Episode, Outcome
 from robotrials.record.trajectory import Trajectory
+
+TABLES = ('eval_metadata', 'episode_results', 'step_rows')
+COLUMNS = ('sid', 'eid', 'eval_id', 'task_name', 'episode_id', 'status', 'metrics', 'steps', 'context',
+           'failure_reason', 'failure_detail')  # fmt: skip
+MOST_STEPS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VlaEvalEpisode:
+    """One episode as the harness recorded it, whatever the generation."""
+
+    where: str
+    task: str
+    index: int | None  # the run's number of the episode
+    start: int | None  # the initial state, where recorded
+    task_index: int | None
+    success: Any
+    metrics: Mapping[str, Any]
+    steps: Any
+    failure_reason: str = ''
+    failure_detail: str = ''
+    status: str = ''
+    key: tuple[str, str] = ('', '')  # sid, eid
+    wall: Any = None  # elapsed_sec, which tells runs apart that have no ids
+
+
+def is_recording(path: Path) -> bool:
+    """Whether a file is an SQLite database with the harness's tables."""
+    if not head_of(path).startswith(b'SQLite format 3\x00'):
+        return False
+    try:
+        with closing(_connect(path)) as database:
+            return set(TABLES) <= _tables(database)
+    except (sqlite3.Error, InputError):
+        return False
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    database = _database(path)
+    database.execute('PRAGMA trusted_schema = OFF')
+    return database
+
+
+def _database(path: Path) -> sqlite3.Connection:
+    """The recording, opened without writing beside it, as SQLite would where the harness keeps a log ahead (WAL)."""
+    ahead = path.with_name(f'{path.name}-wal')
+    if not ahead.exists() or not ahead.stat().st_size:
+        return sqlite3.connect(f'{path.resolve().as_uri()}?mode=ro&immutable=1', uri=True)
+    copy = sqlite3.connect(':memory:')
+    with tempfile.TemporaryDirectory() as folder:
+        for file in (path, ahead):
+            shutil.copyfile(file, Path(folder) / file.name)
+        source = sqlite3.connect(Path(folder) / path.name)
+        source.backup(copy)
+        source.close()
+    return copy
+
+
+def _tables(database: sqlite3.Connection) -> set[str]:
+    return {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+
+
+@dataclass(frozen=True, slots=True)
+class VlaRecording:
+    """One recording file; connections are opened for each reading."""
+
+    path: Path
+    tables: frozenset[str]
+    _evaluations: tuple[tuple[str, Mapping[str, Any]], ...] = field(default=())
+
+    @classmethod
+    def open(cls, path: Path) -> VlaRecording:
+        """Check that the file has the harness's tables and columns."""
+        try:
+            with closing(_connect(path)) as database:
+                tables = _tables(database)
+                if not set(TABLES) <= tables:
+                    missing = ', '.join(sorted(set(TABLES) - tables))
+                    raise InputError(f'{path}: no table {missing}, so not a recording of vla-eval')
+                there = {row[1] for row in database.execute('PRAGMA table_info(episode_results)')}
+                if not set(COLUMNS) <= there:
+                    missing = ', '.join(sorted(set(COLUMNS) - there))
+                    raise InputError(f'{path}: episode_results has no column {missing}; a version that is not known')
+                rows = database.execute('SELECT eval_id, metadata FROM eval_metadata ORDER BY rowid').fetchall()
+        except sqlite3.Error as error:
+            raise InputError(f'{path}: not a readable recording ({error}); is its -wal file missing?') from error
+        return cls(path, frozenset(tables), tuple((str(i), _object(m, f'{path} eval_metadata {i}')) for i, m in rows))
+
+    def evaluations(self) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+        """The evaluations in the file: their ids and what is said of each."""
+        return self._evaluations
+
+    def rows(self, eval_id: str) -> Iterator[VlaEvalEpisode]:
+        """The episode rows of one evaluation, repeated ones too, in the order of writing."""
+        query = f'SELECT rowid, {", ".join(COLUMNS)} FROM episode_results WHERE eval_id = ? ORDER BY rowid'
+        try:
+            with closing(_connect(self.path)) as database:
+                for number, *values in database.execute(query, (eval_id,)):
+                    yield self._row(number, dict(zip(COLUMNS, values, strict=True)))
+        except sqlite3.Error as error:
+            raise InputError(f'{self.path}: damaged ({error}); nothing was imported') from error
+
+    def _row(self, number: int, row: Mapping[str, Any]) -> VlaEvalEpisode:
+        where = f'episode_results row {number}'
+        metrics = _object(row['metrics'], f'{self.path} {where}: metrics')
+        context = _object(row['context'], f'{self.path} {where}: context')
+        start, task_index = context.get('episode_idx'), context.get('task_idx')
+        success = metrics.get('success', {'success': True, 'fail': False}.get(str(row['status'])))
+        return VlaEvalEpisode(
+            where=where,
+            task=str(row['task_name'] or ''),
+            index=row['episode_id'] if isinstance(row['episode_id'], int) else None,
+            start=start if isinstance(start, int) else None,
+            task_index=task_index if isinstance(task_index, int) else None,
+            success=success,
+            metrics=metrics,
+            steps=row['steps'],
+            failure_reason=str(row['failure_reason'] or ''),
+            failure_detail=str(row['failure_detail'] or ''),
+            status=str(row['status'] or ''),
+            key=(str(row['sid']), str(row['eid'])),
+        )
+
+    def remarks(self, eval_id: str) -> Iterator[str]:
+        """What is unfinished."""
+        try:
+            with closing(_connect(self.path)) as database:
+                if 'work_queue' in self.tables:
+                    query = 'SELECT COUNT(*), SUM(done = 0) FROM work_queue WHERE eval_id = ?'
+                    total, left = database.execute(query, (eval_id,)).fetchone()
+                    if left:
+                        yield f'partial: {left} of {total} work items were not done'
+                if 'eval_shards' in self.tables:
+                    query = 'SELECT COUNT(*), MAX(num_shards), SUM(complete = 0) FROM eval_shards WHERE eval_id = ?'
+                    there, total, open_ = database.execute(query, (eval_id,)).fetchone()
+                    if there and (there < total or open_):
+                        yield f'partial: {there} of {total} shards, {open_ or 0} of them not complete'
+        except sqlite3.Error as error:
+            raise InputError(f'{self.path}: damaged ({error}); nothing was imported') from error
+
+
+class StepReader:
+    """The recorded steps of episodes, through one connection; a reader of no file gives none."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._database = None if path is None else _connect(path)
+
+    def __enter__(self) -> StepReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._database is not None:
+            self._database.close()
+
+    def trajectory(self, row: VlaEvalEpisode, *, rate_hz: float | None, ledger: ImportAccount) -> Trajectory | None:
+        """The recorded steps of one episode, or None where there are none or no rate tells their time."""
+        texts = self._texts(row)
+        if not texts:
+            return None
+        if rate_hz is None:
+            ledger.drop('episodes without their steps', why='no control rate tells the time of a step (--rate-hz N)')
+            return None
+        columns, other = self._columns(texts, row)
+        ledger.keep('episodes with recorded steps')
+        for name in other:
+            ledger.drop(f'steps: {name}', why='not a number, or not in every step')
+        known = {name: columns.pop(theirs) for name, theirs in _ours(columns).items()}
+        try:
+            return Trajectory(time_s=np.arange(1, len(texts) + 1) / rate_hz, **known, extra=columns)
+        except RecordError as error:
+            raise RecordError(f'{self._path} {row.where}: step_rows: {error}') from error
+
+    def _texts(self, row: VlaEvalEpisode) -> list[str]:
+        if self._database is None:
+            return []
+        query = 'SELECT fields FROM step_rows WHERE sid = ? AND eid = ? ORDER BY step_id LIMIT ?'
+        try:
+            texts = [text for (text,) in self._database.execute(query, (*row.key, MOST_STEPS + 1))]
+        except sqlite3.Error as error:
+            raise InputError(f'{self._path}: damaged ({error}); nothing was imported') from error
+        if len(texts) > MOST_STEPS:
+            raise InputError(f'{self._path} {row.where}: more than {MOST_STEPS:,} steps in one episode')
+        return texts
+
+    def _columns(self, texts: list[str], row: VlaEvalEpisode) -> tuple[dict[str, Any], list[str]]:
+        """Fields that every step has as arrays (T,) or (T, K), and the names of the others."""
+        fast = _arrow_columns(texts)
+        if fast is not None:
+            return fast
+        steps = [_object(text, f'{self._path} {row.where}: step_rows') for text in texts]
+        columns = _columns(steps)
+        return columns, sorted({name for step in steps for name in step} - columns.keys())
+
+
+def _arrow_columns(texts: list[str]) -> tuple[dict[str, Any], list[str]] | None:
+    """The same by Arrow's JSON reader, several times faster; None where the steps are too odd for it."""
+    if not all(isinstance(text, str) for text in texts) or any('\n' in text for text in texts):
+        return None
+    joined = '\n'.join(texts).encode()
+    try:
+        table = pj.read_json(pa.BufferReader(joined), read_options=pj.ReadOptions(use_threads=False))
+    except (pa.ArrowException, UnicodeError):
+        return None
+    if table.num_rows != len(texts):
+        return None
+    columns = {name: _array(table.column(name)) for name in table.column_names}
+    other = sorted(name for name, array in columns.items() if array is None)
+    return {name: array for name, array in columns.items() if array is not None}, other
+
+
+def _array(column: pa.ChunkedArray) -> Any:
+    """A column as (T,) or (T, K), or None where it is no matrix of finite numbers."""
+    if column.null_count:
+        return None
+    width = None
+    if pa.types.is_list(column.type):
+        flat = pa.concat_arrays([chunk.flatten() for chunk in column.chunks])
+        widths = pc.unique(pc.list_value_length(column)).to_pylist()
+        if len(widths) != 1 or flat.null_count:
+            return None
+        width = widths[0]
+    else:
+        flat = column.combine_chunks()
+    if pa.types.is_boolean(flat.type):
+        return flat.to_numpy(zero_copy_only=False) if width is None else None
+    if not (pa.types.is_integer(flat.type) or pa.types.is_floating(flat.type)):
+        return None
+    values = flat.to_numpy().astype(float)
+    if not np.isfinite(values).all():
+        return None
+    return values if width is None else values.reshape(-1, width)
+
+
+def _ours(columns: Mapping[str, Any]) -> dict[str, str]:
+    """Which of the record's columns the harness's fields are, where their shapes fit."""
+    wanted = (('action_processed', 'action', 2), ('reward', 'reward', 1), ('done', 'done', 1))
+    return {ours: theirs for ours, theirs, width in wanted if theirs in columns and columns[theirs].ndim == width}
+
+
+def _columns(steps: list[dict[str, Any]]) -> dict[str, Any]:
+    """Fields that every step has, as arrays (T,) or (T, K); others have no place in a trajectory."""
+    columns = {}
+    for name in steps[0]:
+        values = [step.get(name) for step in steps]
+        try:
+            array = np.asarray(values, dtype=float)
+        except (TypeError, ValueError):
+            continue
+        if array.ndim in (1, 2) and np.isfinite(array).all():
+            columns[name] = array.astype(bool) if all(isinstance(v, bool) for v in values) else array
+    return columns
+
+
+def _object(text: Any, where: str) -> dict[str, Any]:
+    if text is None or text == '':
+        return {}
+    try:
+        value = json.loads(text)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InputError(f'{where}: not JSON ({error}); nothing was imported') from error
+    if not isinstance(value, dict):
+        raise InputError(f'{where}: wanted a JSON object, found {type(value).__name__}; nothing was imported')
+    return value
+
 
 # The harness writes success false for every one of them; only the last says anything of the policy.
 RIG_FAULTS = ('server_unreachable', 'connection_closed', 'timeout', 'exception', 'env_start', 'env_step')
@@ -74,7 +352,7 @@ class VlaEvalFormat:
     def read(self, path: Path, options: ImportOptions) -> Imported:
         refuse_unused(options, name='vla-eval results', takes=('rate_hz', 'answers'))
         check_settable(options, 'vla-eval results', ('policy', 'benchmark', 'step_cap'))
-        ledger = Ledger()
+        ledger = ImportAccount()
         files = _files(path, ledger)
         opened = _without_repeated([_open(file, options) for file in _without_copies(files, ledger)], ledger)
         runs = _named_runs(opened, ledger, options)
@@ -105,11 +383,11 @@ class VlaEvalFormat:
 VLA_EVAL = VlaEvalFormat()
 
 
-def _has_faults(run: _Run) -> bool:
+def _has_faults(run: _RunFile) -> bool:
     return any(row.failure_reason and row.failure_reason not in POLICY_FAULTS for row in run.rows())
 
 
-def _guesses(runs: Sequence[_Run], options: ImportOptions) -> Iterator[FieldGuess]:
+def _guesses(runs: Sequence[_RunFile], options: ImportOptions) -> Iterator[FieldGuess]:
     for run in runs:
         rate, cap = _rate(run, options), _step_cap(run, options)
         times = f'{rate:g} steps per second' if rate else 'steps, no seconds'
@@ -118,7 +396,7 @@ def _guesses(runs: Sequence[_Run], options: ImportOptions) -> Iterator[FieldGues
         )
 
 
-def _files(path: Path, ledger: Ledger) -> list[Path]:
+def _files(path: Path, ledger: ImportAccount) -> list[Path]:
     if not path.is_dir():
         return [path]
     files = []
@@ -135,7 +413,7 @@ def _files(path: Path, ledger: Ledger) -> list[Path]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Run:
+class _RunFile:
     """One file: what it says of the whole run, and how to get at its episodes."""
 
     path: Path
@@ -150,10 +428,10 @@ class _Run:
     repeat: int = 0
     repeated: frozenset[object] = frozenset()  # rows that another file holds too
 
-    def rows(self) -> Iterator[EpisodeRow]:
+    def rows(self) -> Iterator[VlaEvalEpisode]:
         return self.recording.rows(self.eval_id) if self.recording is not None else _json_rows(self.path, self.document)
 
-    def recordings(self, options: ImportOptions, ledger: Ledger, source: str) -> Iterator[Recording]:
+    def recordings(self, options: ImportOptions, ledger: ImportAccount, source: str) -> Iterator[Recording]:
         _note_run(self, ledger)
         attempts: Counter[str] = Counter()
         played: dict[bytes, str] = {}
@@ -195,20 +473,20 @@ def _is_played_again(steps: Trajectory | None, episode_id: str, played: dict[byt
     return played.setdefault(digest, episode_id) != episode_id
 
 
-def _open(path: Path, options: ImportOptions) -> list[_Run]:
+def _open(path: Path, options: ImportOptions) -> list[_RunFile]:
     if is_recording(path):
         recording = VlaRecording.open(path)
         runs = []
         for eval_id, meta in recording.evaluations():
             name, named_by = _policy(path, meta, options)
-            runs.append(_Run(path, name, named_by, _benchmark(meta, options), meta, eval_id, recording))
+            runs.append(_RunFile(path, name, named_by, _benchmark(meta, options), meta, eval_id, recording))
         return runs
     document = load_json(path)
     if not isinstance(document, dict) or not isinstance(document.get('tasks'), list):
         raise InputError(f'{path}: not a vla-eval result, wanted an object with a list "tasks"')
     name, named_by = _policy(path, document, options)
     eval_id = str(document.get('eval_id', ''))
-    return [_Run(path, name, named_by, _benchmark(document, options), document, eval_id, None, document)]
+    return [_RunFile(path, name, named_by, _benchmark(document, options), document, eval_id, None, document)]
 
 
 def _policy(path: Path, meta: Mapping[str, Any], options: ImportOptions) -> tuple[str, str]:
@@ -245,7 +523,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _without_copies(files: Iterable[Path], ledger: Ledger) -> list[Path]:
+def _without_copies(files: Iterable[Path], ledger: ImportAccount) -> list[Path]:
     """Leave out an aggregate that repeats a recording beside it, and shards that were merged."""
     kept: list[Path] = []
     recorded: set[str] = set()
@@ -260,7 +538,7 @@ def _without_copies(files: Iterable[Path], ledger: Ledger) -> list[Path]:
     return kept
 
 
-def _without_repeated(opened: Sequence[Sequence[_Run]], ledger: Ledger) -> list[list[_Run]]:
+def _without_repeated(opened: Sequence[Sequence[_RunFile]], ledger: ImportAccount) -> list[list[_RunFile]]:
     """Leave out runs that hold nothing but episodes of another file, such as a copy under another name.
 
     The harness gives every attempt an id of its own (sid and eid); results from before it did are compared as a whole.
@@ -285,14 +563,14 @@ def _without_repeated(opened: Sequence[Sequence[_Run]], ledger: Ledger) -> list[
     return kept
 
 
-def _identity(run: _Run, row: EpisodeRow) -> object:
+def _identity(run: _RunFile, row: VlaEvalEpisode) -> object:
     """What a row is told from all others by; without an id of its own, everything that is said of it."""
     if all(row.key):
         return run.eval_id, *row.key
     return repr((run.benchmark, row.where, row.task, row.index, row.steps, row.wall, row.failure_reason, row.success))
 
 
-def _named_runs(opened: Sequence[Sequence[_Run]], ledger: Ledger, options: ImportOptions) -> list[_Run]:
+def _named_runs(opened: Sequence[Sequence[_RunFile]], ledger: ImportAccount, options: ImportOptions) -> list[_RunFile]:
     """The runs; shards of one evaluation are one run, any other second run of a policy on a benchmark is kept apart."""
     seen: dict[tuple[str, str], list[str]] = {}
     named = []
@@ -316,13 +594,13 @@ def _named_runs(opened: Sequence[Sequence[_Run]], ledger: Ledger, options: Impor
     return named
 
 
-def _mark(run: _Run) -> str:
+def _mark(run: _RunFile) -> str:
     """What tells a file from its twin: `b342038` of `oft__spatial.b342038.json`, else the evaluation's id."""
     parts = run.path.name.split('.')
     return parts[-2] if len(parts) > 2 else run.eval_id or run.path.stem
 
 
-def _check_shards(runs: Sequence[_Run], ledger: Ledger) -> None:
+def _check_shards(runs: Sequence[_RunFile], ledger: ImportAccount) -> None:
     shards: dict[tuple[str, int], set[int]] = {}
     for run in runs:
         matched = SHARD.match(run.path.name)
@@ -334,7 +612,7 @@ def _check_shards(runs: Sequence[_Run], ledger: Ledger) -> None:
             ledger.note(f'{name}: shards {", ".join(map(str, missing))} of {total} are missing; the run is partial')
 
 
-def _note_run(run: _Run, ledger: Ledger) -> None:
+def _note_run(run: _RunFile, ledger: ImportAccount) -> None:
     meta, config = run.meta, _mapping(run.meta.get('config'))
     if run.named_by != '--set':
         ledger.note(f'policies are named after {run.named_by}; --set policy=NAME says otherwise')
@@ -354,7 +632,7 @@ def _note_run(run: _Run, ledger: Ledger) -> None:
         ledger.note(f'{run.path.name}: {text}')
 
 
-def _json_rows(path: Path, document: Mapping[str, Any]) -> Iterator[EpisodeRow]:
+def _json_rows(path: Path, document: Mapping[str, Any]) -> Iterator[VlaEvalEpisode]:
     for place, task in enumerate(document['tasks']):
         if not isinstance(task, dict) or not isinstance(task.get('episodes'), list):
             raise InputError(f'{path} tasks[{place}]: wanted an object with a list "episodes"; nothing was imported')
@@ -366,12 +644,12 @@ def _json_rows(path: Path, document: Mapping[str, Any]) -> Iterator[EpisodeRow]:
             yield _json_row(values, name, where)
 
 
-def _json_row(values: Mapping[str, Any], task: str, where: str) -> EpisodeRow:
+def _json_row(values: Mapping[str, Any], task: str, where: str) -> VlaEvalEpisode:
     metrics = _mapping(values.get('metrics'))
     success = metrics['success'] if 'success' in metrics else values.get('success')
     identity, start = values.get('episode_id'), values.get('episode_idx')
     matched = INDEXED.match(identity) if isinstance(identity, str) else None
-    return EpisodeRow(
+    return VlaEvalEpisode(
         where=where,
         task=task,
         index=int(matched['index']) if matched else identity if isinstance(identity, int) else None,
@@ -387,11 +665,11 @@ def _json_row(values: Mapping[str, Any], task: str, where: str) -> EpisodeRow:
     )
 
 
-def _rate(run: _Run, options: ImportOptions) -> float | None:
+def _rate(run: _RunFile, options: ImportOptions) -> float | None:
     return options.rate_hz or known_rate_hz(str(run.meta.get('benchmark') or '') or run.benchmark)
 
 
-def _step_cap(run: _Run, options: ImportOptions) -> int | None:
+def _step_cap(run: _RunFile, options: ImportOptions) -> int | None:
     cap = whole_option(options, 'step_cap')
     if cap is not None:
         return cap
@@ -400,7 +678,7 @@ def _step_cap(run: _Run, options: ImportOptions) -> int | None:
     return int(declared) if declared else LIBERO_STEP_CAPS.get(suite) if suite else None
 
 
-def _episode(row: EpisodeRow, run: _Run, options: ImportOptions, ledger: Ledger, source: str) -> Episode:
+def _episode(row: VlaEvalEpisode, run: _RunFile, options: ImportOptions, ledger: ImportAccount, source: str) -> Episode:
     rate, cap = _rate(run, options), _step_cap(run, options)
     outcome, success, reason = _verdict(row, cap, options)
     start = _start(row, run, ledger)
@@ -419,7 +697,7 @@ def _episode(row: EpisodeRow, run: _Run, options: ImportOptions, ledger: Ledger,
     return plain if start is not None else placed(plain, row.task_index, row.index)
 
 
-def _start(row: EpisodeRow, run: _Run, ledger: Ledger) -> int | None:
+def _start(row: VlaEvalEpisode, run: _RunFile, ledger: ImportAccount) -> int | None:
     """The initial state: as recorded, or for LIBERO the index, since its runs walk a fixed list of them."""
     if row.start is not None:
         return row.start
@@ -434,7 +712,7 @@ def _start(row: EpisodeRow, run: _Run, ledger: Ledger) -> int | None:
     return row.index
 
 
-def _verdict(row: EpisodeRow, cap: int | None, options: ImportOptions) -> tuple[Outcome, bool | None, str]:
+def _verdict(row: VlaEvalEpisode, cap: int | None, options: ImportOptions) -> tuple[Outcome, bool | None, str]:
     """What became of an episode. A time-out with its steps at the cap is the policy's; one without is not known."""
     lines = row.failure_detail.strip().splitlines()  # a traceback says it in its last line
     reason = ': '.join(filter(None, [row.failure_reason, lines[-1][:300] if lines else '']))
@@ -457,7 +735,7 @@ def _verdict(row: EpisodeRow, cap: int | None, options: ImportOptions) -> tuple[
     return (Outcome.TIMEOUT if at_cap else Outcome.FAILURE), False, 'step cap' if at_cap else ''
 
 
-def _score(row: EpisodeRow) -> dict[str, Any]:
+def _score(row: VlaEvalEpisode) -> dict[str, Any]:
     if 'completed_subtasks' in row.metrics:
         return {'score': float(row.metrics['completed_subtasks']), 'max_score': 5.0}
     return {'score': float(row.metrics['score'])} if 'score' in row.metrics else {}
@@ -469,7 +747,9 @@ def _whole(value: Any, name: str) -> int:
     return int(value)
 
 
-def _count(row: EpisodeRow, outcome: Outcome, ledger: Ledger, *, steps: int | None, rate: float | None) -> None:
+def _count(
+    row: VlaEvalEpisode, outcome: Outcome, ledger: ImportAccount, *, steps: int | None, rate: float | None
+) -> None:
     if outcome is Outcome.INVALID:
         reason = row.failure_reason or 'error'
         known = '' if reason in RIG_FAULTS or reason == 'error' else ', a reason that is not known'
@@ -484,5 +764,5 @@ def _count(row: EpisodeRow, outcome: Outcome, ledger: Ledger, *, steps: int | No
         ledger.note(f'steps are told in seconds at {rate:g} steps per second')
 
 
-def _sum_up(ledger: Ledger) -> None:
+def _sum_up(ledger: ImportAccount) -> None:
     ledger.drop('elapsed_sec', None, why='wall clock of the harness, shared by its shards, and not time of the robot')

@@ -32,7 +32,7 @@ class Generation(enum.StrEnum):
     N1_6 = 'n1.6'  # and later
 
 
-class Form(enum.StrEnum):
+class GrootForm(enum.StrEnum):
     NESTED = 'nested'  # N1.6 and later
     FLAT = 'flat'  # N1.5, and the simulation wrapper of later ones
 
@@ -65,7 +65,7 @@ class GrootPolicy(ServedPolicy):
             url,
             patience=Patience(connect_s=connect_timeout_s, answer_s=answer_timeout_s),
             generation=enum_value(Generation, generation, 'generation'),
-            form=enum_value(Form, form, 'form') if form else None,
+            form=enum_value(GrootForm, form, 'form') if form else None,
             action_keys=tuple(action_keys),
             token=key_from(token_variable, what=url) if token_variable else '',
             limits=WireLimits(max_bytes=max_message_bytes),
@@ -82,7 +82,7 @@ class GrootEndpoint:
         *,
         patience: Patience,
         generation: Generation = Generation.AUTO,
-        form: Form | None = None,
+        form: GrootForm | None = None,
         action_keys: tuple[str, ...] = (),
         token: str = '',
         limits: WireLimits = LIMITS,
@@ -123,8 +123,8 @@ class GrootEndpoint:
         return Generation.N1_6
 
     @property
-    def form(self) -> Form:
-        default = Form.FLAT if self._generation is Generation.N1_5 else Form.NESTED
+    def form(self) -> GrootForm:
+        default = GrootForm.FLAT if self._generation is Generation.N1_5 else GrootForm.NESTED
         return self._form or default
 
     def facts(self) -> Mapping[str, object]:
@@ -197,12 +197,12 @@ class GrootEndpoint:
         for key in questions[0]:
             values = [question[key] for question in questions]
             if isinstance(values[0], str):
-                flat[key] = values if self.form is Form.FLAT else [[text] for text in values]
+                flat[key] = values if self.form is GrootForm.FLAT else [[text] for text in values]
             else:
                 has_time = key in self._timed
                 arrays = np.stack([np.asarray(value) if has_time else np.asarray(value)[None] for value in values])
                 flat[key] = arrays[0] if is_old else arrays
-        if self.form is Form.FLAT:
+        if self.form is GrootForm.FLAT:
             return {key.removeprefix('language.'): value for key, value in flat.items()}
         nested: dict[str, Any] = {}
         for key, value in flat.items():

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from robotrials.declaration import read_table
 from robotrials.errors import InputError, SetupError, UnknownName, install_hint
-from robotrials.formats.norm_stats import read_norm_stats
+from robotrials.formats.space import read_norm_stats
 from robotrials.run import ActionConvention, Gripper, Rotation
 
 # Presets: mappings of well-known checkpoints, kept as data.
@@ -138,7 +138,7 @@ class Filter(enum.StrEnum):
     LANCZOS = 'lanczos'
 
 
-class Layout(enum.StrEnum):
+class ImageLayout(enum.StrEnum):
     HEIGHT_WIDTH_CHANNEL = 'hwc'
     CHANNEL_HEIGHT_WIDTH = 'chw'
 
@@ -157,7 +157,7 @@ class ImageEntry:
     fit: Fit = Fit.PAD
     filter: Filter = Filter.BILINEAR
     rotate_deg: int = 0  # counter-clockwise
-    layout: Layout = Layout.HEIGHT_WIDTH_CHANNEL
+    layout: ImageLayout = ImageLayout.HEIGHT_WIDTH_CHANNEL
     pixels: Pixels = Pixels.BYTE
     is_bgr: bool = False
 
@@ -173,7 +173,7 @@ class ImageEntry:
             height, width = width, height
         if self.size_px:
             height, width = self.size_px
-        return (3, height, width) if self.layout is Layout.CHANNEL_HEIGHT_WIDTH else (height, width, 3)
+        return (3, height, width) if self.layout is ImageLayout.CHANNEL_HEIGHT_WIDTH else (height, width, 3)
 
 
 def prepare_image(image: NDArray[np.uint8], entry: ImageEntry) -> NDArray[Any]:
@@ -182,7 +182,7 @@ def prepare_image(image: NDArray[np.uint8], entry: ImageEntry) -> NDArray[Any]:
     sized = resize(turned, entry.size_px, fit=entry.fit, by=entry.filter) if entry.size_px else turned
     if entry.is_bgr:
         sized = sized[:, :, ::-1]
-    if entry.layout is Layout.CHANNEL_HEIGHT_WIDTH:
+    if entry.layout is ImageLayout.CHANNEL_HEIGHT_WIDTH:
         sized = np.transpose(sized, (2, 0, 1))
     if entry.pixels is Pixels.UNIT:
         return np.ascontiguousarray(sized, dtype=np.float32) / np.float32(255.0)
@@ -222,7 +222,7 @@ def _scale(image: NDArray[np.uint8], height: int, width: int, by: Filter) -> NDA
 MAX_CHUNK = 10_000
 
 
-class Number(enum.StrEnum):
+class NumberType(enum.StrEnum):
     FLOAT32 = 'float32'
     FLOAT64 = 'float64'
 
@@ -232,7 +232,7 @@ class DeltaFrom(enum.StrEnum):
     START = 'start'  # every action of a chunk is counted from where the arm was when it was asked
 
 
-class Part(enum.StrEnum):
+class ActionPart(enum.StrEnum):
     ROTATION = 'rotation'
     GRIPPER = 'gripper'
 
@@ -267,7 +267,7 @@ class StateEntry:
 
     parts: tuple[StatePart, ...]
     normalize: StatisticEntry | None = None
-    number: Number = Number.FLOAT32
+    number: NumberType = NumberType.FLOAT32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,7 +316,7 @@ class ActionEntry:
     pose: tuple[StatePart, ...] = ()  # the host's state numbers of the pose, to turn deltas into targets or back
     gripper_range: tuple[float, ...] = ()  # the policy's numbers for [closed, open]
     gripper_threshold: float | None = None  # open at or above this share of opening, else closed
-    drop: tuple[Part, ...] = ()  # what the policy gives and the host does not have
+    drop: tuple[ActionPart, ...] = ()  # what the policy gives and the host does not have
     ensemble_decay: float | None = None  # ask at every step and average what was said of it (ACT's m)
     control_rate_hz: float | None = None
 

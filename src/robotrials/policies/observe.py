@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from robotrials.errors import AnswerError, InputError, near_miss
 from robotrials.policies.mapping import (
     ActionEntry,
+    ActionPart,
     DeltaFrom,
     Normalizer,
     ObservationEntry,
-    Part,
     StateEntry,
     StatePart,
     prepare_image,
@@ -434,8 +434,8 @@ def _convert_problems(entry: ActionEntry, host: HostSpec) -> Iterator[str]:
 
 def _part_problems(entry: ActionEntry, host: HostSpec) -> Iterator[str]:
     """A gripper or a rotation that only one side has."""
-    for part in Part:
-        none = Gripper.NONE if part is Part.GRIPPER else Rotation.NONE
+    for part in ActionPart:
+        none = Gripper.NONE if part is ActionPart.GRIPPER else Rotation.NONE
         theirs, ours = getattr(entry.convention, part.value), getattr(host.action, part.value)
         if ours is none and theirs is not none and part not in entry.drop:
             yield f"{part.value}: the host has none, the policy {theirs}; drop = ['{part.value}'] leaves it out"

@@ -15,8 +15,8 @@ from robotrials.policies.served import MAX_TOLD, Patience, Reply, ServedPolicy, 
 from robotrials.run import Setup
 from robotrials.wire import LIMITS, WireLimits
 from robotrials.wire.array import pack_json, unpack_json
-from robotrials.wire.http import HttpAnswer, HttpLink
 from robotrials.wire.link import Deadline, keep_trying
+from robotrials.wire.request import HttpAnswer, HttpLink
 
 GATEWAY = (502, 503, 504)
 FAILED = 'error'

@@ -21,8 +21,8 @@ from robotrials.errors import InputError, RigError, RobotrialsError
 from robotrials.run.blinding import Arms, blinding_of
 from robotrials.run.plan import PolicyEntry, TrialPlan
 from robotrials.wire import LIMITS, WireLimits, pack, unpack
-from robotrials.wire.http import HttpLink
 from robotrials.wire.link import Deadline
+from robotrials.wire.request import HttpLink
 from robotrials.wire.websocket import WebSocketLink
 
 FRESH_S = 0.2  # how old what the console said may be

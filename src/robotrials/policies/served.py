@@ -1,12 +1,16 @@
-"""A policy behind an endpoint: questions mapped from the host's observations, actions mapped back."""
+"""A policy behind an endpoint: questions mapped from the host's observations, actions mapped back.
+
+A dry run: one observation and one action as the policy sees them.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 import os
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -16,7 +20,8 @@ from numpy.typing import NDArray
 from robotrials.errors import AnswerError, InputError, SetupError
 from robotrials.policies.mapping import ActionEntry, MappingEntry, ObservationEntry
 from robotrials.policies.observe import Converter, Observer, Question
-from robotrials.run import Chunk, HostSpec, Observation, PolicySpec, Session, Setup
+from robotrials.run import Chunk, Host, HostSpec, Observation, Policy, PolicySpec, Session, Setup
+from robotrials.run.seam import ClosablePolicy
 
 # Temporal ensembling: ask at every step, and act on the average of all that was said of this step (ACT).
 
@@ -65,7 +70,7 @@ class Patience:
                 raise InputError(f'{name} is {getattr(self, name)}, wanted a finite number of seconds > 0')
 
 
-class Endpoint(Protocol):
+class PolicyEndpoint(Protocol):
     """One connection to a served policy, in lock-step.
 
     Faults are told apart by class: RigError if the question or the answer was lost on the way, NoAnswer, AnswerError
@@ -162,7 +167,7 @@ def seconds_told(where: str, milliseconds: object) -> float | None:
 class ServedPolicy:
     """The policy of every wire. Before its first episode it is fitted to the host, which checks the mapping."""
 
-    def __init__(self, endpoint: Endpoint, mapping: MappingEntry, *, name: str, is_remote: bool = True) -> None:
+    def __init__(self, endpoint: PolicyEndpoint, mapping: MappingEntry, *, name: str, is_remote: bool = True) -> None:
         self._endpoint, self._mapping = endpoint, mapping
         self._observer: Observer | None = None
         self._converter: Converter | None = None
@@ -183,7 +188,7 @@ class ServedPolicy:
         return self._spec
 
     @property
-    def endpoint(self) -> Endpoint:
+    def endpoint(self) -> PolicyEndpoint:
         return self._endpoint
 
     @property
@@ -257,7 +262,13 @@ class ServedSession:
     """One episode behind an endpoint."""
 
     def __init__(
-        self, endpoint: Endpoint, observer: Observer, converter: Converter, instruction: str, *, decay: float | None
+        self,
+        endpoint: PolicyEndpoint,
+        observer: Observer,
+        converter: Converter,
+        instruction: str,
+        *,
+        decay: float | None,
     ) -> None:
         self._endpoint, self._observer, self._converter = endpoint, observer, converter
         self._instruction = instruction
@@ -284,3 +295,65 @@ def blank_observation(host: HostSpec) -> Observation:
     """An observation with a host's shapes and nothing in it; rotations in it stay rotations."""
     images: dict[str, Any] = {camera: np.zeros((*size, 3), np.uint8) for camera, size in host.images.items()}
     return Observation(0.0, np.full(host.state_width, 0.5), images)
+
+
+SHOWN_NUMBERS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class SeenValue:
+    """One value on the way: which side, its key, its shape and type, and what is in it."""
+
+    side: str
+    key: str
+    shape: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """What went to the policy and came back, and how long it took."""
+
+    values: tuple[SeenValue, ...]
+    answer_s: float
+    inference_s: float | None
+    facts: tuple[tuple[str, str], ...]
+
+
+def dry_run(host: Host, policy: Policy, *, task: str, instruction: str = '', seed: int = 0) -> DryRun:
+    """Reset the host, ask the policy once, and say what each side saw. The policy is fitted already."""
+    setup = Setup(task=task, seed=seed, instruction=instruction)
+    host.prepare(setup)
+    observation = host.reset(task, seed=seed)
+    if not instruction:
+        instruction = host.instruction()
+        setup = Setup(task=task, seed=seed, instruction=instruction)
+    session = policy.start(setup, seed=seed)
+    began_s = time.perf_counter()
+    chunk = session.act(observation)
+    answer_s = time.perf_counter() - began_s
+    closing: object = session
+    if isinstance(closing, ClosablePolicy):
+        closing.close()
+    values = [*_described('host shows', {'state': observation.state, **observation.images})]
+    facts: tuple[tuple[str, str], ...] = ()
+    if isinstance(policy, ServedPolicy):
+        values += _described('policy sees', policy.question(observation, instruction))
+        facts = tuple((key, _content(value)) for key, value in policy.facts.items())
+    values += _described('host gets', {'actions': np.asarray(chunk.actions)})
+    return DryRun(tuple(values), answer_s, chunk.inference_s, facts)
+
+
+def _described(side: str, values: dict[str, Any]) -> Iterator[SeenValue]:
+    for key, value in values.items():
+        shape = f'{value.shape} {value.dtype}' if isinstance(value, np.ndarray) else type(value).__name__
+        yield SeenValue(side, key, shape, _content(value))
+
+
+def _content(value: object) -> str:
+    if not isinstance(value, np.ndarray):
+        return str(value)[:200]
+    if value.ndim >= 3:
+        return f'from {value.min():g} to {value.max():g}, mean {value.mean():.4g}'
+    numbers = ' '.join(f'{number:.4g}' for number in value.ravel()[:SHOWN_NUMBERS])
+    return numbers + (' ...' if value.size > SHOWN_NUMBERS else '')

@@ -33,7 +33,7 @@ GRIPPERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class VlaEvalFrame:
     """One frame of the wire."""
 
     type: str
@@ -140,7 +140,7 @@ class VlaEvalEndpoint:
         self._steps += 1
         return Reply(action_array(self.url, actions))
 
-    def _ask(self, question: Question) -> Message:
+    def _ask(self, question: Question) -> VlaEvalFrame:
         link = self._link
         if link is None:
             raise RigError(f'{self.url}: the connection was lost during the episode')
@@ -180,7 +180,7 @@ class VlaEvalEndpoint:
         link.send(pack_vla_eval(message, images=self._image_format), timeout_s=timeout_s)
         return self._seq
 
-    def _read(self, frame: bytes | str, seq: int) -> Message:
+    def _read(self, frame: bytes | str, seq: int) -> VlaEvalFrame:
         if isinstance(frame, str):
             raise AnswerError(f'{self.url}: a text frame: {frame[:500]!r}')
         message = read_message(self.url, frame, limits=self._limits)
@@ -196,7 +196,7 @@ class VlaEvalEndpoint:
             link.close()
 
 
-def read_message(where: str, frame: bytes, *, limits: WireLimits = LIMITS) -> Message:
+def read_message(where: str, frame: bytes, *, limits: WireLimits = LIMITS) -> VlaEvalFrame:
     """A frame of the wire; AnswerError if it is none."""
     raw = map_answer(where, decoded(where, lambda: unpack_vla_eval(frame, limits=limits)))
     missing = [key for key in ('type', 'payload', 'seq', 'timestamp') if key not in raw]
@@ -204,7 +204,7 @@ def read_message(where: str, frame: bytes, *, limits: WireLimits = LIMITS) -> Me
         raise AnswerError(f'{where}: a message without {", ".join(missing)}')
     if not isinstance(raw['type'], str) or not isinstance(raw['seq'], int) or not isinstance(raw['payload'], Mapping):
         raise AnswerError(f'{where}: a message whose type, seq or payload is not a text, a number and a map')
-    return Message(raw['type'][:40], raw['payload'], raw['seq'])
+    return VlaEvalFrame(raw['type'][:40], raw['payload'], raw['seq'])
 
 
 def nested(question: Mapping[str, Any]) -> dict[str, Any]:

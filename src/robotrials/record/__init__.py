@@ -11,9 +11,17 @@ from robotrials.catalog import late_names
 
 if TYPE_CHECKING:
     from robotrials.record.blinding import Unblinding
-    from robotrials.record.edit import Annotation, Edit, EditOperation, Edits
-    from robotrials.record.episode import Episode, Event, EventKind, EventSource, Outcome
-    from robotrials.record.provenance import PolicyCard, Provenance, collect_provenance
+    from robotrials.record.episode import (
+        Episode,
+        Event,
+        EventKind,
+        EventSource,
+        Outcome,
+        PolicyCard,
+        Provenance,
+        collect_provenance,
+    )
+    from robotrials.record.ledger import Annotation, Edit, EditOperation, Edits
     from robotrials.record.store import Store, TrialInfo, read_store
     from robotrials.record.trajectory import Camera, Contacts, Scene, Trajectory, trajectories_equal
 
@@ -43,9 +51,8 @@ __all__ = [
 
 _PLACES = {
     '.blinding': 'Unblinding',
-    '.edit': 'Annotation Edit EditOperation Edits',
-    '.episode': 'Episode Event EventKind EventSource Outcome',
-    '.provenance': 'PolicyCard Provenance collect_provenance',
+    '.episode': 'Episode Event EventKind EventSource Outcome PolicyCard Provenance collect_provenance',
+    '.ledger': 'Annotation Edit EditOperation Edits',
     '.store': 'Store TrialInfo read_store',
     '.trajectory': 'Camera Contacts Scene Trajectory trajectories_equal',
 }

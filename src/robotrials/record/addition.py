@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError, StoreError
-from robotrials.record.blinding import blinded_trajectory
-from robotrials.record.commit import Commit, check_logged, commit
+from robotrials.record.blinding import blinded_trajectory, part_keys
 from robotrials.record.entry import EntryKind
 from robotrials.record.folder import PENDING, Folder, held_lock
+from robotrials.record.log import Commit, check_logged, commit
 from robotrials.record.part import (
     METADATA_KEY,
     ROW_GROUP,
@@ -32,8 +32,7 @@ from robotrials.record.part import (
     part_metadata,
     write_table,
 )
-from robotrials.record.schema import EPISODE_SCHEMA, EVENT_SCHEMA, SCHEMA_VERSION
-from robotrials.record.select import part_keys
+from robotrials.record.rows import EPISODE_SCHEMA, EVENT_SCHEMA, SCHEMA_VERSION
 from robotrials.record.store import (
     Key,
     Store,

@@ -16,14 +16,23 @@ import pyarrow as pa
 from robotrials.errors import RobotrialsError, StoreError
 from robotrials.record.blinding import FOLDER as UNBLINDING
 from robotrials.record.bucket import CachedPath, store_root
-from robotrials.record.commit import Commit, announced, check_logged, commit
-from robotrials.record.edit import Edit, read_edits
 from robotrials.record.entry import Entry, EntryKind, LoggedFile, entry_id, new_entry
 from robotrials.record.episode import Episode
 from robotrials.record.folder import WRITE_LOCK, Folder, disk, held_lock, inside, naming_trouble
 from robotrials.record.foreign import Bounds, parse
-from robotrials.record.ledger import EDITS, Ledger, read_ledger
-from robotrials.record.log import LOG, add_entry, add_pack, is_logged, pack_log, read_log
+from robotrials.record.ledger import EDITS, Edit, Ledger, read_edits, read_ledger
+from robotrials.record.log import (
+    LOG,
+    Commit,
+    add_entry,
+    add_pack,
+    announced,
+    check_logged,
+    commit,
+    is_logged,
+    pack_log,
+    read_log,
+)
 from robotrials.record.part import (
     METADATA_KEY,
     PART_NAME,
@@ -36,7 +45,7 @@ from robotrials.record.part import (
     read_companion,
     row_groups,
 )
-from robotrials.record.schema import EPISODE_MIGRATIONS, EVENT_MIGRATIONS, EVENT_SCHEMA, SCHEMA_VERSION, migrate
+from robotrials.record.rows import EPISODE_MIGRATIONS, EVENT_MIGRATIONS, EVENT_SCHEMA, SCHEMA_VERSION, migrate
 from robotrials.record.store import TRAJECTORY_ROW_GROUP, Store, decode_index, write_episodes
 from robotrials.record.trajectory import Trajectory
 from robotrials.value import dataclass

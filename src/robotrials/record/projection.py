@@ -35,9 +35,9 @@ from robotrials.record.episode import Episode
 from robotrials.record.part import check_part
 
 if TYPE_CHECKING:
+    from robotrials.record.blinding import Where
     from robotrials.record.entry import LoggedFile
     from robotrials.record.part import PartInfo
-    from robotrials.record.select import Where
     from robotrials.record.store import Store
     from robotrials.record.trajectory import Trajectory
 

@@ -11,6 +11,8 @@
 
 Writing never touches what is there, and counts once it is logged. Reading checks what it reads against the log, applies
 the edits, and picks the one attempt of an episode that counts.
+
+What a verb or a notebook was given to ask, opened.
 """
 
 from __future__ import annotations
@@ -43,17 +45,31 @@ from robotrials.record.blinding import (
     blinded_trajectory,
     board_opening,
     check_blinded_where,
+    check_where,
+    counted_attempt,
     is_blinded_plan,
+    named_ids,
+    prune_parts,
+    read_part_episodes,
     read_unblindings,
+    rows_named,
+    select_attempts,
 )
 from robotrials.record.bucket import CachedPath, forget_copies, store_root
-from robotrials.record.commit import check_logged, commit, log_entry
-from robotrials.record.edit import Edit, EditOperation, Edits, check_edit, now
 from robotrials.record.entry import EntryKind, is_inside
-from robotrials.record.episode import enum_member
+from robotrials.record.episode import enum_member, provenance_from_json
 from robotrials.record.folder import LEASES, PENDING, Folder, inside, is_file_inside, sole_entry
-from robotrials.record.ledger import check_approved, late_places, read_ledger
-from robotrials.record.log import LOG, add_entry, is_logged, read_log
+from robotrials.record.ledger import (
+    Edit,
+    EditOperation,
+    Edits,
+    check_approved,
+    check_edit,
+    late_places,
+    now,
+    read_ledger,
+)
+from robotrials.record.log import LOG, add_entry, check_logged, commit, is_logged, log_entry, read_log
 from robotrials.record.part import (
     ADVICE,
     PartInfo,
@@ -68,8 +84,7 @@ from robotrials.record.part import (
     row_groups,
     write_table,
 )
-from robotrials.record.provenance import provenance_from_json
-from robotrials.record.schema import (
+from robotrials.record.rows import (
     EVENT_MIGRATIONS,
     SCHEMA_VERSION,
     episodes_to_arrow,
@@ -77,29 +92,16 @@ from robotrials.record.schema import (
     events_to_arrow,
     migrate,
 )
-from robotrials.record.select import (
-    check_where,
-    counted_attempt,
-    named_ids,
-    prune_parts,
-    read_part_episodes,
-    rows_named,
-    select_attempts,
-)
 from robotrials.value import dataclass
 
 if TYPE_CHECKING:
-    from robotrials.record.commit import Commit
-    from robotrials.record.edit import Annotation
+    from robotrials.record.blinding import Where
     from robotrials.record.entry import Entry, LoggedFile
-    from robotrials.record.episode import Episode
-    from robotrials.record.ledger import Ledger, Look
-    from robotrials.record.log import Finding
-    from robotrials.record.provenance import Provenance
-    from robotrials.record.select import (
-        Where,
-    )
+    from robotrials.record.episode import Episode, Provenance
+    from robotrials.record.ledger import Annotation, Ledger, Look
+    from robotrials.record.log import Commit, Finding
     from robotrials.record.trajectory import Trajectory
+
 
 FORMAT = STORE_FORMAT
 FOLDERS = ('episodes', 'events', 'trajectories', 'provenance', 'media')
@@ -317,7 +319,7 @@ class Store:
 
     def annotate(self, annotations: Iterable[Annotation], *, by: str = '') -> tuple[Annotation, ...]:
         """Log accounts of what happened in episodes, all of them or none; nothing that is there changes."""
-        from robotrials.record.edit import check_within
+        from robotrials.record.ledger import check_within
 
         given = list(annotations)
         wanted = {a.episode_id for a in given}
@@ -536,7 +538,7 @@ class Store:
     def _one_trajectory(
         self, name: str, logged: LoggedFile | None, key: Key, signals: Sequence[str] | None
     ) -> Trajectory | None:
-        from robotrials.record.column import columns_for, trajectories_from_arrow
+        from robotrials.record.trajectory import columns_for, trajectories_from_arrow
 
         path = self.path / 'trajectories' / name
         for group, keys in enumerate(row_groups(path, logged, choose=_key_columns)):
@@ -551,7 +553,7 @@ class Store:
     def _trajectories_in(
         self, name: str, logged: LoggedFile | None, signals: Sequence[str] | None
     ) -> Iterator[tuple[Key, Trajectory]]:
-        from robotrials.record.column import columns_for, trajectories_from_arrow
+        from robotrials.record.trajectory import columns_for, trajectories_from_arrow
 
         choose = (lambda available: columns_for(signals, available)) if signals is not None else None
         path = self.path / 'trajectories' / name
@@ -677,7 +679,7 @@ class _PartEvents(Mapping[Key, tuple[Any, ...]]):
 
 def write_trajectories(under_way: Commit, chunks: Sequence[Sequence[tuple[Key, Trajectory]]]) -> list[str]:
     """Put trajectories into the store; nobody sees them until an episodes part names them."""
-    from robotrials.record.column import trajectories_to_arrow
+    from robotrials.record.trajectory import trajectories_to_arrow
 
     def write(keyed: Sequence[tuple[Key, Trajectory]]) -> str:
         table = trajectories_to_arrow([key for key, _ in keyed], [trajectory for _, trajectory in keyed])
@@ -881,3 +883,18 @@ def _read_trial(root: Path) -> TrialInfo:
         return TrialInfo(**{k: v for k, v in values.items() if k in known})
     except TypeError as error:
         raise StoreError(f'{path}: not a whole trial description ({error})') from error
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenedSource:
+    """Episodes to ask, and where they came from in the user's own words."""
+
+    store: Store
+    name: str
+    told: str = ''  # how a file was read in a line, and a line for each thing assumed; else nothing
+
+
+def is_store(path: Path | str) -> bool:
+    """Whether a path is a store, or an address of one."""
+    root = store_root(path)
+    return isinstance(root, CachedPath) or (root / 'trial.json').exists()

@@ -17,7 +17,7 @@ from robotrials.errors import InputError, RobotrialsError
 from robotrials.old_name import setting
 from robotrials.run.plan import LimitOptions
 from robotrials.run.seam import Action, ActionConvention, ControlMode, FloatArray, Rotation, Target
-from robotrials.wire.http import HttpLink
+from robotrials.wire.request import HttpLink
 
 # Limits on motion: Clip(a, v_max) of the robot's controller, and a bound on how fast the velocity changes.
 

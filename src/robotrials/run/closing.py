@@ -12,12 +12,11 @@ from robotrials.errors import InputError, StoreError
 from robotrials.record import Outcome, Store, Unblinding, read_store
 from robotrials.record.blinding import Leakage, sign, write_unblinding
 from robotrials.run.blinding import Allocation, Arms, blinding_of
-from robotrials.run.engine import trial_state
+from robotrials.run.engine import sole_runner, trial_state
 from robotrials.run.mark import interrupted_counts
 from robotrials.run.plan import TrialPlan
-from robotrials.run.spool import release_leftovers
+from robotrials.run.schedule import release_leftovers
 from robotrials.run.station import Context
-from robotrials.run.trial_store import sole_runner
 
 FEWEST_TO_GUESS = 5  # episodes of each arm
 FOLD_SEED = 20_240_517  # of the folds that guesses are held out by: closing again gives the same figure
@@ -109,7 +108,7 @@ def measured_leakage(store: Store, allocation: Allocation) -> tuple[Leakage, ...
     """
     import numpy as np
 
-    from robotrials.record.visible import visible_features
+    from robotrials.record.counted import visible_features
     from robotrials.stats.guess import guess_classes
 
     recorded = Store.open(store.path)  # as it lies there, not the blinded view of it

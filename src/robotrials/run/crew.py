@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, BinaryIO, Generic, Self, TypeVar
 
 from robotrials.errors import InputError, SetupError, WriteError
 from robotrials.run.fault import Fault, FaultKind
-from robotrials.run.mark import Phase, PhaseBoard, WorkerMark
+from robotrials.run.mark import PhaseBoard, WorkerMark, WorkerPhase
 from robotrials.run.plan import WatchdogOptions
-from robotrials.run.schedule import Task
+from robotrials.run.schedule import SlotAttempt
 from robotrials.run.station import Finished
 
 if TYPE_CHECKING:
@@ -78,13 +78,13 @@ def main() -> None:
     from robotrials.errors import RobotrialsError, WriteError
     from robotrials.record import Store
     from robotrials.run.blinding import read_arms
-    from robotrials.run.mark import Phase, PhaseBoard
+    from robotrials.run.mark import PhaseBoard, WorkerPhase
     from robotrials.run.plan import plan_from_json
-    from robotrials.run.spool import spool_of
+    from robotrials.run.schedule import spool_of
     from robotrials.run.station import Context, TrialStation
 
     board = PhaseBoard(os.fdopen(board_fd, 'r+b'))
-    board.enter(Phase.START)
+    board.enter(WorkerPhase.START)
     plan = plan_from_json(errand.plan)
     arms = read_arms(plan, errand.arms) if errand.arms is not None else None
     context = Context.of(plan, provenance_id=errand.provenance_id, operator=errand.operator, arms=arms)
@@ -96,7 +96,7 @@ def main() -> None:
     except (Exception, SystemExit) as error:
         connection.send(Refused(context.blinding.scrub(str(error))))
         return
-    board.enter(Phase.IDLE)
+    board.enter(WorkerPhase.IDLE)
     connection.send(None)
     slots = context.slots()
     try:
@@ -147,12 +147,12 @@ class Worker(abc.ABC):
     """A worker as its crew sees it, here or on another machine, and what it is at."""
 
     def __init__(self) -> None:
-        self.task: Task | None = None
+        self.task: SlotAttempt | None = None
         self.is_ready = False
         self.is_gone = False  # it hung up, or its machine is lost
 
     @abc.abstractmethod
-    def give(self, task: Task) -> None:
+    def give(self, task: SlotAttempt) -> None:
         """Send it an episode to run."""
 
 
@@ -225,7 +225,7 @@ class ProcessWorker(Worker):
     def __init__(self, errand: Errand, *, log: Path | None) -> None:
         super().__init__()
         self.board = PhaseBoard.create()
-        self.board.enter(Phase.START)
+        self.board.enter(WorkerPhase.START)
         ours, theirs = Pipe()
         self.connection: Connection = ours
         self._trace = tempfile.TemporaryFile()  # noqa: SIM115 - where the worker writes what it is at, when asked
@@ -247,7 +247,7 @@ class ProcessWorker(Worker):
         with contextlib.suppress(OSError):  # it ended at once: that shows when it is listened to
             self.connection.send(errand)
 
-    def give(self, task: Task) -> None:
+    def give(self, task: SlotAttempt) -> None:
         self.task = task
         with contextlib.suppress(OSError):
             self.connection.send((task.slot.number, task.attempt))
@@ -255,13 +255,13 @@ class ProcessWorker(Worker):
     def overdue(self, limits: WatchdogOptions) -> Fault | None:
         """The fault to record if the worker has been in one call for too long."""
         phase, seconds, _ = self.board.read()
-        if phase is Phase.HOST and seconds > limits.host_s:
+        if phase is WorkerPhase.HOST and seconds > limits.host_s:
             return Fault(FaultKind.HOST_HANG, f'no return within {limits.host_s:g} s')
-        if phase is Phase.POLICY and seconds > limits.policy_s:
+        if phase is WorkerPhase.POLICY and seconds > limits.policy_s:
             return Fault(FaultKind.POLICY_HANG, f'no answer within {limits.policy_s:g} s')
-        if phase is Phase.START and seconds > limits.start_s:
+        if phase is WorkerPhase.START and seconds > limits.start_s:
             return Fault(FaultKind.WORKER_DEATH, f'host and policies did not open within {limits.start_s:g} s')
-        if phase is Phase.STORE and seconds > STORE_LIMIT_S:
+        if phase is WorkerPhase.STORE and seconds > STORE_LIMIT_S:
             return Fault(FaultKind.WORKER_DEATH, f'the store did not take the episode within {STORE_LIMIT_S:g} s')
         return None
 
@@ -356,7 +356,7 @@ class ProcessCrew(Crew[ProcessWorker]):
             if worker.is_gone:
                 # Whoever could undo an episode by ending the process would do so before every failure. A process that
                 # ends in the host's turn, or while it loads or stores, is a broken rig.
-                is_policys = worker.task is not None and worker.board.read()[0] is Phase.POLICY
+                is_policys = worker.task is not None and worker.board.read()[0] is WorkerPhase.POLICY
                 kind = FaultKind.POLICY_EXIT if is_policys else FaultKind.WORKER_DEATH
                 fault = Fault(kind, f'the process {worker.end()}')
             if fault is not None:

@@ -1,10 +1,17 @@
-"""The engine: runs a plan into a store, with as many workers as wanted, and resumes what an earlier run left."""
+"""The engine: runs a plan into a store, with as many workers as wanted, and resumes what an earlier run left.
+
+A trial's store: opened for its plan and no other, held by one runner, and which of its slots are meant.
+
+Stopping early, by the rule that the plan declared: every comparison decided, at the promised error.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import itertools
+import json
 import os
 import re
 import sys
@@ -14,23 +21,219 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from robotrials.errors import InputError, RobotrialsError, WriteError
-from robotrials.record import Outcome, Store
+from robotrials.errors import InputError, RobotrialsError, StoreError, UnknownName, WriteError
+from robotrials.record import Episode, EventKind, Outcome, Store, collect_provenance, read_store
 from robotrials.record.bucket import store_root
 from robotrials.record.entry import EntryKind
+from robotrials.record.folder import Folder, held_lock
 from robotrials.record.maintain import compact_store
-from robotrials.run.blinding import Arms, read_arms
+from robotrials.run.blinding import Arms, Blinding, blinded_plan, read_arms
 from robotrials.run.crew import AnyWorker, Crew, Errand, ProcessCrew
 from robotrials.run.mark import AlarmBoard, await_old_workers, log_interrupted, mark_begun, mark_ended
-from robotrials.run.plan import StoppingRule, StoppingScore, TrialPlan
-from robotrials.run.schedule import Attempted, Report, Schedule, Slot, Tally, Task, TrialProgress, look_edges
-from robotrials.run.spool import Spool, private_folder, spool_of
+from robotrials.run.plan import Scenes, StoppingRule, StoppingScore, TrialPlan
+from robotrials.run.schedule import (
+    Attempted,
+    Report,
+    RunTally,
+    Schedule,
+    Slot,
+    SlotAttempt,
+    Spool,
+    TrialProgress,
+    look_edges,
+    private_folder,
+    spool_of,
+)
 from robotrials.run.station import Context, TrialStation
-from robotrials.run.stopping import Stop, decide_stop, stopping_score
-from robotrials.run.trial_store import check_open, chosen_slots, open_trial_store, sole_runner, with_provenance
 
 if TYPE_CHECKING:
     from robotrials.run.ray_crew import RayOptions
+
+
+LOCK_WAIT_S = 10.0
+
+
+def check_open(context: Context, store: Store) -> None:
+    """Refuse a trial that was closed."""
+    if context.plan.hash in store.unblindings().by_trial:
+        raise StoreError(f'{store.path}: this trial is closed; nothing can be added to it')
+
+
+def with_provenance(context: Context, store: Store) -> Context:
+    """The context of episodes that are made on this machine now."""
+    plan = context.plan
+    provenance = dataclasses.replace(
+        collect_provenance(), command='', config=f'plan {plan.hash}', seeds=f'plan seed {plan.seed}'
+    )
+    return dataclasses.replace(context, provenance_id=store.write_provenance(provenance))
+
+
+def open_trial_store(context: Context, path: Path | str) -> Store:
+    """The store of a trial, made if it is new; a store of another plan is refused, naming what differs."""
+    root, plan = store_root(path), context.plan
+    if plan.blinding.enabled and Blinding({}, b'', context.blinding.codes).scrub(str(root)) != str(root):
+        raise InputError(f'the path of the store ({root}) holds the name of a policy; give another')
+    public_plan = blinded_plan(plan, context.blinding)
+    if (root / 'trial.json').exists():
+        store = read_store(root)
+        if store.trial.plan_hash != plan.hash:
+            is_empty = next(iter(store.episodes()), None) is None
+            raise StoreError(
+                f'{root}: holds a trial under another plan ({_differences(store.trial.plan, public_plan)}); '
+                + ('no episode was run under it: remove it, or ' if is_empty else '')
+                + 'name another store'
+            )
+    title = context.blinding.hide(plan.title)
+    return Store.create(root, trial_id=plan.hash, title=title, plan_hash=plan.hash, plan=public_plan)
+
+
+def _differences(stored: str, ours: str) -> str:
+    """Which keys of two plans differ; what is hidden in a stored plan can only be told by the hash."""
+    try:
+        theirs, mine = json.loads(stored), json.loads(ours)
+    except json.JSONDecodeError:
+        return 'which this version cannot read'
+    changed = sorted(k for k in {*theirs, *mine} if theirs.get(k) != mine.get(k) and k != 'policies')
+    if changed:
+        return f'changed: {", ".join(changed)}'
+    return 'changed: policies, reference or blinding'
+
+
+def chosen_slots(slots: Sequence[Slot], *, fixture: str | None, session: str | None) -> list[Slot]:
+    """The slots of one fixture and one session, where they are given."""
+    for kind, wanted, known in (
+        ('fixture', fixture, {s.fixture for s in slots}),
+        ('session', session, {s.session for s in slots}),
+    ):
+        if wanted is not None and wanted not in known:
+            raise UnknownName(f'{kind} of this plan', wanted, known - {''})
+    return [s for s in slots if fixture in (None, s.fixture) and session in (None, s.session)]
+
+
+@contextlib.contextmanager
+def sole_runner(root: Path, share: str | None, *, division: str = 'fixtures') -> Iterator[None]:
+    """Hold the right to run or to close: alone, or alone on one share of a division (a fixture, a shard of n).
+
+    Two divisions of one trial, such as shards of 8 and of 16, have slots in common and exclude each other.
+    """
+    busy = 'another run of this trial is under way; wait for it to end'
+    with contextlib.ExitStack() as stack:
+
+        def hold(name: str, *, shared: bool = False) -> None:
+            stack.enter_context(held_lock(root, name, shared=shared, wait_s=LOCK_WAIT_S, busy=busy))
+
+        hold('.run.lock', shared=share is not None)
+        if share is not None:
+            own = f'.run.by-{division}.lock'
+            hold(own, shared=True)
+            for name in Folder(root).names(''):
+                if name.startswith('.run.by-') and name != own:
+                    other = name.removeprefix('.run.by-').removesuffix('.lock')
+                    advice = f'a run by {other} is under way; wait for it to end, or run by {other} too'
+                    with held_lock(root, name, wait_s=LOCK_WAIT_S, busy=advice):
+                        pass
+            part = hashlib.sha256(share.encode()).hexdigest()[:12]  # its name may hold any character
+            hold(f'.run.{part}.lock')
+        yield
+
+
+RoundKey = tuple[str, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Why a trial ended before its last episode; policies are not named."""
+
+    after_slots: int
+    reason: str
+
+
+def stopping_score(plan: TrialPlan, episode: Episode) -> float:
+    """What the rule compares: 1 for a success, or the episode's promptness.
+
+    An episode that timed out was watched to its cap, and tau is at most that; any other end is final.
+    """
+    if plan.stopping.score is StoppingScore.SUCCESS:
+        return float(episode.outcome is Outcome.SUCCESS)
+    from robotrials.verdict.planning import promptness
+
+    items = episode.items or 1
+    placed = [e.t_s for e in episode.events if e.kind is EventKind.PLACEMENT for _ in range(e.count)]
+    if not placed and items == 1 and episode.outcome is Outcome.SUCCESS:
+        placed = [episode.known_duration_s]
+    return promptness(placed[:items], tau_s=_tau_s(plan, episode), items=items)
+
+
+def _tau_s(plan: TrialPlan, episode: Episode) -> float:
+    """The declared tau, or the episode's own time cap, which is that of its cell."""
+    if plan.stopping.tau_s is not None:
+        return plan.stopping.tau_s
+    return episode.time_cap_s or min(cell.time_cap_s for cell in plan.cells())
+
+
+def decide_stop(plan: TrialPlan, slots: Sequence[Slot], scores: Mapping[int, float]) -> Stop | None:
+    """Whether the rule ends the trial, from the valid episodes' scores (by slot number), in the slots' order.
+
+    Each policy is compared with the reference (all pairs, if there is none), by an anytime-valid test at alpha divided
+    by the number of comparisons; cells are strata of equal weight. The trial ends when every comparison is decided.
+    """
+    from robotrials.verdict.planning import Decision
+
+    pairs = _pairs(plan)
+    alpha = plan.stopping.alpha / len(pairs)
+    decisions = [_decision(plan, slots, scores, pair=pair, alpha=alpha) for pair in pairs]
+    if any(decision is None or decision == Decision.CONTINUE for decision in decisions):
+        return None
+    futile = 'going on would hardly show the smallest difference'
+    kinds = sorted({futile if d == Decision.FUTILE else 'a difference' for d in decisions if d})
+    return Stop(len(slots), f'every comparison is decided after {len(slots)} slots: {", ".join(kinds)}')
+
+
+def _pairs(plan: TrialPlan) -> list[tuple[str, str]]:
+    names = sorted(plan.policies)
+    if plan.reference:
+        return [(name, plan.reference) for name in names if name != plan.reference]
+    return list(itertools.combinations(names, 2))
+
+
+def _decision(
+    plan: TrialPlan, slots: Sequence[Slot], scores: Mapping[int, float], *, pair: tuple[str, str], alpha: float
+) -> str | None:
+    from robotrials.verdict.planning import sequential_comparison
+
+    arms = {name: _outcomes(slots, scores, name) for name in pair}
+    a, b = arms[pair[0]], arms[pair[1]]
+    paired = plan.scenes is Scenes.MATCHED
+    if paired:
+        shared = [key for key in a if key in b]
+        a, b = {key: a[key] for key in shared}, {key: b[key] for key in shared}
+    if not a or not b:
+        return None
+    cells = len(plan.cells())
+    strata: object = None
+    if cells > 1:
+        strata = [key[0] for key in a] if paired else ([key[0] for key in a], [key[0] for key in b])
+    smallest = plan.stopping.smallest_difference
+    horizon = plan.episodes_in_a_cell() * plan.repeats if cells == 1 and smallest is not None else None
+    comparison = sequential_comparison(
+        list(a.values()),
+        list(b.values()),
+        paired=paired,
+        strata=strata,  # type: ignore[arg-type]  # labels, or a pair of them
+        tasks=[cell.name for cell in plan.cells()] if cells > 1 else None,
+        alpha=alpha,
+        horizon=horizon,
+        smallest_difference=smallest,
+    )
+    return comparison.looks[-1].decision if comparison.looks else None
+
+
+def _outcomes(slots: Sequence[Slot], scores: Mapping[int, float], policy: str) -> dict[RoundKey, float]:
+    return {
+        (slot.cell.name, slot.instance, slot.repeat): scores[slot.number]
+        for slot in slots
+        if slot.policy == policy and slot.number in scores
+    }
 
 
 # A shard: one of n shares of a trial's slots, for array jobs that have nothing in common but the store's folder.
@@ -179,7 +382,7 @@ def trial_state(plan: TrialPlan, store: Store, *, rotation: bytes = b'') -> Tria
     return _Run(context, store, context.slots(), limit=0, report=None).result()
 
 
-def open_tasks(context: Context, store: Store, slots: Sequence[Slot]) -> tuple[TrialRun, list[Task]]:
+def open_tasks(context: Context, store: Store, slots: Sequence[Slot]) -> tuple[TrialRun, list[SlotAttempt]]:
     """How far these slots have come, and what may be run of them now, in order."""
     run = _Run(context, store, slots, limit=None, report=None)
     return run.result(), run.open_tasks()
@@ -208,7 +411,7 @@ class _Run:
         valid = Counter(self._codes[s.policy] for s in slots if s.number in done and done[s.number].is_valid)
         # How many each arm has tells, as it grows, which arm was the last.
         arms = () if context.blinding.is_concealed else self._codes.values()
-        self._tally = Tally({code: valid[code] for code in arms})
+        self._tally = RunTally({code: valid[code] for code in arms})
         # Blocks with an episode that is not in the store yet, of this call or of one that was stopped.
         spooled = () if spool is None else {e.episode_id for e in spool.episodes()}
         self._open = {spool.group(self._ids[i]) for i in spooled if i in self._ids} if spool is not None else set()
@@ -351,7 +554,7 @@ class _Run:
             self._context.commit(target, episode, fault=fault)
             self._take(task, episode.outcome)
 
-    def _next_task(self) -> Task | None:
+    def _next_task(self) -> SlotAttempt | None:
         if self._stop is not None or self._is_at_limit:
             return None
         task = self._schedule.next()
@@ -362,7 +565,7 @@ class _Run:
                 self._open.add(self._spool.group(task.slot))
         return task
 
-    def open_tasks(self) -> list[Task]:
+    def open_tasks(self) -> list[SlotAttempt]:
         """What may be handed out now; what has to be run again comes at the end of its block."""
         tasks = []
         while self._stop is None and (task := self._schedule.next()) is not None:
@@ -372,7 +575,7 @@ class _Run:
             first.setdefault((slot.session, slot.block), slot.number)
         return sorted(tasks, key=lambda t: (first[t.slot.session, t.slot.block], t.attempt > 0, t.slot.number))
 
-    def _key(self, task: Task) -> tuple[str, int]:
+    def _key(self, task: SlotAttempt) -> tuple[str, int]:
         return self._context.planned(task.slot, task.attempt).key
 
     def log_interrupted(self, *, by: str) -> int:
@@ -382,7 +585,7 @@ class _Run:
         spooled = {e.key for e in self._spool.episodes()} if self._spool is not None else ()
         return log_interrupted(self._store, arms, by=by, marks=self._marks, spooled=spooled)
 
-    def _take(self, task: Task, outcome: Outcome) -> None:
+    def _take(self, task: SlotAttempt, outcome: Outcome) -> None:
         self._n_run += 1
         mark_ended(self._marks, self._key(task))
         self._schedule.settle(task.slot.number, outcome)

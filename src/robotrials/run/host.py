@@ -17,7 +17,7 @@ import numpy as np
 
 from robotrials.errors import InputError
 from robotrials.record import Outcome, Scene
-from robotrials.run.seam import Action, Footage, HostReport, HostSpec, Observation, Part, Setup, Target
+from robotrials.run.seam import Action, Footage, HostReport, HostSpec, Observation, Setup, StepPart, Target
 from robotrials.value import dataclass
 
 if TYPE_CHECKING:  # a host inside another environment has numpy alone
@@ -148,7 +148,7 @@ class Host(abc.ABC):
         """How many substeps a control step has; with one, an action is taken up at the next control tick."""
         return 1
 
-    def step_through(self, parts: Sequence[Part]) -> Observation:
+    def step_through(self, parts: Sequence[StepPart]) -> Observation:
         """One control step of these parts; the first begins at substep 0. One part of full length is `step`."""
         if len(parts) != 1:
             raise InputError(f'host {self.spec.name} has no substeps, and was given {len(parts)} parts of a step')
@@ -288,7 +288,7 @@ class HostWrapper(Host):
     def substeps(self) -> int:
         return self._host.substeps
 
-    def step_through(self, parts: Sequence[Part]) -> Observation:
+    def step_through(self, parts: Sequence[StepPart]) -> Observation:
         return self._host.step_through(parts)
 
     def expect_look(self, is_looked_at: bool) -> None:

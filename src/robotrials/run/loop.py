@@ -22,10 +22,23 @@ from robotrials.record.episode import ParameterValue
 from robotrials.run.arm_limit import Limiter
 from robotrials.run.condition import AppliedCondition
 from robotrials.run.fault import EpisodeStop, Fault, FaultKind, crash, policy_fault
-from robotrials.run.feedback import Feedback, Issue, Playback, Played
 from robotrials.run.host import Ability, Host, HostLike, as_host, idle_action
-from robotrials.run.link_model import Answer, Asker, Fates, Line, Message, Reading, WallLine, ask_now, read_answer
-from robotrials.run.mark import NoBoard, Phase, PhaseBoard
+from robotrials.run.link_model import (
+    Answer,
+    Asker,
+    Fates,
+    Feedback,
+    Issue,
+    Line,
+    Playback,
+    Played,
+    PolicyDealing,
+    SentObservation,
+    WallLine,
+    ask_now,
+    read_answer,
+)
+from robotrials.run.mark import NoBoard, PhaseBoard, WorkerPhase
 from robotrials.run.plan import Asking, Clock, LatencyMode, LoopOptions, RecordingOptions
 from robotrials.run.recording import Filmed, Recorder, SeenFrames, ViewKeeper, film_episode
 from robotrials.run.seam import (
@@ -36,10 +49,10 @@ from robotrials.run.seam import (
     FloatArray,
     HostReport,
     Observation,
-    Part,
     Policy,
     Session,
     Setup,
+    StepPart,
     Target,
 )
 
@@ -165,7 +178,7 @@ class ControlLoop:
         self._last_sent: Action | None = start
         limits = self._order.loop.limits
         self._limiter = Limiter(limits, self._spec.action, dt_s=self._dt_s, start=start)
-        self._board.enter(Phase.POLICY, self._elapsed_s)
+        self._board.enter(WorkerPhase.POLICY, self._elapsed_s)
         began_s = time.perf_counter()
         try:
             self._session = self._policy.start(setup, seed=self._order.policy_seed)
@@ -228,7 +241,7 @@ class ControlLoop:
 
     def _film(self, trajectory: Trajectory | None) -> Filmed:
         setup = self._applied.host_setup(self._setup)
-        beat = partial(self._board.enter, Phase.HOST, self._elapsed_s)
+        beat = partial(self._board.enter, WorkerPhase.HOST, self._elapsed_s)
         options = self._order.recording.filming
         return film_episode(self._host, setup, trajectory, options=options, seen=self._seen_frames, beat=beat)
 
@@ -253,12 +266,12 @@ class ControlLoop:
             issue.add(step, actions[: playback.length(actions)])
             return actions, inference_s
 
-        def ask(message: Message) -> Answer:
-            self._board.enter(Phase.POLICY, self._elapsed_s)
+        def ask(message: SentObservation) -> Answer:
+            self._board.enter(WorkerPhase.POLICY, self._elapsed_s)
             return ask_now(self._open_session(), issue.shown(message))
 
         gap = self._execute if options.asks is Asking.STREAM else 1
-        reading = Reading(ask, issue.shown, read, gap, spec.transport_latency_s, self._is_remote)
+        reading = PolicyDealing(ask, issue.shown, read, gap, spec.transport_latency_s, self._is_remote)
         fates = Fates(options, self._applied, seed=order.policy_seed)
         if self._is_wall:
             self._asker = Asker(self._open_session())
@@ -307,7 +320,7 @@ class ControlLoop:
     def _advance(self, played: Sequence[Played]) -> None:
         """One control step: limit the actions, step the host, look at the verdict, record."""
         parts = self._limited(played)
-        self._board.enter(Phase.HOST, self._elapsed_s)
+        self._board.enter(WorkerPhase.HOST, self._elapsed_s)
         try:
             if self._spec.images:
                 self._is_look_expected = self._looks_always or self._asks_after_this_step()
@@ -336,7 +349,7 @@ class ControlLoop:
             self._call_host(lambda: self._keeper.step(self._elapsed_s))
         self.is_open = outcome is None and self.n_steps < self._most_steps
 
-    def _limited(self, played: Sequence[Played]) -> list[Part]:
+    def _limited(self, played: Sequence[Played]) -> list[StepPart]:
         if not self._limiter.is_active:
             return [p.part for p in played]
         ends = [p.part.start for p in played[1:]] + [self._substeps]
@@ -416,7 +429,7 @@ class ControlLoop:
         return EpisodeStop(Fault(FaultKind.HOST_ANSWER, f'{detail} (step {self.n_steps})'))
 
     def _call_host(self, call: Callable[[], T]) -> T:
-        self._board.enter(Phase.HOST, self._elapsed_s)
+        self._board.enter(WorkerPhase.HOST, self._elapsed_s)
         try:
             return call()
         except (Exception, SystemExit) as error:
@@ -457,7 +470,7 @@ class ControlLoop:
             self._asker.close()
         session: object = self._session
         if isinstance(session, ClosablePolicy):
-            self._board.enter(Phase.POLICY, self._elapsed_s)
+            self._board.enter(WorkerPhase.POLICY, self._elapsed_s)
             try:
                 session.close()
             except Exception:
@@ -478,7 +491,7 @@ def on_one_clock(events: tuple[Event, ...], clock: Sequence[tuple[float, float]]
     return tuple(dataclasses.replace(e, t_s=float(np.interp(e.t_s, host_s, loop_s))) for e in events)
 
 
-def mean_action(parts: Sequence[Part], convention: ActionConvention, *, substeps: int) -> Action:
+def mean_action(parts: Sequence[StepPart], convention: ActionConvention, *, substeps: int) -> Action:
     """What a host was given over a whole step: the last target, or the sum of the parts of displacements."""
     last = parts[-1].action
     is_velocity = convention.control_mode is ControlMode.JOINT_VELOCITY

@@ -31,7 +31,7 @@ _NUMBERS = 3
 _SIZE = 8 * _NUMBERS
 
 
-class Phase(enum.IntEnum):
+class WorkerPhase(enum.IntEnum):
     IDLE = 0
     START = 1  # loading hosts and policies
     HOST = 2
@@ -57,16 +57,16 @@ class PhaseBoard:
         file.truncate(_SIZE)
         return cls(file)
 
-    def enter(self, phase: Phase, episode_s: float = 0.0) -> None:
+    def enter(self, phase: WorkerPhase, episode_s: float = 0.0) -> None:
         numbers = self._numbers
         numbers[1] = time.monotonic()
         numbers[2] = episode_s
         numbers[0] = phase
 
-    def read(self) -> tuple[Phase, float, float]:
+    def read(self) -> tuple[WorkerPhase, float, float]:
         """The phase, for how many seconds it has lasted, and how far the episode has come, in its own seconds."""
         phase, since, episode_s = self._numbers
-        return Phase(int(phase)), time.monotonic() - since, episode_s
+        return WorkerPhase(int(phase)), time.monotonic() - since, episode_s
 
     def close(self) -> None:
         self._numbers.release()
@@ -80,7 +80,7 @@ class NoBoard(PhaseBoard):
     def __init__(self) -> None:
         pass
 
-    def enter(self, phase: Phase, episode_s: float = 0.0) -> None:
+    def enter(self, phase: WorkerPhase, episode_s: float = 0.0) -> None:
         pass
 
     def close(self) -> None:
@@ -99,8 +99,12 @@ class AlarmBoard(NoBoard):
     """
 
     def __init__(self, limits: WatchdogOptions) -> None:
-        self._limits_s = {Phase.START: limits.start_s, Phase.HOST: limits.host_s, Phase.POLICY: limits.policy_s}
-        self._phase = Phase.IDLE
+        self._limits_s = {
+            WorkerPhase.START: limits.start_s,
+            WorkerPhase.HOST: limits.host_s,
+            WorkerPhase.POLICY: limits.policy_s,
+        }
+        self._phase = WorkerPhase.IDLE
         self._is_set = False
 
     def __enter__(self) -> Self:
@@ -118,7 +122,7 @@ class AlarmBoard(NoBoard):
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             self._is_set = False
 
-    def enter(self, phase: Phase, episode_s: float = 0.0) -> None:
+    def enter(self, phase: WorkerPhase, episode_s: float = 0.0) -> None:
         self._phase = phase
         if self._is_set:
             signal.setitimer(signal.ITIMER_REAL, self._limits_s.get(phase, 0.0))
@@ -127,7 +131,7 @@ class AlarmBoard(NoBoard):
         limit_s = self._limits_s.get(self._phase)
         if limit_s is None:
             return  # the call came back just now
-        if self._phase is Phase.POLICY:
+        if self._phase is WorkerPhase.POLICY:
             raise NoAnswer(f'no answer within {limit_s:g} s')
         raise TimeoutError(f'the host did not come back within {limit_s:g} s')
 

@@ -16,8 +16,7 @@ from typing import Any
 
 from robotrials.declaration import read_table
 from robotrials.errors import InputError, UnknownName
-from robotrials.record.episode import ParameterValue
-from robotrials.record.provenance import PolicyCard
+from robotrials.record.episode import ParameterValue, PolicyCard
 from robotrials.run.plan_option import (
     LATER_LATENCY_KEYS,
     Asking,
@@ -29,13 +28,13 @@ from robotrials.run.plan_option import (
     Grouping,
     LatencyMode,
     LatencyOptions,
+    LatencySpread,
     LimitOptions,
     LoopOptions,
     PowerTarget,
     RecordingOptions,
     RotationOptions,
     Scenes,
-    Spread,
     StoppingOptions,
     StoppingRule,
     StoppingScore,
@@ -167,9 +166,9 @@ __all__ = [
     'MOST_PLAN_BYTES',
     'Asking',
     'BlindingOptions',
-    'Cell',
     'Clock',
     'ConditionEntry',
+    'DesignCell',
     'FaultOptions',
     'FaultOutcome',
     'FilmOptions',
@@ -177,6 +176,7 @@ __all__ = [
     'HostEntry',
     'LatencyMode',
     'LatencyOptions',
+    'LatencySpread',
     'LimitOptions',
     'LoopOptions',
     'PolicyEntry',
@@ -184,7 +184,6 @@ __all__ = [
     'RecordingOptions',
     'RotationOptions',
     'Scenes',
-    'Spread',
     'StoppingOptions',
     'StoppingRule',
     'StoppingScore',
@@ -213,7 +212,7 @@ LATER_KEYS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class DesignCell:
     """What a policy is tried on: one task, stratum and condition."""
 
     task: TaskEntry
@@ -310,20 +309,20 @@ class TrialPlan:
                 del values['blinding'][name]
         return json.dumps(values, sort_keys=True, separators=(',', ':'), allow_nan=False)
 
-    def cells(self) -> tuple[Cell, ...]:
+    def cells(self) -> tuple[DesignCell, ...]:
         """Every task x stratum x condition, with its time cap."""
         strata = self.strata or (StratumEntry(''),)
         conditions = [rung for c in self.conditions for rung in c.rungs()] or [ConditionEntry('nominal')]
         return tuple(self._cell(t, s, c) for t, s, c in itertools.product(self.tasks, strata, conditions))
 
-    def _cell(self, task: TaskEntry, stratum: StratumEntry, condition: ConditionEntry) -> Cell:
+    def _cell(self, task: TaskEntry, stratum: StratumEntry, condition: ConditionEntry) -> DesignCell:
         items = stratum.items if stratum.items is not None else task.items
         cap_s = self.time_cap_s
         if cap_s is None:
             if items is None:
                 raise InputError(f'time_cap_per_item_s is given, and task {task.name} has no items; say items = ...')
             cap_s = (self.time_cap_per_item_s or 0.0) * items
-        return Cell(task=task, stratum=stratum, condition=condition, time_cap_s=cap_s, items=items)
+        return DesignCell(task=task, stratum=stratum, condition=condition, time_cap_s=cap_s, items=items)
 
     def episodes_in_a_cell(self) -> int:
         """How many start states each policy meets in each cell: as declared, or as the power target needs."""

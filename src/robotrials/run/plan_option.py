@@ -97,7 +97,7 @@ class RotationOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
+class LatencySpread:
     """A latency drawn anew for every question, uniform between two bounds."""
 
     low_s: float
@@ -117,9 +117,9 @@ class LatencyOptions:
     """
 
     mode: LatencyMode = LatencyMode.NONE
-    network_s: float | Spread = 0.0
-    inference_s: float | Spread = 0.0
-    transport_s: float | Spread = 0.0
+    network_s: float | LatencySpread = 0.0
+    inference_s: float | LatencySpread = 0.0
+    transport_s: float | LatencySpread = 0.0
     waiting: Waiting = Waiting.KEEP
     repeat_s: float = 0.2  # how long the last motion is repeated under `waiting = "repeat"`
     asking: Asking | None = None  # not given: request under hold and continue, stream otherwise
@@ -132,7 +132,7 @@ class LatencyOptions:
     def __post_init__(self) -> None:
         for name in ('network_s', 'inference_s', 'transport_s'):
             value = getattr(self, name)
-            if not isinstance(value, Spread) and not 0 <= value <= LONGEST_LATENCY_S:
+            if not isinstance(value, LatencySpread) and not 0 <= value <= LONGEST_LATENCY_S:
                 raise InputError(f'{name} is {value}, wanted 0 to {LONGEST_LATENCY_S:g}')
             if self.mode is not LatencyMode.INJECTED and value != 0.0:
                 raise InputError(f"{name} is given and mode is {self.mode}; injected latencies want mode = 'injected'")

@@ -28,14 +28,14 @@ from robotrials.run.component import POLICIES
 from robotrials.run.crew import START_TRIES, Crew, Errand, ProcessCrew, Worker
 from robotrials.run.fault import Fault, FaultKind
 from robotrials.run.plan import PolicyEntry, WatchdogOptions, plan_from_json
-from robotrials.run.schedule import Task, trial_slots
+from robotrials.run.schedule import SlotAttempt, trial_slots
 from robotrials.run.station import Finished
 
 # A Ray cluster: what a worker takes of it, how it is reached, and policies on it that workers share.
 
 POLL_S = 0.05
 REACH_S = 10.0
-POLICY_HOST = 'robotrials.policies.shared:PolicyHost'
+POLICY_HOST = 'robotrials.policies.server:PolicyHost'
 ROOM_WAIT_S = 600.0  # for a first node with room, or a policy server; an autoscaler takes minutes
 Server = tuple[int, str]  # its row and its policy
 
@@ -233,7 +233,7 @@ class RayStation:
         while not crew.idle():  # what came after a fault is still starting
             crew.listen()
             self._replace_lost(crew)
-        crew.idle()[0].give(Task(self._slots[number], attempt))
+        crew.idle()[0].give(SlotAttempt(self._slots[number], attempt))
         while True:
             for worker, finished in crew.listen():
                 worker.task = None
@@ -264,7 +264,7 @@ class RayWorker(Worker):
         self.episode_s = 0.0
         self.answer: Any = actor.start.remote()
 
-    def give(self, task: Task) -> None:
+    def give(self, task: SlotAttempt) -> None:
         self.task, self.unserved_since = task, None
         self.answer = self.actor.run.remote(task.slot.number, task.attempt, self._shared.served[self.row])
 

@@ -1,22 +1,36 @@
-"""Who runs when, in permuted blocks; what is still to be run; and how far the trial has come."""
+"""Who runs when, in permuted blocks; what is still to be run; and how far the trial has come.
+
+Where a concealed trial keeps the episodes of a block until the block is whole, out of the operator's sight.
+
+When each episode was stored tells how long its policy thought, and so which arm it was. A block holds every arm equally
+often: episodes that enter the store together, a block at a time and with one start time, tell nothing. Until then each
+is as durable as in the store itself, in a store of its own below `STORE.private`, which only the account that runs the
+trial can open.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import datetime as dt
+import hashlib
 import itertools
+import shutil
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.errors import InputError
+from robotrials.errors import InputError, StoreError
 from robotrials.old_name import SCENE_SEED
-from robotrials.record import Outcome
+from robotrials.record import Episode, Outcome, Store
 from robotrials.record.blinding import rotation_commitment
+from robotrials.record.bucket import CachedPath
 from robotrials.run.blinding import blinding_of, derived_seed
-from robotrials.run.plan import Cell, Grouping, Scenes, TrialPlan
+from robotrials.run.plan import DesignCell, Grouping, Scenes, TrialPlan
 
 # Who runs when: permuted blocks of random size, every policy equally often in each, nuisance labels in balance.
 # A block holds 1 to `max_rounds_per_block` rounds of one cell; a round is one start state, met once by every policy.
@@ -33,7 +47,7 @@ class Slot:
     number: int  # in the order of the trial
     place: int = 0  # among the slots of its policy, in the order of the plan
     policy: str
-    cell: Cell
+    cell: DesignCell
     instance: int
     repeat: int
     seed: int
@@ -52,7 +66,7 @@ class _Round:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    cell: Cell
+    cell: DesignCell
     cell_number: int
     rounds: tuple[_Round, ...]
     fixture: str
@@ -123,7 +137,7 @@ def _shares(rounds: list[_Round], sessions: int, *, first: int) -> list[list[_Ro
 
 
 def _blocks(
-    plan: TrialPlan, cell: Cell, number: int, rounds: list[_Round], *, rng: np.random.Generator
+    plan: TrialPlan, cell: DesignCell, number: int, rounds: list[_Round], *, rng: np.random.Generator
 ) -> list[_Block]:  # fmt: skip
     fixtures = plan.rotation.fixtures or ('',)
     order = rng.permutation(len(fixtures))
@@ -173,7 +187,7 @@ def _slots(
     return slots
 
 
-def scene_seed(plan: TrialPlan, cell: Cell, instance: int, *, policy: str, key: bytes) -> int:
+def scene_seed(plan: TrialPlan, cell: DesignCell, instance: int, *, policy: str, key: bytes) -> int:
     """The seed of a start state; matched, it is the same for every policy, condition, and plan with this seed."""
     where = (cell.task.scene or cell.task.name, cell.stratum.name, instance)
     if plan.scenes is Scenes.MATCHED:
@@ -191,7 +205,7 @@ class Attempted:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class SlotAttempt:
     slot: Slot
     attempt: int
 
@@ -209,13 +223,13 @@ class Schedule:
     ) -> None:
         self._attempts = attempts
         self._looks = sorted(looks)
-        self._under_way: dict[int, Task] = {}
+        self._under_way: dict[int, SlotAttempt] = {}
         self._faults = {number: d.n_faults for number, d in done.items()}
         self.n_total = len(slots)
         self.n_valid = sum(1 for d in done.values() if d.is_valid)
         self._given_up = {n for n, d in done.items() if not d.is_valid and d.n_faults >= attempts}
         self._waiting = deque(
-            Task(slot, done[slot.number].n_attempts if slot.number in done else 0)
+            SlotAttempt(slot, done[slot.number].n_attempts if slot.number in done else 0)
             for slot in slots
             if slot.number not in self._given_up and not (slot.number in done and done[slot.number].is_valid)
         )
@@ -234,7 +248,7 @@ class Schedule:
         return not self._waiting and not self._under_way
 
     @property
-    def under_way(self) -> Sequence[Task]:
+    def under_way(self) -> Sequence[SlotAttempt]:
         return tuple(self._under_way.values())
 
     @property
@@ -246,7 +260,7 @@ class Schedule:
         """Whether some slot of a kind waits or is under way."""
         return any(is_meant(task.slot) for task in (*self._waiting, *self._under_way.values()))
 
-    def next(self) -> Task | None:
+    def next(self) -> SlotAttempt | None:
         """The next task, or None if there is none now (others may still be under way, or a look is due)."""
         if not self._waiting or (self._looks and self._waiting[0].slot.number >= self._looks[0]):
             return None
@@ -264,7 +278,7 @@ class Schedule:
             if self._faults[number] >= self._attempts:
                 self._given_up.add(number)
                 return
-            again = Task(task.slot, task.attempt + 1)
+            again = SlotAttempt(task.slot, task.attempt + 1)
             later = (i for i, other in enumerate(self._waiting) if _is_later_block(other.slot, task.slot))
             self._waiting.insert(next(later, len(self._waiting)), again)
 
@@ -321,7 +335,7 @@ class TrialProgress:
 Report = Callable[[TrialProgress], None]
 
 
-class Tally:
+class RunTally:
     """Keeps the counts of one run, and guesses when it will be over."""
 
     def __init__(self, per_arm: Mapping[str, int]) -> None:
@@ -350,3 +364,103 @@ class Tally:
             eta_s=eta_s,
             per_arm=dict(sorted(self._per_arm.items())),
         )
+
+
+BLOCKS = 'blocks'  # below the private folder, whose own times an operator can read
+
+
+def private_folder(store: Path) -> Path:
+    """Where the account that runs a concealed trial keeps what the operator must not see; made if it is new."""
+    path = store.resolve()
+    folder = path.with_name(f'{path.name}.private')
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+class Spool:
+    """The blocks of one trial that are not whole yet."""
+
+    def __init__(self, store: Store, *, whole: str = '') -> None:
+        """whole: a name for all slots of this run, if they enter the store together: a shard has parts of blocks."""
+        self._store, self.whole = store, whole
+        self._folder = private_folder(store.path) / BLOCKS
+        self._folder.mkdir(exist_ok=True)
+
+    def group(self, slot: Slot) -> str:
+        """The name of what enters the store together with a slot."""
+        return self.whole or f'{slot.session} {slot.block}'
+
+    def store_of(self, slot: Slot) -> Store:
+        """The store that has a slot's episode until its block is whole."""
+        trial = self._store.trial
+        root = self._folder / hashlib.sha256(self.group(slot).encode()).hexdigest()[:16]
+        return Store.create(root, trial_id=trial.trial_id, plan_hash=trial.plan_hash)
+
+    def _stores(self) -> Iterator[Store]:
+        for path in sorted(self._folder.iterdir()):
+            if (path / 'trial.json').exists():  # else a kill left less than a store, and no episode
+                yield Store.open(path)
+
+    def tidy(self) -> None:
+        """Forget blocks that a run put into the trial's store, and was killed before it could take them from here."""
+        for store in list(self._stores()):
+            if (first := next(store.episodes(attempts='all', dropped=True), None)) is not None:
+                where = {'episode_id': first.episode_id}
+                known = self._store.episodes(attempts='all', dropped=True, events=False, where=where)
+                if any(e.attempt == first.attempt for e in known):
+                    shutil.rmtree(store.path)
+
+    def episodes(self) -> Iterator[Episode]:
+        """Every episode that waits for its block."""
+        for store in self._stores():
+            yield from store.episodes(attempts='all', dropped=True)
+
+    def release(self, slot: Slot, *, by: str) -> None:
+        """Put the episodes of a slot's block, which is whole, into the trial's store at once."""
+        self._release(self.store_of(slot), by=by)
+
+    def release_all(self, *, by: str) -> None:
+        """Put everything that waits into the trial's store: it is being closed, and no time tells anything more."""
+        self.tidy()
+        for store in list(self._stores()):
+            self._release(store, by=by)
+
+    def _release(self, spool: Store, *, by: str) -> None:
+        episodes = _coarse(list(spool.episodes(attempts='all', dropped=True)))
+        if episodes:
+            trajectories = {e.key: t for e in episodes if (t := spool.trajectory(e)) is not None}
+            folder = spool.path / 'media'
+            media = {str(p.relative_to(folder)): p for p in sorted(folder.rglob('*')) if p.is_file()}
+            self._store.append(episodes, trajectories=trajectories, media=media, by=by)
+        shutil.rmtree(spool.path)
+
+
+def _coarse(episodes: list[Episode]) -> list[Episode]:
+    """Episodes of one block with one start time, to the minute."""
+    starts = [e.started_at for e in episodes if e.started_at is not None]
+    start = min(starts, default=dt.datetime.now(dt.UTC)).replace(second=0, microsecond=0)
+    return [e.replace(started_at=None if e.started_at is None else start) for e in episodes]
+
+
+def spool_of(store: Store, *, is_concealed: bool, whole: str = '') -> Spool | None:
+    """The spool of a trial that needs one. Object storage has no private folder: there, episodes enter as they end."""
+    if not is_concealed or isinstance(store.path, CachedPath):
+        return None
+    return Spool(store, whole=whole)
+
+
+def release_leftovers(store: Store, *, by: str) -> None:
+    """Put what an interrupted run left in its private folder into the store, if there is such a folder."""
+    if isinstance(store.path, CachedPath):
+        return
+    folder = store.path.resolve().with_name(f'{store.path.resolve().name}.private')
+    try:
+        if (folder / BLOCKS).is_dir():
+            Spool(store).release_all(by=by)
+    except PermissionError as error:
+        raise StoreError(
+            f'{folder}: an interrupted run left episodes here that only its account can read; finish the block with '
+            'robotrials run from that account, or close the trial from there'
+        ) from error
+    with contextlib.suppress(OSError):
+        shutil.rmtree(folder)

@@ -270,7 +270,7 @@ class HostReport:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class StepPart:
     """A part of a control step: from substep `start` on the arm follows `action`, until the next part begins.
 
     The action is complete at substep `ends`, which may lie in a later control step: of a displacement so much is

@@ -11,7 +11,7 @@ from robotrials.errors import InputError, RecordError, RigError, RobotrialsError
 from robotrials.record import Episode, Outcome, Store, Trajectory
 from robotrials.record.blinding import coarse_reason, seal_trajectory
 from robotrials.record.episode import ParameterValue
-from robotrials.record.schema import episodes_to_arrow, events_to_arrow
+from robotrials.record.rows import episodes_to_arrow, events_to_arrow
 from robotrials.run.blinding import Arms, Blinding, blinding_of, derived_seed
 from robotrials.run.component import CheckpointGuard, check_host_fits, check_policy_fits, open_host, open_policy
 from robotrials.run.condition import draw_entry, severity_of
@@ -19,11 +19,10 @@ from robotrials.run.conditions import is_drawable
 from robotrials.run.fault import Fault, FaultKind, crash, fault_file, policy_fault
 from robotrials.run.host import Host
 from robotrials.run.loop import Order, Rollout, run_episode
-from robotrials.run.mark import NoBoard, Phase, PhaseBoard
+from robotrials.run.mark import NoBoard, PhaseBoard, WorkerPhase
 from robotrials.run.plan import ConditionEntry, LimitOptions, PolicyEntry, TrialPlan
-from robotrials.run.schedule import Slot, trial_slots
+from robotrials.run.schedule import Slot, Spool, trial_slots
 from robotrials.run.seam import ClosablePolicy, HostReport, Policy, ProtocolFacts, Setup
-from robotrials.run.spool import Spool
 
 AWAIT_PAUSE_S = 0.5
 # The kinds whose summary quotes the host; all others are in our own words.
@@ -280,7 +279,7 @@ class TrialStation(Station):
         `is_replacement`: this was open before in another process, so a server that is away is waited for.
         """
         context = self._context
-        self._board.enter(Phase.START)
+        self._board.enter(WorkerPhase.START)
         check_host_fits(context.plan, self._open_host())
         for name, code in context.blinding.codes.items():
             if name in self._guards:
@@ -297,23 +296,23 @@ class TrialStation(Station):
     def run(self, slot: Slot, attempt: int) -> Finished:
         """Run one slot and store its episode."""
         if slot.policy in self._guards:
-            self._board.enter(Phase.START)
+            self._board.enter(WorkerPhase.START)
             self._guards[slot.policy].check()
         rollout = self._rollout(slot)
         episode, fault = self._context.finished(slot, attempt, rollout)
-        self._board.enter(Phase.STORE)
+        self._board.enter(WorkerPhase.STORE)
         target = self._store if self._spool is None else self._spool.store_of(slot)
         self._context.commit(target, episode, fault=fault, trajectory=rollout.trajectory, files=rollout.media)
         is_poisoned = False
         if fault is not None:
             is_poisoned = fault.kind is FaultKind.POLICY_HANG
             self._renew(slot.policy if fault.kind.is_the_policys else None)
-        self._board.enter(Phase.IDLE)
+        self._board.enter(WorkerPhase.IDLE)
         return Finished(slot.number, attempt, episode.outcome, is_poisoned)
 
     def _rollout(self, slot: Slot) -> Rollout:
         context = self._context
-        self._board.enter(Phase.START)
+        self._board.enter(WorkerPhase.START)
         try:
             host = self._open_host()
         except Exception as error:
@@ -380,9 +379,9 @@ class TrialStation(Station):
                     ) from None
             except Exception:
                 return  # a fault of its own, which is found and named when the episode opens it
-            self._board.enter(Phase.IDLE)
+            self._board.enter(WorkerPhase.IDLE)
             time.sleep(AWAIT_PAUSE_S)
-            self._board.enter(Phase.START)
+            self._board.enter(WorkerPhase.START)
 
     def _renew(self, policy: str | None) -> None:
         """Let go of what a fault came from; it is opened anew for the next episode."""

@@ -18,12 +18,12 @@ from robotrials.measure.actions.compare import (
     OfflineOnline,
 )
 from robotrials.measure.actions.split import CurationDecision, EvaluationSplit, RegisteredDataset, load_datasets
-from robotrials.show.card import Card
+from robotrials.show.answer import Card
+from robotrials.show.catalog import ShowRequest, named, takes
 from robotrials.show.figure import PAGE_WIDTH_IN, policy_looks
 from robotrials.show.phrase import plural
 from robotrials.show.plot import Axis, Bar, Plot, Sheet, facets, places
 from robotrials.show.plot_paper import paint_paper
-from robotrials.show.request import ShowRequest, named, takes
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.verdict.analysis.subject import Input, Predictions
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from robotrials.show.card import GLUE, Card, p_text
+from robotrials.show.answer import GLUE, Card, p_text
+from robotrials.show.catalog import ShowRequest, named, takes
 from robotrials.show.document import Block, Document, Missing, Section, TableBlock, paragraph, section
 from robotrials.show.figure import COLUMN_WIDTH_IN, THING_PALETTE
 from robotrials.show.phrase import plural
 from robotrials.show.plot import Axis, Curve, Plot, Sheet, facets
 from robotrials.show.plot_page import paint_page
-from robotrials.show.request import ShowRequest, named, takes
 from robotrials.show.robustness import forest_plot, forest_row
 from robotrials.show.shortcut import sweep_words
-from robotrials.show.table import Cell, Column, Table, table
-from robotrials.show.terminal import estimate_text, mark
+from robotrials.show.table import Cell, Column, Table, estimate_text, mark, table
 from robotrials.stats import Interval
 from robotrials.verdict.analysis.contrast import design_word
 from robotrials.verdict.analysis.subject import Input

@@ -1,19 +1,315 @@
-"""The gate in words: a verdict line, a table of endpoints, a Markdown comment for a pull request, JSON."""
+"""The gate in words: a verdict line, a table of endpoints, a Markdown comment for a pull request, JSON.
+
+A document as Markdown for GitHub, or as a LaTeX article that compiles as it is.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from robotrials.show.card import Card, brief, short_statement
-from robotrials.show.markup import code_span, escape_markdown, one_line
-from robotrials.show.phrase import joined, plural
-from robotrials.show.table import JSON_STYLE, Table, TableFormat, render, table
-from robotrials.show.terminal import terminal_width, wrap
+from robotrials.show.answer import Card, brief, short_statement
+from robotrials.show.document import Block, Chart, Document, Missing, Paragraph, Passage, TableBlock, Words
+from robotrials.show.phrase import html_ids, joined, list_command, plural
+from robotrials.show.table import (
+    CONTROL,
+    JSON_STYLE,
+    LATEX_SPECIAL,
+    Column,
+    Table,
+    TableOutput,
+    is_numeric,
+    latex_line,
+    render,
+    table,
+    table_cells,
+    terminal_width,
+    wrap,
+)
 from robotrials.verdict.analysis.contrast import contrast_values
-from robotrials.verdict.analysis.gate import Finding, GateEndpoint, GateResult, GateVerdict
+from robotrials.verdict.analysis.gate import GateEndpoint, GateFinding, GateResult, GateVerdict
 from robotrials.verdict.planning import MoreEpisodes
+
+# A document as Markdown (GitHub's): what a comment, a wiki or a README can hold.
+
+SPECIAL = re.compile(r'([\\`*_~]|^[#+-]|\](?=[(\[:]))')  # a bracket only where a link could follow
+
+
+def render_markdown(document: Document) -> str:
+    """The whole report: charts as their words and their tables, episodes as the command that lists them."""
+    parts = [f'# {escape_markdown(document.title)}']
+    if document.subtitle:
+        parts.append(escape_markdown(document.subtitle))
+    if document.statement:
+        parts.append(f'*{escape_markdown(document.statement)}*')
+    parts += ['## Verdict', *(_paragraph(p) for p in document.lead)]
+    if document.cautions:
+        parts.append('\n'.join(f'- **Note:** {escape_markdown(text)}' for text in document.cautions))
+    for part in document.sections:
+        parts += [f'## {escape_markdown(part.title)}', *(_block(b) for b in part.blocks)]
+    parts += _episodes(document) + _glossary(document)
+    if document.references:
+        listed = [f'- **{escape_markdown(k)}** {escape_markdown(v)}' for k, v in document.references.items()]
+        parts += ['## References', '\n'.join(listed)]
+    if document.footer:
+        parts += ['---', escape_markdown(document.footer)]
+    return '\n\n'.join(parts) + '\n'
+
+
+def one_line(text: str) -> str:
+    """Text without line breaks and other control characters."""
+    return CONTROL.sub(' ', text)
+
+
+def code_span(text: str) -> str:
+    """Code in running text, with more backticks around it than are in it."""
+    fence = '`' * (1 + max((len(run) for run in re.findall('`+', text)), default=0))
+    pad = ' ' if text.startswith('`') or text.endswith('`') else ''
+    return f'{fence}{pad}{one_line(text)}{pad}{fence}'
+
+
+def escape_markdown(text: str) -> str:
+    """Text that Markdown shows as it is: no markup, no HTML, one line."""
+    plain = SPECIAL.sub(r'\\\1', one_line(text))
+    return plain.replace('&', '&amp;').replace('<', '&lt;').replace('>', '&gt;')
+
+
+def _paragraph(block: Paragraph) -> str:
+    return escape_markdown(block.text)
+
+
+def _block(block: Block) -> str:
+    match block:
+        case Paragraph():
+            return _paragraph(block)
+        case TableBlock():
+            if not block.is_folded:
+                return _table(block.table)
+            title = escape_markdown(block.table.title or block.key)
+            return f'<details><summary>{title}</summary>\n\n{_table(replace(block.table, title=""))}\n\n</details>'
+        case Chart():
+            note = [escape_markdown(block.note)] if block.note else []
+            head = f'### {escape_markdown(block.title)}'
+            numbers = f'<details><summary>Numbers</summary>\n\n{_table(replace(block.table, title=""))}\n\n</details>'
+            return '\n\n'.join([head, escape_markdown(block.alt), *note, numbers])
+        case Missing():
+            said = ' '.join(block.sentences)
+            return f'> **{escape_markdown(block.heading)}** {escape_markdown(said)}'
+        case Passage():
+            label = [f'**{escape_markdown(block.label)}**'] if block.label else []
+            if block.language:
+                longest = max((len(run) for run in re.findall('`+', block.text)), default=0)
+                fence = '`' * max(3, longest + 1)
+                language = re.sub('[^A-Za-z0-9+-]', '', block.language)
+                return '\n\n'.join([*label, f'{fence}{language}\n{block.text}\n{fence}'])
+            quoted = '\n'.join(f'> {escape_markdown(line)}' for line in block.text.splitlines())
+            return '\n\n'.join([*label, quoted])
+
+
+def _table(sheet: Table) -> str:
+    """As `table.render` prints it, with the words in its cells made safe."""
+    rows = tuple(tuple(escape_markdown(v) if isinstance(v, str) else v for v in row) for row in sheet.rows)
+    columns = tuple(Column(escape_markdown(c.name), c.number_format) for c in sheet.columns)
+    safe = Table(escape_markdown(sheet.title), columns, rows, escape_markdown(sheet.note))
+    return render(safe, TableOutput.MARKDOWN).rstrip('\n')
+
+
+def _episodes(document: Document) -> list[str]:
+    if document.episodes is None and not document.source:
+        return []
+    said = 'The episodes behind these numbers are listed by'
+    if n := document.n_episodes:
+        said = 'The one episode behind these numbers is listed by' if n == 1 else said.replace('The', f'The {n:,}', 1)
+    return ['## Episodes', f'{said}\n\n```sh\n{list_command(document.source, document.selection)} --limit 0\n```']
+
+
+def _glossary(document: Document) -> list[str]:
+    if not document.glossary:
+        return []
+    lines = []
+    for entry in document.glossary.values():
+        formula = f' Formula: {escape_markdown(entry.formula)}.' if entry.formula else ''
+        source = f' Source: {escape_markdown(entry.source)}.' if entry.source else ''
+        lines.append(f'- **{escape_markdown(entry.title)}** {escape_markdown(entry.text)}{formula}{source}')
+    return ['## Definitions', '\n'.join(lines)]
+
+
+# A document as a LaTeX article that compiles as it is: booktabs for its tables, hyperref for its links.
+
+LONG_ROWS = 30
+WIDE_COLUMNS = 7
+PREAMBLE = r"""\documentclass[11pt,a4paper]{article}
+\usepackage{iftex}
+\ifPDFTeX
+  \usepackage[utf8]{inputenc}
+  \usepackage[T1]{fontenc}
+  \usepackage{lmodern}
+  \newcommand{\otherchar}[2]{{\ttfamily [U+#1]}}
+\else
+  \usepackage{fontspec}
+  \newcommand{\otherchar}[2]{#2}
+\fi
+\usepackage[margin=2.2cm]{geometry}
+\usepackage{amssymb,booktabs,longtable,graphicx,array}
+\usepackage[hidelinks]{hyperref}
+\setlength{\emergencystretch}{3em}
+\setlength{\parindent}{0pt}
+\setlength{\parskip}{0.6em}
+\newsavebox{\widebox}
+\newenvironment{fitted}{\begin{lrbox}{\widebox}}{\end{lrbox}%
+  \ifdim\wd\widebox>\linewidth\resizebox{\linewidth}{!}{\usebox{\widebox}}\else\usebox{\widebox}\fi}
+"""
+
+
+def render_latex(document: Document) -> str:
+    """The whole report as a standalone article: charts as their words and numbers, links to the definitions kept.
+
+    Letters that pdfTeX's fonts lack are spelt as their code there, and printed as they are by LuaTeX and XeTeX.
+    """
+    names = [*document.keys, *(f'def:{k}' for k in document.glossary), *(f'ref:{k}' for k in document.references)]
+    labels = {name: made.replace('_', '-') for name, made in html_ids(names).items()}
+    parts = [PREAMBLE, rf'\title{{{latex_text(document.title)}}}', rf'\author{{{latex_text(document.subtitle)}}}',
+             r'\date{}', r'\begin{document}', r'\maketitle']  # fmt: skip
+    if document.statement:
+        parts.append(rf'\noindent\textit{{{latex_text(document.statement)}}}')
+    parts += [r'\section*{Verdict}', *(_latex_paragraph(p, labels) for p in document.lead)]
+    if document.cautions:
+        items = '\n'.join(rf'\item \textbf{{Note:}} {latex_text(text)}' for text in document.cautions)
+        parts.append(f'\\begin{{itemize}}\n{items}\n\\end{{itemize}}')
+    for part in document.sections:
+        parts.append(rf'\section{{{latex_text(part.title)}}}\label{{{labels[part.key]}}}')
+        parts += [_latex_block(b, labels) for b in part.blocks]
+    parts += _latex_episodes(document) + _latex_glossary(document, labels) + _references(document, labels)
+    if document.footer:
+        parts.append(rf'\medskip\noindent{{\small {latex_text(document.footer)}}}')
+    return '\n\n'.join([*parts, r'\end{document}']) + '\n'
+
+
+def latex_text(text: str) -> str:
+    """Text that prints as it is, whatever is in it."""
+    composed = unicodedata.normalize('NFC', CONTROL.sub(' ', text))
+    return ''.join(_character(ch) for ch in composed)
+
+
+def _character(ch: str) -> str:
+    if ch in LATEX_SPECIAL:
+        return LATEX_SPECIAL[ch]
+    # T1 fonts hold ASCII and the letters of Latin-1 and Latin Extended-A (but for a few).
+    if ord(ch) < 0x80 or (0xC0 <= ord(ch) <= 0x17F and ch.isalpha() and ch not in 'ĦħĸŊŋŦŧſĿŀŉ'):
+        return ch
+    return rf'\otherchar{{{ord(ch):04X}}}{{{ch}}}'
+
+
+def _latex_paragraph(block: Paragraph, labels: Mapping[str, str]) -> str:
+    return ''.join(_piece(p, labels) for p in block.pieces)
+
+
+def _piece(piece: Words, labels: Mapping[str, str]) -> str:
+    said = latex_text(piece.text)
+    return rf'\hyperlink{{{labels[f"def:{piece.definition}"]}}}{{{said}}}' if piece.definition else said
+
+
+def _latex_block(block: Block, labels: Mapping[str, str]) -> str:
+    match block:
+        case Paragraph():
+            return _latex_paragraph(block, labels)
+        case TableBlock():
+            links = {c: labels[f'def:{d}'] for c, d in block.definitions.items()}
+            return _latex_table(block.table, label=labels[block.key], links=links)
+        case Chart():
+            return _latex_chart(block, labels[block.key])
+        case Missing():
+            said = ' '.join(block.sentences)
+            return rf'\begin{{quote}}\textbf{{{latex_text(block.heading)}}} {latex_text(said)}\end{{quote}}'
+        case Passage():
+            head = rf'\textbf{{{latex_text(block.label)}}}' + '\n\n' if block.label else ''
+            lines = [latex_text(line) for line in block.text.splitlines()]
+            if not block.language:
+                return rf'{head}\begin{{quote}}{" ".join(lines)}\end{{quote}}'
+            spaced = [re.sub('^ +| {2,}', lambda run: '~' * len(run[0]), line) or '~' for line in lines]
+            return head + r'{\ttfamily\small\raggedright ' + '\\\\\n'.join(f'{{}}{line}' for line in spaced) + r'\par}'
+
+
+def _latex_table(sheet: Table, *, label: str, links: Mapping[str, str]) -> str:
+    """A table fitted to the line; one of many rows breaks over pages instead."""
+    spec = ''.join('r' if numeric else 'l' for numeric in is_numeric(sheet))
+    caption = rf'\caption{{{latex_text(" ".join(filter(None, (sheet.title, sheet.note))))}}}\label{{{label}}}'
+    body = [latex_line(row, escape=latex_text) for row in table_cells(sheet)]
+    names = [
+        rf'\hyperlink{{{links[c.name]}}}{{{latex_text(c.name)}}}' if c.name in links else latex_text(c.name)
+        for c in sheet.columns
+    ]
+    heads = latex_line(names, escape=str)
+    if len(sheet.rows) > LONG_ROWS:
+        return _long_table(sheet, heads, body, caption)
+    return '\n'.join(
+        [r'\begin{table}[htbp]', r'\centering\small', caption, r'\begin{fitted}', rf'\begin{{tabular}}{{{spec}}}',
+         r'\toprule', heads, r'\midrule', *body, r'\bottomrule', r'\end{tabular}', r'\end{fitted}', r'\end{table}']
+    )  # fmt: skip
+
+
+def _long_table(sheet: Table, heads: str, body: list[str], caption: str) -> str:
+    """Columns share the line's width, so that long words wrap and nothing runs off the page."""
+    numeric = is_numeric(sheet)
+    units = [1 if n else 2 for n in numeric]
+    size = r'\tiny' if len(units) > WIDE_COLUMNS else r'\footnotesize'
+    spec = ''.join(
+        rf'>{{\{"raggedleft" if n else "raggedright"}\arraybackslash\hspace{{0pt}}}}'
+        rf'p{{\dimexpr {u / sum(units):.4f}\linewidth-2\tabcolsep\relax}}'
+        for n, u in zip(numeric, units, strict=True)
+    )
+    return '\n'.join(
+        [rf'{{{size}\setlength{{\tabcolsep}}{{3pt}}', rf'\begin{{longtable}}{{{spec}}}', caption + r' \\', r'\toprule',
+         heads, r'\midrule', r'\endfirsthead', r'\toprule', heads, r'\midrule', r'\endhead', *body, r'\bottomrule',
+         r'\end{longtable}}']
+    )  # fmt: skip
+
+
+def _latex_chart(chart: Chart, label: str) -> str:
+    note = f' {latex_text(chart.note)}' if chart.note else ''
+    head = rf'\paragraph{{{latex_text(chart.title)}.}} {latex_text(chart.alt)}{note}'
+    return f'{head}\n\n{_latex_table(chart.table, label=label, links={})}' if chart.table.rows else head
+
+
+def _latex_episodes(document: Document) -> list[str]:
+    if document.episodes is None and not document.source:
+        return []
+    n = document.n_episodes
+    said = f'The {n:,} episodes behind these numbers are' if n else 'The episodes behind these numbers are'
+    said = 'The one episode behind these numbers is' if n == 1 else said
+    command = latex_text(f'{list_command(document.source, document.selection)} --limit 0')
+    return [r'\section*{Episodes}', rf'{said} listed by {{\ttfamily {command}}}.']
+
+
+def _latex_glossary(document: Document, labels: Mapping[str, str]) -> list[str]:
+    if not document.glossary:
+        return []
+    items = []
+    for key, entry in document.glossary.items():
+        formula = rf' Formula: {{\ttfamily {latex_text(entry.formula)}}}.' if entry.formula else ''
+        source = ''
+        if entry.source:
+            known = labels.get(f'ref:{entry.source}')
+            name = latex_text(entry.source)
+            source = rf' Source: \hyperlink{{{known}}}{{{name}}}.' if known else f' Source: {name}.'
+        anchor = rf'\hypertarget{{{labels[f"def:{key}"]}}}{{{latex_text(entry.title)}}}'
+        items.append(rf'\item[{{{anchor}}}] {latex_text(entry.text)}{formula}{source}')
+    return [r'\section*{Definitions}', '\n'.join([r'\begin{description}', *items, r'\end{description}'])]
+
+
+def _references(document: Document, labels: Mapping[str, str]) -> list[str]:
+    if not document.references:
+        return []
+    items = [
+        rf'\item[{{\hypertarget{{{labels[f"ref:{key}"]}}}{{{latex_text(key)}}}}}] {latex_text(text)}'
+        for key, text in document.references.items()
+    ]
+    return [r'\section*{References}', '\n'.join([r'\begin{description}', *items, r'\end{description}'])]
+
 
 PLAN_DIGITS = 12
 MOST_NAMES = 8
@@ -25,12 +321,12 @@ def headline(gate: GateResult) -> str:
     if gate.verdict is GateVerdict.PASS:
         return f'PASS: {who.format("no worse")} on {joined([e.name for e in gate.required])}.'
     if gate.verdict is GateVerdict.FAIL:
-        worse = [e for e in gate.required if e.finding is Finding.WORSE]
+        worse = [e for e in gate.required if e.finding is GateFinding.WORSE]
         return f'FAIL: {who.format("worse")} on {joined([e.name for e in worse])}.'
-    absent = [e for e in gate.required if e.finding is Finding.MISSING]
+    absent = [e for e in gate.required if e.finding is GateFinding.MISSING]
     if absent:
         return f'NOT SHOWN: {joined([e.name for e in absent])} cannot be judged ({absent[0].note}).'
-    short = joined([e.name for e in gate.required if e.finding is Finding.SHORT])
+    short = joined([e.name for e in gate.required if e.finding is GateFinding.SHORT])
     return f'NOT SHOWN: {more_sentence(gate.more)} on {short}.'
 
 
@@ -73,11 +369,11 @@ def _row(endpoint: GateEndpoint) -> list[str | None]:
 def finding_text(endpoint: GateEndpoint) -> str:
     """The finding, with what qualifies it."""
     text = str(endpoint.finding)
-    if endpoint.finding is Finding.NO_WORSE and _is_behind(endpoint):
+    if endpoint.finding is GateFinding.NO_WORSE and _is_behind(endpoint):
         text += ' by the margin, though behind'
-    if endpoint.finding is Finding.WORSE:
+    if endpoint.finding is GateFinding.WORSE:
         text += f' by at least {_at_least(endpoint)}' if _is_behind(endpoint) else ', by an uncertain amount'
-    if endpoint.finding is Finding.SHORT:
+    if endpoint.finding is GateFinding.SHORT:
         text = more_sentence(endpoint.more)
     return text if endpoint.is_required else f'{text} (not required)'
 
@@ -122,7 +418,7 @@ def remarks(gate: GateResult) -> list[str]:
     lines += [f'Left out of {out.name}: {out.n} {out.why}.' for out in gate.left_out]
     for endpoint in gate.endpoints:
         if endpoint.note:
-            what = 'missing: ' if endpoint.finding is Finding.MISSING else ''
+            what = 'missing: ' if endpoint.finding is GateFinding.MISSING else ''
             lines.append(f'{endpoint.name.capitalize()}: {what}{endpoint.note}.')
     if gate.more is not None:
         lines.append(
@@ -151,7 +447,7 @@ def gate_comment(gate: GateResult, *, command: str = '') -> str:
     lines = [
         f'**robotrials gate: {escape_markdown(headline(gate))}**',
         '',
-        render(endpoint_table(gate), TableFormat.MARKDOWN).rstrip(),
+        render(endpoint_table(gate), TableOutput.MARKDOWN).rstrip(),
         '',
     ]
     lines += [f'- {escape_markdown(line)}' for line in (gate.statement, *remarks(gate))]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from robotrials.show.answer import ALL, Card
 from robotrials.show.audit import CLASS_COLORS, CLASS_WORDS
-from robotrials.show.card import ALL, Card
+from robotrials.show.catalog import ShowRequest, named, takes
 from robotrials.show.figure import (
     COLUMN_WIDTH_IN,
     PAGE_WIDTH_IN,
@@ -18,11 +19,10 @@ from robotrials.show.figure import (
 from robotrials.show.phrase import plural
 from robotrials.show.plot import Axis, Curve, Plot, Sheet, facets
 from robotrials.show.plot_paper import paint_paper
-from robotrials.show.request import ShowRequest, named, takes
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.verdict.analysis.subject import Input
-from robotrials.verdict.audit import CitationCounts, Classification, LeaderboardAudit, Usage
-from robotrials.verdict.audit.leaderboard import FAMILIES, Claim, Obstacle
+from robotrials.verdict.audit import BenchmarkUsage, CitationCounts, Classification, LeaderboardAudit
+from robotrials.verdict.audit.leaderboard import FAMILIES, Obstacle, PaperClaim
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def funnel_table(counts: CitationCounts) -> Table:
     """Papers by what they do with each benchmark."""
     trackers = list(counts.trackers.values())
-    by_usage: list[list[Cell]] = [[str(u), *(t.by_usage.get(u, 0) for t in trackers)] for u in reversed(Usage)]
+    by_usage: list[list[Cell]] = [[str(u), *(t.by_usage.get(u, 0) for t in trackers)] for u in reversed(BenchmarkUsage)]
     rows: list[list[Cell]] = [
         ['candidate rows', *(t.rows for t in trackers)],
         ['papers', *(t.papers for t in trackers)],
@@ -162,7 +162,7 @@ OBSTACLE_WORDS = {
 
 
 @named(lambda r: r.value(LeaderboardAudit).claims, wants=Input.LEADERBOARD)
-def claims_table(claims: Sequence[Claim]) -> Table:
+def claims_table(claims: Sequence[PaperClaim]) -> Table:
     """Every comparison of the leaderboard with its class and its reason."""
     columns = [
         'rule', 'benchmark', 'suite', 'paper', 'model', 'score', 'baseline paper', 'baseline model', 'baseline score',
@@ -172,7 +172,7 @@ def claims_table(claims: Sequence[Claim]) -> Table:
     return table('Claims', columns, [_claim_row(claim) for claim in claims])
 
 
-def set_aside_table(claims: Sequence[Claim]) -> Table:
+def set_aside_table(claims: Sequence[PaperClaim]) -> Table:
     """The claims that could not be judged, each with why."""
     rows = [
         (c.paper, c.model, _suite(c), str(c.rule), str(c.obstacle), c.detail) for c in claims if c.obstacle is not None
@@ -180,11 +180,11 @@ def set_aside_table(claims: Sequence[Claim]) -> Table:
     return table('Set aside', ['paper', 'model', 'suite', 'rule', 'why', 'detail'], rows)
 
 
-def _suite(claim: Claim) -> str:
+def _suite(claim: PaperClaim) -> str:
     return claim.benchmark.name if claim.benchmark else FAMILIES[claim.family]
 
 
-def _claim_row(claim: Claim) -> list[Cell]:
+def _claim_row(claim: PaperClaim) -> list[Cell]:
     reading = claim.reading
     return [
         str(claim.rule), FAMILIES[claim.family], claim.benchmark.name if claim.benchmark else None, claim.paper,

@@ -8,22 +8,24 @@ from collections.abc import Sequence
 from robotrials.measure.timing.scalar import scalar_label
 from robotrials.show.document import Block, Paragraph, Section, missing, paragraph, section, table_block
 from robotrials.show.figure import of_policies
-from robotrials.show.phrase import capital, ends, plural
-from robotrials.show.table import Cell, Column, Table, table, without_empty
-from robotrials.show.timing import scalar_name
-from robotrials.show.verdict_text import (
+from robotrials.show.phrase import (
     CORRECTIONS,
+    capital,
     decision_sentence,
     design_sentence,
     design_text,
     endpoint_name,
+    ends,
     letters_sentence,
     needed_sentence,
     pair_sentence,
     pair_words,
+    plural,
     short_decision,
     short_verdict,
 )
+from robotrials.show.table import Cell, Column, Table, table, without_empty
+from robotrials.show.timing import scalar_name
 from robotrials.stats import Estimate
 from robotrials.verdict.analysis import (
     Absent,

@@ -10,18 +10,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from robotrials.errors import InputError
-from robotrials.show.card import ALL, GLUE, Card
-from robotrials.show.catalog import FigureRequest
+from robotrials.show.answer import ALL, GLUE, Card
+from robotrials.show.catalog import FigureRequest, ShowRequest, named
 from robotrials.show.curve import whole_strata
 from robotrials.show.figure import THING_PALETTE
 from robotrials.show.pair_table import NEEDED_COLUMNS
+from robotrials.show.phrase import endpoint_name
 from robotrials.show.plot import Axis, Curve, Facet, GuideLine, Layer, Note, Plot, Point, Sheet
 from robotrials.show.plot_paper import paint_paper
-from robotrials.show.request import ShowRequest, named
-from robotrials.show.table import Cell, Column, Table, table
-from robotrials.show.terminal import mark
+from robotrials.show.table import Cell, Column, Table, mark, table
 from robotrials.show.timing import scalar_name
-from robotrials.show.verdict_text import endpoint_name
 from robotrials.verdict.analysis import Absent, present
 from robotrials.verdict.analysis.planning import DETECTION_TRIALS, POWER_SIZES
 from robotrials.verdict.analysis.subject import Input

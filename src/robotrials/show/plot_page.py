@@ -8,9 +8,13 @@ from collections.abc import Mapping, Sequence
 from robotrials.show.document import Chart, Panel
 from robotrials.show.phrase import escape
 from robotrials.show.plot import Bar, Curve, Facet, GuideLine, Number, Plot, Point, Tile
-from robotrials.show.plot_plane import LinePainter, Painter, ScatterPainter, StepPainter, Words, without_empty
 from robotrials.show.svg import (
     LinearScale,
+    LinePainter,
+    Painter,
+    ScatterPainter,
+    StepPainter,
+    Words,
     coordinate,
     frame,
     is_known,
@@ -21,6 +25,7 @@ from robotrials.show.svg import (
     rule,
     scale_over,
     text,
+    without_empty,
     x_axis,
 )
 from robotrials.show.table import Cell, Column, Table, table

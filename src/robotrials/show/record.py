@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING
 
 from robotrials.measure.annotate import Agreement, Assessment, LabelStatus
 from robotrials.record import Episode, Outcome
-from robotrials.show.card import Card
+from robotrials.show.answer import Card
 from robotrials.show.phrase import capital, ends, plural
-from robotrials.show.table import Cell, Column, Table, table, without_empty
-from robotrials.show.terminal import estimate_text, mark
+from robotrials.show.table import Cell, Column, Table, estimate_text, mark, table, without_empty
 from robotrials.stats import Interval
 from robotrials.verdict.analysis.labels import EASY, LabelRobustness
 
 if TYPE_CHECKING:
     from robotrials.formats.attach import AttachmentPlan
-    from robotrials.record.verify import Finding
+    from robotrials.record.log import Finding
 
 
 def episode_table(episodes: Sequence[Episode], *, title: str, note: str = '') -> Table:

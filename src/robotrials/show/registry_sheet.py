@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from robotrials.measure.safety import Registry, Spec, Tier
 from robotrials.measure.safety.signal import SIGNAL_UNITS
-from robotrials.show.request import named
+from robotrials.show.catalog import named
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.verdict.analysis.subject import Input
 

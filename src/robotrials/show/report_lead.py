@@ -7,16 +7,25 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from robotrials.show.card import pooled
+from robotrials.show.answer import pooled
 from robotrials.show.document import Paragraph, Words, paragraph
-from robotrials.show.phrase import joined, listed, number, plural, policy_name, with_interval
+from robotrials.show.phrase import (
+    claim_words,
+    decision_words,
+    endpoint_name,
+    joined,
+    listed,
+    number,
+    plural,
+    policy_name,
+    with_interval,
+)
 from robotrials.show.report_ranking import story_paragraphs
-from robotrials.show.verdict_text import claim_words, decision_words, endpoint_name
 from robotrials.stats import Estimate
 from robotrials.stats.dominance import PairDecision
 from robotrials.stats.dominance import PairVerdict as Overall
 from robotrials.verdict.analysis import Absent, RobustnessPart
-from robotrials.verdict.analysis.success import ALL_STRATA
+from robotrials.verdict.analysis.ranking import ALL_STRATA
 from robotrials.verdict.analysis.verdict import Standing
 from robotrials.verdict.planning.analysis_plan import EndpointName
 

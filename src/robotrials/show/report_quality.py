@@ -9,9 +9,8 @@ from robotrials import __version__
 from robotrials.record import Provenance, Unblinding
 from robotrials.show.document import Block, Missing, Passage, Section, paragraph, section, table_block
 from robotrials.show.pair_table import correction_text
-from robotrials.show.phrase import glossary, plural
+from robotrials.show.phrase import design_text, endpoint_name, glossary, plural
 from robotrials.show.table import Cell, Column, Table, table, without_empty
-from robotrials.show.verdict_text import design_text, endpoint_name
 from robotrials.verdict.analysis import (
     Absent,
     Analysis,

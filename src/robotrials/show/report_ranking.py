@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from robotrials.measure.timing import FailureModes
-from robotrials.measure.timing.incidence import CAUSES, End, Incidence
+from robotrials.measure.timing.incidence import CAUSES, Incidence, OperationEnd
 from robotrials.record import Outcome
-from robotrials.show.card import letters_of
+from robotrials.show.answer import letters_of
 from robotrials.show.document import (
     Block,
     EpisodeFilter,
@@ -27,9 +27,9 @@ from robotrials.show.plot_page import paint_page
 from robotrials.show.table import Cell, Column, Table, table, without_empty
 from robotrials.stats import Estimate
 from robotrials.verdict.analysis import Absent, Analysis, ComparisonFrame, PolicyCurve, Ranking, Rates
-from robotrials.verdict.analysis.behind import EpisodesBehind
-from robotrials.verdict.analysis.frame import SEPARATOR
-from robotrials.verdict.analysis.success import ALL_STRATA, TwoStories
+from robotrials.verdict.analysis.detail import EpisodesBehind
+from robotrials.verdict.analysis.ranking import ALL_STRATA, TwoStories
+from robotrials.verdict.analysis.selection import SEPARATOR
 from robotrials.verdict.planning.analysis_plan import EndpointName
 
 RULE = 'jackknife-t with an allowance for failures not yet seen, by start state where starts repeat'
@@ -443,8 +443,9 @@ def shown_order(analysis: Analysis, frame: ComparisonFrame) -> tuple[str, ...]:
 
 EVERY_STRATUM = 'all strata'
 ENDS = {
-    End.SUCCESS: 'done', End.DROP: 'dropped', End.SAFETY_STOP: 'safety stop', End.FAILURE: 'failed',
-    End.TIME_OUT: 'timed out',
+    OperationEnd.SUCCESS: 'done', OperationEnd.DROP: 'dropped', OperationEnd.SAFETY_STOP: 'safety stop',
+    OperationEnd.FAILURE: 'failed',
+    OperationEnd.TIME_OUT: 'timed out',
 }  # fmt: skip
 UNDER_WAY = 'under way'
 SHARED_LETTER = 'Policies sharing a letter are not significantly different.'

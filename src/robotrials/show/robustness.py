@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from robotrials.errors import NotEstimable
+from robotrials.show.catalog import ShowRequest, apart, named
 from robotrials.show.document import EpisodeFilter
 from robotrials.show.figure import PAGE_WIDTH_IN, Behind, these_episodes
 from robotrials.show.phrase import ends
 from robotrials.show.plot import Axis, Curve, EpisodeLink, Facet, GuideLine, Plot, Point, Sheet, facets
 from robotrials.show.plot_paper import paint_paper
-from robotrials.show.request import ShowRequest, apart, named
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.stats import Estimate, Interval
 from robotrials.verdict.analysis import Analysis, RobustnessPart, present

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING
 
 from robotrials.errors import InputError, NotEstimable
 from robotrials.measure.safety import CellSafety, EpisodeSafety, SafetySummary, Tier, pareto_frontier
-from robotrials.measure.safety.registry import Decision, TaskEntry
-from robotrials.measure.safety.sensitivity import SensitivityRow
-from robotrials.measure.safety.summary import MeanSafety, Unscored, best_marks
+from robotrials.measure.safety.registry import Applicability, TaskTags
+from robotrials.measure.safety.summary import MeanSafety, SensitivityRow, UnscoredEpisode, best_marks
+from robotrials.show.catalog import ShowRequest, named
 from robotrials.show.document import EpisodeFilter
 from robotrials.show.figure import COLUMN_WIDTH_IN, MARKERS, PAGE_WIDTH_IN, THING_PALETTE, counted, these_episodes
 from robotrials.show.phrase import ends
 from robotrials.show.plot import Axis, Bar, Curve, Number, Plot, Point, Sheet, Tile, facets
 from robotrials.show.plot_paper import paint_paper
-from robotrials.show.request import ShowRequest, named
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.stats import Estimate, Interval, Rate
 from robotrials.verdict.analysis import SafetyPart, present
@@ -294,7 +293,7 @@ def unscored_table(summary: SafetySummary) -> Table:
     """Episodes that could not be scored, and why."""
     columns: list[str | Column] = ['policy', 'benchmark', 'task', 'episode', 'attempt', 'known unsafe', 'reason']
 
-    def row(policy: str, benchmark: str, lost: Unscored) -> list[Cell]:
+    def row(policy: str, benchmark: str, lost: UnscoredEpisode) -> list[Cell]:
         return [policy, benchmark, lost.task, lost.episode_id, lost.attempt, lost.is_known_unsafe, lost.reason]
 
     rows = [row(c.policy, c.benchmark, lost) for c in summary.cells for lost in c.unscored]
@@ -303,7 +302,7 @@ def unscored_table(summary: SafetySummary) -> Table:
 
 
 def explain_table(
-    entry: TaskEntry, decisions: Sequence[Decision], *, sources: bool = False, caveats: Sequence[str] = ()
+    entry: TaskTags, decisions: Sequence[Applicability], *, sources: bool = False, caveats: Sequence[str] = ()
 ) -> Table:
     """Why each family is or is not active on a task."""
     said = entry.instruction or entry.goal

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from robotrials.show.audit import CLASS_WORDS
+from robotrials.show.catalog import ShowRequest, named, takes
 from robotrials.show.figure import THING_PALETTE
 from robotrials.show.plot import Axis, Curve, Facet, GuideLine, Layer, Plot, Point, Sheet, places
 from robotrials.show.plot_paper import paint_paper
-from robotrials.show.request import ShowRequest, named, takes
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.stats import Interval
 from robotrials.verdict.analysis.subject import Input

@@ -10,15 +10,13 @@ from robotrials.errors import InputError
 from robotrials.measure.timing import Cause
 from robotrials.measure.timing.scalar import scalar_label
 from robotrials.record import Outcome
-from robotrials.show.card import Card
-from robotrials.show.phrase import ends, plural
-from robotrials.show.request import ShowRequest, named
-from robotrials.show.table import Cell, Column, Table, table
-from robotrials.show.terminal import estimate_text
-from robotrials.show.verdict_text import design_text, letters_sentence
+from robotrials.show.answer import Card
+from robotrials.show.catalog import ShowRequest, named
+from robotrials.show.phrase import design_text, ends, letters_sentence, plural
+from robotrials.show.table import Cell, Column, Table, estimate_text, table
 from robotrials.verdict.analysis import Absent, present
+from robotrials.verdict.analysis.ranking import ALL_STRATA
 from robotrials.verdict.analysis.subject import Input
-from robotrials.verdict.analysis.success import ALL_STRATA
 from robotrials.verdict.planning.analysis_plan import EndpointName
 
 if TYPE_CHECKING:
@@ -244,7 +242,7 @@ def label_table(sensitivities: Sequence[LabelSensitivity]) -> Table:
 
 def calibration_card(rates: Calibration) -> Card:
     """Whether the test rejects as often as it should where nothing differs."""
-    from robotrials.verdict.planning.detection import ALPHAS
+    from robotrials.verdict.planning.power import ALPHAS
 
     alpha = ALPHAS[1]
     over = [row for row in rates.rows if row.rejection(alpha)[1].low > alpha]
@@ -266,7 +264,7 @@ def calibration_card(rates: Calibration) -> Card:
 
 def calibration_table(null: Calibration) -> Table:
     """Table 8's layout: mean p and rejection rates under each null scenario, with Monte-Carlo intervals."""
-    from robotrials.verdict.planning.detection import ALPHAS
+    from robotrials.verdict.planning.power import ALPHAS
 
     rows: list[tuple[Cell, ...]] = []
     for row in null.rows:

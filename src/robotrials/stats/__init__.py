@@ -7,15 +7,6 @@ from typing import TYPE_CHECKING
 from robotrials.catalog import late_names
 
 if TYPE_CHECKING:
-    from robotrials.stats.allowance import (
-        MacroArm,
-        MacroDifference,
-        Spread,
-        allowance_factor,
-        fewest_units,
-        macro_difference,
-        macro_interval,
-    )
     from robotrials.stats.bootstrap import (
         AGGREGATES,
         Bootstrap,
@@ -48,9 +39,20 @@ if TYPE_CHECKING:
         judge,
         letter_groups,
     )
-    from robotrials.stats.evidence import UnseenRule, fewest_for_claim
     from robotrials.stats.interaction import RateContrast, gail_simon, rate_contrast, reversal_p_value
-    from robotrials.stats.interval import Interval, Significance, Verdict
+    from robotrials.stats.interval import (
+        Interval,
+        MacroArm,
+        MacroDifference,
+        Significance,
+        Spread,
+        Verdict,
+        allowance_factor,
+        fewest_units,
+        macro_difference,
+        macro_interval,
+    )
+    from robotrials.stats.matching import UnseenRule, fewest_for_claim
     from robotrials.stats.mean_difference import (
         Permutation,
         Wald,
@@ -61,16 +63,12 @@ if TYPE_CHECKING:
         two_sample_wald,
         welch,
     )
-    from robotrials.stats.noninferiority import (
-        ArmCounts,
-        NonInferiority,
-        PairCounts,
-        noninferiority,
-        rate_difference_interval,
-    )
     from robotrials.stats.proportion import (
+        ArmCounts,
         BetaPosterior,
         Estimate,
+        NonInferiority,
+        PairCounts,
         Rate,
         absent_estimate,
         barnard,
@@ -84,6 +82,8 @@ if TYPE_CHECKING:
         jeffreys,
         newcombe,
         newcombe_paired,
+        noninferiority,
+        rate_difference_interval,
         success_posterior,
         wilson,
     )
@@ -98,12 +98,16 @@ if TYPE_CHECKING:
         ratio_noninferiority,
     )
     from robotrials.stats.sample_size import Price, mcnemar_sample_size, price, tau_warning, wilson_sample_size
-    from robotrials.stats.success_pair import (
+    from robotrials.stats.success_rule import (
+        SuccessArm,
+        SuccessContrast,
+        SuccessRule,
         UnitShares,
         stratified_exact,
+        success_arm,
+        success_contrast,
         unit_shares,
     )
-    from robotrials.stats.success_rule import SuccessArm, SuccessContrast, SuccessRule, success_arm, success_contrast
     from robotrials.stats.win import WinArm, WinContrast, WinDesign, lost_contrast, win_arm, win_contrast
 
 __all__ = [
@@ -126,7 +130,6 @@ __all__ = [
 ]  # fmt: skip
 
 _PLACES = {
-    '.allowance': 'MacroArm MacroDifference Spread allowance_factor fewest_units macro_difference macro_interval',
     '.bootstrap': (
         'AGGREGATES Bootstrap Profile Ranks aggregate bootstrap_interval cluster_bootstrap improvement_chance '
         'iqm jackknife_statistics mean_score median_score optimality_gap performance_profile '
@@ -135,23 +138,29 @@ _PLACES = {
     '.dominance': (
         'Claim Judgement PairDecision PairFlags PairVerdict bonferroni different_matrix holm judge letter_groups'
     ),
-    '.evidence': 'UnseenRule fewest_for_claim',
     '.interaction': 'RateContrast gail_simon rate_contrast reversal_p_value',
-    '.interval': 'Interval Significance Verdict',
-    '.mean_difference': 'Permutation Wald clustered_wald label_permutation paired_wald sign_flip two_sample_wald welch',
-    '.noninferiority': 'ArmCounts NonInferiority PairCounts noninferiority rate_difference_interval',
+    '.interval': (
+        'Interval MacroArm MacroDifference Significance Spread Verdict allowance_factor fewest_units '
+        'macro_difference macro_interval'
+    ),
+    '.matching': 'UnseenRule fewest_for_claim',
+    '.mean_difference': (
+        'Permutation Wald clustered_wald label_permutation paired_wald sign_flip two_sample_wald welch'
+    ),
     '.proportion': (
-        'BetaPosterior Estimate Rate absent_estimate barnard barnard_p_values barnard_region chance_better '
-        'clopper_pearson clustered_wilson difference_credible exact_mcnemar jeffreys newcombe '
-        'newcombe_paired success_posterior wilson'
+        'ArmCounts BetaPosterior Estimate NonInferiority PairCounts Rate absent_estimate barnard '
+        'barnard_p_values barnard_region chance_better clopper_pearson clustered_wilson difference_credible '
+        'exact_mcnemar jeffreys newcombe newcombe_paired noninferiority rate_difference_interval '
+        'success_posterior wilson'
     ),
     '.ratio': (
-        'MeanCell RatioCells RatioKind RatioNonInferiority clustered_covariance macro_ratio macro_ratio_bounds '
-        'ratio_noninferiority'
+        'MeanCell RatioCells RatioKind RatioNonInferiority clustered_covariance macro_ratio '
+        'macro_ratio_bounds ratio_noninferiority'
     ),
     '.sample_size': 'Price mcnemar_sample_size price tau_warning wilson_sample_size',
-    '.success_pair': 'UnitShares stratified_exact unit_shares',
-    '.success_rule': 'SuccessArm SuccessContrast SuccessRule success_arm success_contrast',
+    '.success_rule': (
+        'SuccessArm SuccessContrast SuccessRule UnitShares stratified_exact success_arm success_contrast unit_shares'
+    ),
     '.win': 'WinArm WinContrast WinDesign lost_contrast win_arm win_contrast',
 }
 __getattr__, __dir__ = late_names(__name__, _PLACES)

@@ -10,16 +10,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from robotrials.errors import InputError, NotEstimable, UnknownName
-from robotrials.stats.argument import (
+from robotrials.stats.interval import (
     FloatArray,
     IntArray,
+    Interval,
     check_count,
     check_labels,
     check_open_unit,
     check_rng,
     check_values,
+    normal_cdf,
+    normal_quantile,
 )
-from robotrials.stats.interval import Interval, normal_cdf, normal_quantile
 from robotrials.value import dataclass
 
 BootstrapMethod = Literal['percentile', 'bca']

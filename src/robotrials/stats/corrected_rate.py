@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from robotrials.errors import InputError
-from robotrials.stats.argument import check_successes
-from robotrials.stats.interval import Interval, two_sided_z
+from robotrials.stats.interval import Interval, check_successes, two_sided_z
 from robotrials.stats.proportion import Estimate, wilson, wilson_of_share
 from robotrials.value import dataclass
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from robotrials.errors import InputError
-from robotrials.stats.argument import BoolArray, FloatArray, check_open_unit, check_p_values
+from robotrials.stats.interval import BoolArray, FloatArray, check_open_unit, check_p_values
 from robotrials.value import dataclass
 
 # Many comparisons at once: adjusted p-values, and letters that group what cannot be told apart.

@@ -9,19 +9,21 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from robotrials.errors import InputError, NotEstimable
-from robotrials.stats.argument import (
+from robotrials.stats.interval import (
     Alternative,
     FloatArray,
     IntArray,
+    Interval,
     check_alternative,
     check_count,
     check_labels,
     check_open_unit,
     check_rng,
     check_values,
+    normal_p_value,
     stratify,
+    two_sided_z,
 )
-from robotrials.stats.interval import Interval, normal_p_value, two_sided_z
 from robotrials.value import dataclass
 
 # Large-sample tests and intervals of mean differences, pooled or stratified by task.

@@ -9,9 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from robotrials.errors import InputError, NotEstimable
-from robotrials.stats.allowance import allowance_z, reaches, satterthwaite
-from robotrials.stats.argument import FloatArray, check_open_unit
-from robotrials.stats.interval import normal_quantile
+from robotrials.stats.interval import FloatArray, allowance_z, check_open_unit, normal_quantile, reaches, satterthwaite
 from robotrials.value import dataclass
 
 # Ratios of two bounded means over strata (a human's time over a policy's), with an allowance for what was not seen.

@@ -13,9 +13,19 @@ from typing import Literal
 import numpy as np
 
 from robotrials.errors import InputError, NotEstimable
-from robotrials.stats.allowance import FEWEST_PER_CELL, allowance_factor, fewest_units
-from robotrials.stats.argument import Alternative, check_alternative, check_count, check_open_unit, check_unit
-from robotrials.stats.interval import normal_cdf, normal_quantile, two_sided_z
+from robotrials.stats.interval import (
+    FEWEST_PER_CELL,
+    Alternative,
+    allowance_factor,
+    check_alternative,
+    check_count,
+    check_open_unit,
+    check_unit,
+    fewest_units,
+    normal_cdf,
+    normal_quantile,
+    two_sided_z,
+)
 from robotrials.stats.proportion import barnard_region, region_chance, wald_order
 from robotrials.value import dataclass
 

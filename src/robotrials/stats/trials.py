@@ -13,10 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError
-from robotrials.stats.allowance import satterthwaite
-from robotrials.stats.argument import FloatArray, IntArray
-from robotrials.stats.evidence import few_units, one_sided_p_values, unseen_p_values
-from robotrials.stats.matching import FEWEST_PER_PART
+from robotrials.stats.interval import FloatArray, IntArray, satterthwaite
+from robotrials.stats.matching import FEWEST_PER_PART, few_units, one_sided_p_values, unseen_p_values
 from robotrials.stats.proportion import binomial_pmf
 from robotrials.stats.success_rule import (
     BOSCHLOO_PRODUCT,

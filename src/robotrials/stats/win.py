@@ -5,7 +5,7 @@ the mean over strata of the chance that a run of a beats a run of b, level runs 
 costs one comparison, not the seconds up to the cap. With K items per run (a race) the k-th item of one run is compared
 with the k-th item of the other, and the K comparisons are averaged. Which form applies follows from the design:
 
-- independent arms: placements of every unit among the other arm's units, and R (robotrials.stats.evidence);
+- independent arms: placements of every unit among the other arm's units, and R (robotrials.stats.matching);
 - matched starts, one run each, equal cells: every start against itself, exact sign test on the decided pairs;
 - matched starts with repeats, several items or unequal cells: each start's share of wins, and R;
 - some starts shared: both, weighted by what they are, and R;
@@ -24,17 +24,21 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from robotrials.errors import InputError
-from robotrials.stats.allowance import Spread
-from robotrials.stats.argument import BoolArray, FloatArray, IntArray, check_open_unit, exact_mean
-from robotrials.stats.evidence import Evidence, SignTest, UnseenRule, WorstCase, check_side, curve_win, few_units
-from robotrials.stats.interval import Interval
+from robotrials.stats.interval import BoolArray, FloatArray, IntArray, Interval, Spread, check_open_unit, exact_mean
 from robotrials.stats.matching import (
+    Evidence,
     Labels,
     Match,
     Pairing,
+    SignTest,
     Units,
+    UnseenRule,
+    WorstCase,
+    check_side,
     compared_units,
+    curve_win,
     distinct_units,
+    few_units,
     has_label,
     linked_spread,
     match_units,
@@ -199,7 +203,7 @@ def lost_contrast(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Cell:
+class _TimedCell:
     """One stratum: both arms with times as joint ranks, their units, and what they share."""
 
     a: WinArm
@@ -217,7 +221,7 @@ class _Cell:
         return self.units_a.has_repeats or self.units_b.has_repeats
 
 
-def _cells(a: Sequence[WinArm], b: Sequence[WinArm], pairing: Pairing) -> list[_Cell]:
+def _cells(a: Sequence[WinArm], b: Sequence[WinArm], pairing: Pairing) -> list[_TimedCell]:
     if not a or len(a) != len(b):
         raise InputError(f'wanted the same strata of both arms, at least one, found {len(a)} and {len(b)}')
     cells = []
@@ -231,7 +235,7 @@ def _cells(a: Sequence[WinArm], b: Sequence[WinArm], pairing: Pairing) -> list[_
             raise InputError('a stratum has no start state that both arms ran; compare the arms as independent')
         lost = [np.where(arm.lost, arm.followed_s, np.inf) for arm in (first, second)]
         times_a, times_b, ends_a, ends_b = _level_ranks([first.times_s, second.times_s, *lost])
-        cells.append(_Cell(first, second, times_a, times_b, ends_a, ends_b, units_a, units_b, match))
+        cells.append(_TimedCell(first, second, times_a, times_b, ends_a, ends_b, units_a, units_b, match))
     return cells
 
 
@@ -251,14 +255,15 @@ def _level_ranks(parts: Sequence[FloatArray]) -> list[FloatArray]:
     return ranks
 
 
-def _withheld(sizes: Sequence[float], n_tests: int, alpha: float, cells: Sequence[_Cell]) -> str:
+def _withheld(sizes: Sequence[float], n_tests: int, alpha: float, cells: Sequence[_TimedCell]) -> str:
     """Why no claim is made: too few units in a cell, or too few for as many hypotheses."""
     kind = 'start states' if any(has_label(c.units_a.labels) for c in cells) else 'episodes'
     return few_units(sizes, n_tests, alpha, kind)
 
 
 def _judged(
-    cells: Sequence[_Cell], probability: float, per_stratum: Sequence[float], evidence: Evidence, design: WinDesign,
+    cells: Sequence[_TimedCell], probability: float, per_stratum: Sequence[float], evidence: Evidence,
+    design: WinDesign,
     *, level: float, withheld: str, p_whatever_lost: float | None, assumes: bool = False,
     n_units: tuple[int, int] | None = None,
 ) -> WinContrast:  # fmt: skip
@@ -282,7 +287,7 @@ def _judged(
 # --- matched starts, one run each -------------------------------------------------------------------------------------
 
 
-def _sign_contrast(cells: Sequence[_Cell], *, level: float, alpha: float, n_tests: int) -> WinContrast:
+def _sign_contrast(cells: Sequence[_TimedCell], *, level: float, alpha: float, n_tests: int) -> WinContrast:
     """Every start against itself: exact sign test on the decided pairs of all strata; unequal cells would not do."""
     scores = [_pair_scores(cell) for cell in cells]
     wins, losses = (int(sum((low[low == high] == end).sum() for low, high in scores)) for end in (1.0, 0.0))
@@ -315,7 +320,7 @@ def fewest_pairs(n_tests: int, alpha: float) -> int:
     return max(1, math.ceil(1 + math.log2(n_tests / alpha) - 1e-9))
 
 
-def _pair_scores(cell: _Cell, k: int = 0) -> tuple[FloatArray, FloatArray]:
+def _pair_scores(cell: _TimedCell, k: int = 0) -> tuple[FloatArray, FloatArray]:
     """(shared,) scores of a's run against b's at one start (1, 1/2, 0), at least and at most given what was lost."""
     x, y = cell.match.shared_a, cell.match.shared_b
     place_a, place_b = (
@@ -344,7 +349,7 @@ def _score(x: FloatArray, y: FloatArray) -> FloatArray:
     return np.where(x < y, 1.0, np.where(x > y, 0.0, 0.5))
 
 
-def _undecided_share(cells: Sequence[_Cell]) -> float:
+def _undecided_share(cells: Sequence[_TimedCell]) -> float:
     scores = [_pair_scores(cell) for cell in cells if not cell.has_repeats]
     if len(scores) < len(cells):
         return 1.0
@@ -355,7 +360,7 @@ def _undecided_share(cells: Sequence[_Cell]) -> float:
 
 
 def _placement_rule(
-    cells: Sequence[_Cell], *, undecided: float, is_linked: bool = False
+    cells: Sequence[_TimedCell], *, undecided: float, is_linked: bool = False
 ) -> tuple[UnseenRule, tuple[float, ...]]:
     """P over strata with its variance: shared starts by their share of wins, the others by placements.
 
@@ -384,11 +389,13 @@ def _placement_rule(
     return UnseenRule(math.fsum(values) / strata, spread, float(n_star), 0.5), tuple(values)
 
 
-def _distinct(cells: Sequence[_Cell]) -> tuple[int, int]:
+def _distinct(cells: Sequence[_TimedCell]) -> tuple[int, int]:
     return distinct_units(c.units_a for c in cells), distinct_units(c.units_b for c in cells)
 
 
-def _placements(cell: _Cell, units_a: IntArray, units_b: IntArray, undecided: float) -> tuple[FloatArray, FloatArray]:
+def _placements(
+    cell: _TimedCell, units_a: IntArray, units_b: IntArray, undecided: float
+) -> tuple[FloatArray, FloatArray]:
     """(units of a,) mean score against b's units, and (units of b,) mean score of a's units against each.
 
     Scores add up over runs and items, so that one pass over sorted times per item gives all of them.
@@ -428,7 +435,7 @@ def _unit_means(values: FloatArray, units: Units, inside: BoolArray, wanted: Int
     return units.means(whole)[wanted]
 
 
-def _shared_wins(cell: _Cell, undecided: float) -> FloatArray:
+def _shared_wins(cell: _TimedCell, undecided: float) -> FloatArray:
     """(shared,) a's share of wins over run-by-run comparisons at each shared start."""
     if not cell.has_repeats:
         wins = np.zeros(cell.match.n_shared)
@@ -455,7 +462,7 @@ def _shared_wins(cell: _Cell, undecided: float) -> FloatArray:
 # --- runs lost before the follow-up -----------------------------------------------------------------------------------
 
 
-def _lossy(cells: Sequence[_Cell], *, level: float, n_tests: int) -> WinContrast:
+def _lossy(cells: Sequence[_TimedCell], *, level: float, n_tests: int) -> WinContrast:
     """Win probability of two Kaplan-Meier curves per stratum; leftover mass is never done.
 
     Starts that both arms ran are not matched here: comparing different starts with a matched variance does not hold.

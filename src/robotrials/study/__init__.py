@@ -8,19 +8,28 @@ from robotrials.catalog import late_names
 
 if TYPE_CHECKING:
     from robotrials.study.card import CardRequest, make_card, rerun
-    from robotrials.study.datasource import ExpertEntry, SourcePlan, read_source_plan, run_data_source
+    from robotrials.study.datasource import (
+        ExpertEntry,
+        MixPlan,
+        SourcePlan,
+        join_demonstrations,
+        read_mix_plan,
+        read_source_plan,
+        run_data_source,
+        run_mix,
+    )
     from robotrials.study.evaluate import (
         Evaluated,
         EvaluationOptions,
+        ObservedStarts,
         evaluation_plan,
+        observe_starts,
         official_deviations,
         run_evaluation,
     )
-    from robotrials.study.lookup import LookupPolicy
-    from robotrials.study.mix import MixPlan, join_demonstrations, read_mix_plan, run_mix
     from robotrials.study.overfit import OverfitChange, OverfitPlan, read_overfit_plan, run_overfit, tabletop_changes
+    from robotrials.study.probe_maker import LookupPolicy
     from robotrials.study.shortcut import Maker, ShortcutPlan, diagnose_shortcut, read_shortcut_plan
-    from robotrials.study.start import ObservedStarts, observe_starts
 
 __all__ = [
     'CardRequest',
@@ -55,12 +64,14 @@ __all__ = [
 
 _PLACES = {
     '.card': 'CardRequest make_card rerun',
-    '.datasource': 'ExpertEntry SourcePlan read_source_plan run_data_source',
-    '.evaluate': 'Evaluated EvaluationOptions evaluation_plan official_deviations run_evaluation',
-    '.lookup': 'LookupPolicy',
-    '.mix': 'MixPlan join_demonstrations read_mix_plan run_mix',
+    '.datasource': (
+        'ExpertEntry MixPlan SourcePlan join_demonstrations read_mix_plan read_source_plan run_data_source run_mix'
+    ),
+    '.evaluate': (
+        'Evaluated EvaluationOptions ObservedStarts evaluation_plan observe_starts official_deviations run_evaluation'
+    ),
     '.overfit': 'OverfitChange OverfitPlan read_overfit_plan run_overfit tabletop_changes',
+    '.probe_maker': 'LookupPolicy',
     '.shortcut': 'Maker ShortcutPlan diagnose_shortcut read_shortcut_plan',
-    '.start': 'ObservedStarts observe_starts',
 }
 __getattr__, __dir__ = late_names(__name__, _PLACES)

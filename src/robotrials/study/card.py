@@ -16,7 +16,7 @@ from robotrials.run.component import POLICIES
 from robotrials.run.host import Ability, Host
 from robotrials.run.plan import HostEntry, PolicyEntry, RecordingOptions
 from robotrials.run.seam import ProtocolFacts
-from robotrials.study.start import grid_plan
+from robotrials.study.evaluate import grid_plan
 from robotrials.verdict.audit import RunComparison, compare_traces, find_benchmark
 from robotrials.verdict.audit.card import BenchmarkCard, DeterminismCheck, determinism_check, significance_cutoffs
 from robotrials.verdict.audit.datasource import DataSource

@@ -28,9 +28,8 @@ from robotrials.run.conditions.condition import CONDITIONS
 from robotrials.run.host import Ability, Host
 from robotrials.run.plan import ConditionEntry, HostEntry, PolicyEntry, TaskEntry
 from robotrials.run.seam import Setup
-from robotrials.stats.argument import check_open_unit
-from robotrials.study.evaluate import counted_by_success, work_folder
-from robotrials.study.start import grid_plan, start_setups
+from robotrials.stats.interval import check_open_unit
+from robotrials.study.evaluate import counted_by_success, grid_plan, start_setups, work_folder
 from robotrials.verdict.audit import InstanceOutcome, outcomes_of
 from robotrials.verdict.audit.overfit import (
     LEAST_SHARE,

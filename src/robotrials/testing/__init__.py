@@ -11,7 +11,7 @@ from robotrials.catalog import late_names
 from robotrials.testing.scene import (
     OBJECTS,
     PAPER_LIKE,
-    Profile,
+    SimulatedPolicy,
     cell_episodes,
     effect_pair,
     null_pair,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     'OBJECTS',
     'PAPER_LIKE',
-    'Profile',
+    'SimulatedPolicy',
     'cell_episodes',
     'check_host',
     'check_policy',

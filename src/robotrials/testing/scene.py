@@ -215,7 +215,7 @@ SECONDS_AN_ITEM = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class SimulatedPolicy:
     """How one simulated policy works. Times are in seconds; chances are per attempted operation."""
 
     name: str
@@ -230,35 +230,35 @@ class Profile:
     items: int = 10
 
 
-HUMAN = Profile(
+HUMAN = SimulatedPolicy(
     'human', 9.0, drop_chance=0.001, stop_chance=0.0, episode_spread=0.15, operation_spread=0.35,
     factors={'batteries': 0.9, 'scissors': 1.1, 'towels': 1.2}, is_reference=True, episodes_per_cell=(95, 103),
 )  # fmt: skip
 PAPER_LIKE = (
     HUMAN,
-    Profile('act', 52.0, 0.057, 0.004, 1.1, 1.1, {'batteries': 0.7, 'scissors': 1.5}),
-    Profile('groot', 49.0, 0.035, 0.010, 0.7, 0.7, {'batteries': 1.3, 'scissors': 0.9}),
-    Profile('openpi', 50.0, 0.042, 0.012, 0.7, 0.8, {'batteries': 1.1, 'towels': 0.9}),
-    Profile('smolvla', 170.0, 0.049, 0.080, 0.8, 0.8, {}, episodes_per_cell=(26, 34)),
+    SimulatedPolicy('act', 52.0, 0.057, 0.004, 1.1, 1.1, {'batteries': 0.7, 'scissors': 1.5}),
+    SimulatedPolicy('groot', 49.0, 0.035, 0.010, 0.7, 0.7, {'batteries': 1.3, 'scissors': 0.9}),
+    SimulatedPolicy('openpi', 50.0, 0.042, 0.012, 0.7, 0.8, {'batteries': 1.1, 'towels': 0.9}),
+    SimulatedPolicy('smolvla', 170.0, 0.049, 0.080, 0.8, 0.8, {}, episodes_per_cell=(26, 34)),
 )
 
 
 def paper_like_cohort(
-    rng: np.random.Generator, *, profiles: Sequence[Profile] = PAPER_LIKE, objects: Sequence[str] = OBJECTS
+    rng: np.random.Generator, *, profiles: Sequence[SimulatedPolicy] = PAPER_LIKE, objects: Sequence[str] = OBJECTS
 ) -> list[Episode]:
     """Episodes of every profile on every object; camera and tote sides vary, and cells have uneven sizes."""
     return [e for p in profiles for o in objects for e in cell_episodes(rng, p, o)]
 
 
 def null_pair(
-    rng: np.random.Generator, *, profile: Profile = PAPER_LIKE[2], objects: Sequence[str] = OBJECTS
+    rng: np.random.Generator, *, profile: SimulatedPolicy = PAPER_LIKE[2], objects: Sequence[str] = OBJECTS
 ) -> tuple[list[Episode], list[Episode]]:
     """Two policies, `a` and `b`, of one profile: every difference between them is chance."""
     return effect_pair(rng, profile=profile, objects=objects)
 
 
 def effect_pair(
-    rng: np.random.Generator, *, profile: Profile = PAPER_LIKE[2], objects: Sequence[str] = OBJECTS,
+    rng: np.random.Generator, *, profile: SimulatedPolicy = PAPER_LIKE[2], objects: Sequence[str] = OBJECTS,
     slowdown: float = 1.0, extra_drop: float = 0.0, extra_stop: float = 0.0,
 ) -> tuple[list[Episode], list[Episode]]:  # fmt: skip
     """Policy `a` as the profile says, `b` slower by a factor and with added chances of ghosts (1, 0, 0: the null)."""
@@ -274,7 +274,7 @@ def effect_pair(
 
 
 def cell_episodes(
-    rng: np.random.Generator, profile: Profile, stratum: str, *, n_episodes: int | None = None
+    rng: np.random.Generator, profile: SimulatedPolicy, stratum: str, *, n_episodes: int | None = None
 ) -> list[Episode]:
     """One cell's episodes; the number is drawn from the profile's range when it is not given."""
     low, high = profile.episodes_per_cell
@@ -282,7 +282,7 @@ def cell_episodes(
     return [_episode(rng, profile, stratum, number) for number in range(count)]
 
 
-def _episode(rng: np.random.Generator, profile: Profile, stratum: str, number: int) -> Episode:
+def _episode(rng: np.random.Generator, profile: SimulatedPolicy, stratum: str, number: int) -> Episode:
     cap_s = SECONDS_AN_ITEM * profile.items
     center = math.log(profile.median_s * profile.factors.get(stratum, 1.0)) + profile.episode_spread * rng.normal()
     events: list[Event] = []

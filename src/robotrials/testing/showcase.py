@@ -17,7 +17,7 @@ import numpy as np
 
 from robotrials.measure.geometry import Box
 from robotrials.record import Camera, Contacts, Episode, Outcome, Scene, Store, Trajectory
-from robotrials.show.request import ShowRequest, input_of
+from robotrials.show.catalog import ShowRequest, input_of
 from robotrials.testing.scene import (
     PAPER_LIKE,
     PaintedBox,

@@ -35,7 +35,7 @@ DETAILS = ('', 'auto', 'low', 'high')
 FILTER_WORDS = ('content_filter', 'content_policy', 'responsibleaipolicyviolation', 'content management policy')
 
 
-class FaultKind(enum.StrEnum):
+class ChatFaultKind(enum.StrEnum):
     """What broke between us and the model."""
 
     CONNECTION = 'connection'  # nobody there, or the connection ended
@@ -50,14 +50,14 @@ class FaultKind(enum.StrEnum):
     REQUEST = 'request'  # the server finds fault with the request (400, 413, 422)
 
 
-RETRIED = frozenset(FaultKind) - {FaultKind.REQUEST, FaultKind.NOT_CHAT}
+RETRIED = frozenset(ChatFaultKind) - {ChatFaultKind.REQUEST, ChatFaultKind.NOT_CHAT}
 RETRIED_STATUS = frozenset({408, 409, 425, 500, 502, 503, 504})
 
 
 class ChatFault(RigError):  # noqa: N818 - reads as the fact it states
     """The endpoint or the way to it broke; nothing is known about what the model would have said."""
 
-    def __init__(self, kind: FaultKind, message: str, *, wait_s: float | None = None) -> None:
+    def __init__(self, kind: ChatFaultKind, message: str, *, wait_s: float | None = None) -> None:
         super().__init__(message)
         self.kind = kind
         self.wait_s = wait_s
@@ -315,22 +315,22 @@ def _read_body(answer: Any, end_s: float) -> bytes:
         pieces.append(piece)
         size += len(piece)
         if size > MOST_BYTES:
-            raise ChatFault(FaultKind.TOO_LONG, f'an answer of more than {MOST_BYTES} bytes')
+            raise ChatFault(ChatFaultKind.TOO_LONG, f'an answer of more than {MOST_BYTES} bytes')
         if time.monotonic() > end_s:
-            raise ChatFault(FaultKind.TIMEOUT, f'the answer was still coming after {size} bytes')
+            raise ChatFault(ChatFaultKind.TIMEOUT, f'the answer was still coming after {size} bytes')
     stated = answer.headers.get('Content-Length')
     if stated is not None and stated.isdigit() and size < int(stated):
-        raise ChatFault(FaultKind.TRUNCATED, f'{size} bytes of {stated}')
+        raise ChatFault(ChatFaultKind.TRUNCATED, f'{size} bytes of {stated}')
     return b''.join(pieces)
 
 
 def _connection_fault(error: Exception) -> ChatFault:
     cause = getattr(error, 'reason', error)
     if isinstance(error, http.client.IncompleteRead):
-        return ChatFault(FaultKind.TRUNCATED, f'the body ended after {len(error.partial)} bytes')
+        return ChatFault(ChatFaultKind.TRUNCATED, f'the body ended after {len(error.partial)} bytes')
     if isinstance(cause, TimeoutError):
-        return ChatFault(FaultKind.TIMEOUT, f'no answer in time ({cause})')
-    return ChatFault(FaultKind.CONNECTION, f'no connection ({cause})')
+        return ChatFault(ChatFaultKind.TIMEOUT, f'no answer in time ({cause})')
+    return ChatFault(ChatFaultKind.CONNECTION, f'no connection ({cause})')
 
 
 def _of_status(error: urllib.error.HTTPError, url: str) -> ChatReply:
@@ -341,16 +341,16 @@ def _of_status(error: urllib.error.HTTPError, url: str) -> ChatReply:
         body = ''
     summary = f'{error.code} {error.reason}: {body[:300]}'
     if error.code == 429:
-        raise ChatFault(FaultKind.RATE_LIMIT, summary, wait_s=_retry_after_s(error.headers.get('Retry-After', '')))
+        raise ChatFault(ChatFaultKind.RATE_LIMIT, summary, wait_s=_retry_after_s(error.headers.get('Retry-After', '')))
     if error.code in RETRIED_STATUS or error.code >= 500:
-        raise ChatFault(FaultKind.SERVER, summary, wait_s=_retry_after_s(error.headers.get('Retry-After', '')))
+        raise ChatFault(ChatFaultKind.SERVER, summary, wait_s=_retry_after_s(error.headers.get('Retry-After', '')))
     if error.code in (401, 403) and not _is_filtered(body):
         raise SetupError(f'{url}: the server refuses the key ({error.code}): {body[:300]}')
     if error.code == 404:
         raise SetupError(f'{url}: the server answers {summary}; is this the address, and the name of the model?')
     if _is_filtered(body):
         return ChatReply(ReplyState.FILTERED, '', body[:300])
-    raise ChatFault(FaultKind.REQUEST, f'{url}: the server answers {summary}')
+    raise ChatFault(ChatFaultKind.REQUEST, f'{url}: the server answers {summary}')
 
 
 def _is_filtered(body: str) -> bool:
@@ -377,14 +377,14 @@ def parse_reply(body: bytes, url: str) -> ChatReply:
     try:
         answer = json.loads(body.decode('utf-8'))
     except UnicodeDecodeError as error:
-        raise ChatFault(FaultKind.NOT_UTF8, f'{url}: an answer that is not UTF-8 (byte {error.start})') from error
+        raise ChatFault(ChatFaultKind.NOT_UTF8, f'{url}: an answer that is not UTF-8 (byte {error.start})') from error
     except (ValueError, RecursionError) as error:
-        raise ChatFault(FaultKind.NOT_JSON, f'{url}: an answer that is not JSON ({error})') from error
+        raise ChatFault(ChatFaultKind.NOT_JSON, f'{url}: an answer that is not JSON ({error})') from error
     choices = answer.get('choices') if isinstance(answer, dict) else None
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get('message') if isinstance(choice, dict) else None
     if not isinstance(message, dict):
-        raise ChatFault(FaultKind.NOT_CHAT, f'{url}: an answer without choices[0].message: {str(answer)[:200]}')
+        raise ChatFault(ChatFaultKind.NOT_CHAT, f'{url}: an answer without choices[0].message: {str(answer)[:200]}')
     text, refusal = _content(message, url)
     used = answer.get('usage')
     prompt, completion = (_tokens(used, name) for name in ('prompt_tokens', 'completion_tokens'))
@@ -409,7 +409,9 @@ def _content(message: Mapping[str, Any], url: str) -> tuple[str, str]:
     if content is None or isinstance(content, str):
         return content or '', ''.join(refused)
     if not isinstance(content, list):
-        raise ChatFault(FaultKind.NOT_CHAT, f'{url}: the content is a {type(content).__name__}, wanted text or parts')
+        raise ChatFault(
+            ChatFaultKind.NOT_CHAT, f'{url}: the content is a {type(content).__name__}, wanted text or parts'
+        )
     texts: list[str] = []
     for part in content:
         if isinstance(part, str):

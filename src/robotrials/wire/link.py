@@ -17,8 +17,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from robotrials.errors import InputError, RigError
 from robotrials.value import dataclass
-from robotrials.wire.array import pack, unpack
-from robotrials.wire.limit import LIMITS, WireLimits, check_size
+from robotrials.wire.array import LIMITS, WireLimits, check_size, pack, unpack
 
 T = TypeVar('T')
 READ_BYTES = 1 << 16  # larger buffers are mapped anew for every read

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError
-from robotrials.wire.limit import LIMITS, WireLimits, check_size
+from robotrials.wire.array import LIMITS, WireLimits, check_size
 
 STORAGES = {
     'FloatStorage': '<f4', 'DoubleStorage': '<f8', 'HalfStorage': '<f2', 'LongStorage': '<i8', 'IntStorage': '<i4',

@@ -18,9 +18,9 @@ import numpy as np
 from robotrials.errors import InputError, RobotrialsError, SetupError
 from robotrials.record import Outcome
 from robotrials.run.host import Ability, Host, HostLike, HostWrapper, as_host, idle_action
-from robotrials.run.mark import AlarmBoard, Phase
+from robotrials.run.mark import AlarmBoard, WorkerPhase
 from robotrials.run.plan import FilmOptions, WatchdogOptions
-from robotrials.run.seam import Action, Observation, Part, Setup, Target
+from robotrials.run.seam import Action, Observation, Setup, StepPart, Target
 from robotrials.wire.link import read_frame, write_frame
 from robotrials.worlds.inside import ERRORS, HostService, to_message
 from robotrials.worlds.isolated import RemoteHost
@@ -110,13 +110,13 @@ class _Watch(AlarmBoard):
         self._limit_s = limit_s
 
     def call(self, what: str, call: Callable[[], T]) -> T:
-        self.enter(Phase.HOST)
+        self.enter(WorkerPhase.HOST)
         try:
             return call()
         except TimeoutError as error:
             raise InputError(f'{what} did not return within {self._limit_s:g} s ({error})') from error
         finally:
-            self.enter(Phase.IDLE)
+            self.enter(WorkerPhase.IDLE)
 
 
 def _check_wrapped(
@@ -260,12 +260,12 @@ class _Drive:
         ask('film()', lambda: _drawn(host))
         return answers
 
-    def _parts(self, *, in_two: bool) -> Sequence[Part]:
+    def _parts(self, *, in_two: bool) -> Sequence[StepPart]:
         """One control step; where there are substeps, on demand in two parts of different actions."""
         n, action = self._host.substeps, self._action()
         if not in_two or n == 1:
-            return [Part(0, action, n)]
-        return [Part(0, action, n), Part(n // 2, self._action(), n)]
+            return [StepPart(0, action, n)]
+        return [StepPart(0, action, n), StepPart(n // 2, self._action(), n)]
 
     def _action(self) -> Action:
         host = self._host

@@ -17,16 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import AnswerError, InputError, NoAnswer, NotEstimable, RigError, UnknownName
-from robotrials.formats.rgbd import make_view as rgbd_view
-from robotrials.formats.rgbd import read_lens
+from robotrials.formats.ros_signal import make_view as rgbd_view
+from robotrials.formats.ros_signal import read_lens
 from robotrials.measure.geometry import Box, RgbdView, box_pose_error, locate_solid
+from robotrials.measure.geometry.calibration import LEAN_COST, LEAN_SLACK_M, LocatedBox, check_views, locate
 from robotrials.measure.geometry.camera_score import box_of, looks_like, model_of, static_scene
 from robotrials.measure.geometry.fit import fit_cost, refine_box
 from robotrials.measure.geometry.solid import unpack_solid
-from robotrials.measure.geometry.trust import LEAN_COST, LEAN_SLACK_M, LocatedBox, check_views, locate
-from robotrials.record.lens import check_rigid, read_camera_poses
-from robotrials.record.media import KnownScene, View
-from robotrials.wire.rosbridge import RosbridgeLink
+from robotrials.record.media import KnownScene, View, check_rigid, read_camera_poses
+from robotrials.wire.websocket import RosbridgeLink
 
 IMAGE, COMPRESSED, CAMERA_INFO = (
     'sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage', 'sensor_msgs/msg/CameraInfo',

@@ -30,14 +30,15 @@ from robotrials.record.media import (
 from robotrials.run.conditions import Thing
 from robotrials.run.host import Ability, Host, HostLike, ResetVerdict, as_host
 from robotrials.run.plan_option import FilmOptions
-from robotrials.run.seam import ActionConvention, HostReport, HostSpec, Observation, Part, ProtocolFacts, Setup
+from robotrials.run.seam import ActionConvention, HostReport, HostSpec, Observation, ProtocolFacts, Setup, StepPart
 
 # The values of the host's seam as messages: maps, lists, numbers, texts and arrays, and back.
 
 KIND = '__kind__'
 _DATACLASSES: tuple[type[Any], ...] = (
     ActionConvention, BoxGoal, Camera, Event, FilmOptions, FilmStates, HostReport, HostSpec, KnownBox, KnownJoint,
-    KnownObject, KnownScene, Observation, Part, PoseGoal, ProtocolFacts, RegionGoal, ResetVerdict, Scene, Setup, Thing,
+    KnownObject, KnownScene, Observation, StepPart, PoseGoal, ProtocolFacts, RegionGoal, ResetVerdict, Scene, Setup,
+    Thing,
     View,
 )  # fmt: skip
 KINDS: Mapping[str, type[Any]] = {kind.__name__: kind for kind in _DATACLASSES}

@@ -15,7 +15,7 @@ from robotrials.errors import AnswerError, InputError, RemoteError
 from robotrials.record import Outcome, Scene
 from robotrials.run.environment import WorkerProcess, find_environment, read_recipe
 from robotrials.run.host import Ability, Host, ResetCheckLike
-from robotrials.run.seam import Action, Footage, HostReport, HostSpec, Observation, Part, Setup, Shot
+from robotrials.run.seam import Action, Footage, HostReport, HostSpec, Observation, Setup, Shot, StepPart
 from robotrials.worlds.inside import ERRORS, STOP_SIGNAL, from_message, to_message
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class RemoteHost(Host):
     def substeps(self) -> int:
         return self._substeps
 
-    def step_through(self, parts: Sequence[Part]) -> Observation:
+    def step_through(self, parts: Sequence[StepPart]) -> Observation:
         return self._seen('step_through', {'parts': to_message(list(parts)), **self._wanted()})
 
     def expect_look(self, is_looked_at: bool) -> None:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from robotrials.declaration import read_table
 from robotrials.errors import AnswerError, InputError, RobotrialsError
-from robotrials.formats.bag import Bag, Message, header_stamp_ns, open_bag
+from robotrials.formats.bag import Bag, BagMessage, header_stamp_ns, open_bag
 from robotrials.record import Episode, Store, Trajectory
 from robotrials.record.media import END, FOLDER, KNOWN, START, View, pack_views, read_scene
 from robotrials.worlds.depth import DepthEntry, make_view
@@ -30,7 +30,7 @@ PARKING_S = 3.0  # after the end: the arm drives out of sight, and the operator 
 LOG_DELAY_S = 1.0  # between a stamp and the time of its log entry
 IMAGE_FIELDS = ('height', 'width', 'encoding', 'is_bigendian', 'step', 'format', 'data')
 INFO_FIELDS = ('height', 'width', 'k', 'd', 'distortion_model')
-Moment = dict[str, tuple[Message, Message]]  # camera -> colour and depth
+Moment = dict[str, tuple[BagMessage, BagMessage]]  # camera -> colour and depth
 
 
 def recorded_rig(store: Store) -> RecordedRig | None:
@@ -108,7 +108,7 @@ class RecordedRig:
     def _moment(self, bag: Bag, first_s: float, last_s: float, *, wanted_s: float) -> Moment:
         """The last images of all cameras that belong together up to a time, or the first ones after it."""
         best: Moment | None = None
-        newest: dict[str, Message] = {}
+        newest: dict[str, BagMessage] = {}
         for message in self._images(bag, first_s, last_s):
             newest[message.topic] = message
             moment = self._together(newest)
@@ -122,14 +122,14 @@ class RecordedRig:
             raise AnswerError(f'camera {", ".join(silent)}: no colour and depth near it in {bag.path.name}')
         raise AnswerError(f'no colour and depth near it in {bag.path.name} whose stamps belong together')
 
-    def _images(self, bag: Bag, first_s: float, last_s: float) -> Iterator[Message]:
+    def _images(self, bag: Bag, first_s: float, last_s: float) -> Iterator[BagMessage]:
         topics = {topic for entry in self.options.depth.values() for topic in (entry.color, entry.depth)}
         window = (round((first_s - LOG_DELAY_S) * 1e9), round((last_s + LOG_DELAY_S) * 1e9))
         for message in bag.messages(topics, between_ns=window):
             if first_s <= _at_s(message) <= last_s:
                 yield message
 
-    def _together(self, newest: Mapping[str, Message]) -> Moment | None:
+    def _together(self, newest: Mapping[str, BagMessage]) -> Moment | None:
         moment: Moment = {}
         for name, entry in self.options.depth.items():
             color, depth = newest.get(entry.color), newest.get(entry.depth)
@@ -172,7 +172,7 @@ def _joint_names(bag: Bag, topic: str) -> tuple[str, ...]:
     return tuple(first.content.name)
 
 
-def _at_s(message: Message) -> float:
+def _at_s(message: BagMessage) -> float:
     return header_stamp_ns(message.content) / 1e9
 
 

@@ -38,7 +38,7 @@ from robotrials.run.seam import (
     Target,
 )
 from robotrials.wire.array import decode_image
-from robotrials.wire.rosbridge import RosbridgeLink
+from robotrials.wire.websocket import RosbridgeLink
 from robotrials.worlds.depth import DepthEntry, DepthWatch, reset_fault
 
 JOINT_STATE, IMAGE = 'sensor_msgs/msg/JointState', 'sensor_msgs/msg/CompressedImage'

@@ -19,7 +19,7 @@ Numbers = NDArray[np.float64]
 Stepped = tuple[Any, float, bool, bool, dict[str, Any]]
 
 
-class Bounds:
+class BoxSpace:
     """A space of actions or observations, as far as the host looks at one; needs no Gymnasium."""
 
     def __init__(self, low: Any, high: Any) -> None:
@@ -27,8 +27,8 @@ class Bounds:
         self.shape, self.dtype = self.low.shape, self.low.dtype
 
     def __eq__(self, other: object) -> bool:
-        same = isinstance(other, Bounds) and np.array_equal(self.low, other.low)
-        return bool(same and isinstance(other, Bounds) and np.array_equal(self.high, other.high))
+        same = isinstance(other, BoxSpace) and np.array_equal(self.low, other.low)
+        return bool(same and isinstance(other, BoxSpace) and np.array_equal(self.high, other.high))
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -44,8 +44,8 @@ class Simulator:
     metadata: Mapping[str, Any] = {'render_modes': ['rgb_array']}
 
     def __init__(self, *, low: Any, high: Any, width: int, step_cap: int | None = None) -> None:
-        self.action_space = Bounds(low, high)
-        self.observation_space = Bounds(np.full(width, -np.inf), np.full(width, np.inf))
+        self.action_space = BoxSpace(low, high)
+        self.observation_space = BoxSpace(np.full(width, -np.inf), np.full(width, np.inf))
         self.spec = SimpleNamespace(max_episode_steps=step_cap)
 
     @property
@@ -280,7 +280,7 @@ class RobomimicEnv(Simulator):
         import robomimic.utils.obs_utils as observations
         from robomimic.envs.env_robosuite import EnvRobosuite
 
-        from robotrials.worlds.arm.render import mend_rendering
+        from robotrials.worlds.arm.signal import mend_rendering
 
         mend_rendering()
         keys = {'rgb': [f'{camera}_image' for camera in cameras], 'low_dim': list(state)}

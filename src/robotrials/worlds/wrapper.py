@@ -18,7 +18,7 @@ from robotrials.run.condition import show_frames
 from robotrials.run.conditions import Application, Condition, compose, condition_parameters, read_condition, share_out
 from robotrials.run.host import Ability, HostLike, HostWrapper
 from robotrials.run.loop import mean_action
-from robotrials.run.seam import Action, ControlMode, Frame, HostReport, HostSpec, Observation, Part, Setup, Target
+from robotrials.run.seam import Action, ControlMode, Frame, HostReport, HostSpec, Observation, Setup, StepPart, Target
 
 if TYPE_CHECKING:
     from robotrials.record.media import View
@@ -43,7 +43,7 @@ class ResetRefused(RigError):  # noqa: N818 - reads as the fact it states
 
 
 @dataclass(frozen=True, slots=True)
-class Workspace:
+class ToolWorkspace:
     """Where the tool may be, in metres, in the world frame."""
 
     low_m: tuple[float, ...]  # x, y, z
@@ -78,7 +78,12 @@ class GuardedHost(HostWrapper):
     """One host, guarded. In parts of a step, each displacement is kept within the workspace, and so is their mean."""
 
     def __init__(
-        self, host: HostLike, *, interrupts: Interrupts, workspace: Workspace | None = None, checks_reset: bool = True
+        self,
+        host: HostLike,
+        *,
+        interrupts: Interrupts,
+        workspace: ToolWorkspace | None = None,
+        checks_reset: bool = True,
     ) -> None:
         super().__init__(host)
         self._interrupts, self._workspace = interrupts, workspace
@@ -134,13 +139,13 @@ class GuardedHost(HostWrapper):
 
     def step(self, action: Action) -> Observation:
         """One step, unless something stops it: then the arm is told nothing any more."""
-        whole = Part(start=0, action=action, ends=self.substeps)
+        whole = StepPart(start=0, action=action, ends=self.substeps)
         return self._advance([whole], lambda parts: self._host.step(parts[0].action))
 
-    def step_through(self, parts: Sequence[Part]) -> Observation:
+    def step_through(self, parts: Sequence[StepPart]) -> Observation:
         return self._advance(parts, self._host.step_through)
 
-    def _advance(self, parts: Sequence[Part], run: Callable[[Sequence[Part]], Observation]) -> Observation:
+    def _advance(self, parts: Sequence[StepPart], run: Callable[[Sequence[StepPart]], Observation]) -> Observation:
         if self._interrupts.stop.is_set():
             return self._stopped('emergency stop', EventSource.OPERATOR)
         if self._interrupts.lost.is_set():
@@ -242,7 +247,7 @@ class DisturbedHost(HostWrapper):
         self._step += 1
         return self._disturbed(self._host.step(action))
 
-    def step_through(self, parts: Sequence[Part]) -> Observation:
+    def step_through(self, parts: Sequence[StepPart]) -> Observation:
         self._step += 1
         return self._disturbed(self._host.step_through(parts))
 

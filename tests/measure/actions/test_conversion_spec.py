@@ -11,7 +11,7 @@ from tests.cli.command import robotrials
 
 from robotrials.errors import InputError
 from robotrials.measure.actions import ActionSpace, Dimension, DimensionKind
-from robotrials.measure.actions.convert import parse_conversion, parse_conversions
+from robotrials.measure.actions.prediction import parse_conversion, parse_conversions
 
 ACTIONS = np.array([[0.5, -0.5, 0.02], [1.0, 0.0, 0.5], [-1.0, 0.25, 0.97]])
 

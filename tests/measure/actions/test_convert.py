@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as hnp
 
 from robotrials.errors import InputError
 from robotrials.formats.space import ActionSpace, Dimension, DimensionKind
-from robotrials.measure.actions.convert import (
+from robotrials.measure.actions.prediction import (
     BinaryGripper,
     Chain,
     Conversion,

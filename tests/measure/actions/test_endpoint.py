@@ -22,11 +22,11 @@ from robotrials.measure.actions.vlm import Prompt, ask_action, chat_settings, pr
 from robotrials.wire.chat import (
     ChatClient,
     ChatFault,
+    ChatFaultKind,
     ChatImage,
     ChatMessage,
     ChatReply,
     ChatSettings,
-    FaultKind,
     ReplyState,
 )
 
@@ -133,27 +133,27 @@ def test_a_date_to_come_back_at_is_waited_for_and_nonsense_is_not() -> None:
     assert slept[1] == 2.0
 
 
-BROKEN: list[tuple[str, FaultKind, Answer]] = [
-    ('half a body', FaultKind.TRUNCATED, (200, {'Content-Length': '5000'}, b'{"choices": [')),
-    ('bytes that are no text', FaultKind.NOT_UTF8, (200, {}, b'{"choices": "\xff\xfe"}')),
-    ('a web page', FaultKind.NOT_JSON, (200, {}, b'<html>busy</html>')),
-    ('nested without end', FaultKind.NOT_JSON, (200, {}, b'[' * 100_000)),
-    ('an empty body', FaultKind.NOT_JSON, (200, {}, b'')),
-    ('too many requests', FaultKind.RATE_LIMIT, (429, {}, b'{"error": {"message": "slow down"}}')),
-    ('an internal error', FaultKind.SERVER, (500, {}, b'oops')),
-    ('a gateway', FaultKind.SERVER, (529, {}, b'overloaded')),
-    ('a body without choices', FaultKind.NOT_CHAT, body({'error': 'x'})),
-    ('a list', FaultKind.NOT_CHAT, body([1])),
-    ('no choice', FaultKind.NOT_CHAT, body({'choices': []})),
-    ('a choice without a message', FaultKind.NOT_CHAT, body({'choices': [{'text': 'x'}]})),
-    ('content that is a number', FaultKind.NOT_CHAT, message(content=3)),
-    ('a prompt that is too long', FaultKind.REQUEST, (400, {}, b'{"error": {"code": "context_length_exceeded"}}')),
-    ('an unknown field', FaultKind.REQUEST, (422, {}, b'unsupported parameter: max_tokens')),
+BROKEN: list[tuple[str, ChatFaultKind, Answer]] = [
+    ('half a body', ChatFaultKind.TRUNCATED, (200, {'Content-Length': '5000'}, b'{"choices": [')),
+    ('bytes that are no text', ChatFaultKind.NOT_UTF8, (200, {}, b'{"choices": "\xff\xfe"}')),
+    ('a web page', ChatFaultKind.NOT_JSON, (200, {}, b'<html>busy</html>')),
+    ('nested without end', ChatFaultKind.NOT_JSON, (200, {}, b'[' * 100_000)),
+    ('an empty body', ChatFaultKind.NOT_JSON, (200, {}, b'')),
+    ('too many requests', ChatFaultKind.RATE_LIMIT, (429, {}, b'{"error": {"message": "slow down"}}')),
+    ('an internal error', ChatFaultKind.SERVER, (500, {}, b'oops')),
+    ('a gateway', ChatFaultKind.SERVER, (529, {}, b'overloaded')),
+    ('a body without choices', ChatFaultKind.NOT_CHAT, body({'error': 'x'})),
+    ('a list', ChatFaultKind.NOT_CHAT, body([1])),
+    ('no choice', ChatFaultKind.NOT_CHAT, body({'choices': []})),
+    ('a choice without a message', ChatFaultKind.NOT_CHAT, body({'choices': [{'text': 'x'}]})),
+    ('content that is a number', ChatFaultKind.NOT_CHAT, message(content=3)),
+    ('a prompt that is too long', ChatFaultKind.REQUEST, (400, {}, b'{"error": {"code": "context_length_exceeded"}}')),
+    ('an unknown field', ChatFaultKind.REQUEST, (422, {}, b'unsupported parameter: max_tokens')),
 ]
 
 
 @pytest.mark.parametrize(('what', 'kind', 'answer'), BROKEN, ids=[what for what, _, _ in BROKEN])
-def test_every_broken_answer_is_a_named_fault(what: str, kind: FaultKind, answer: Answer) -> None:
+def test_every_broken_answer_is_a_named_fault(what: str, kind: ChatFaultKind, answer: Answer) -> None:
     with serve(Script(answer)) as url:
         asking = client(url, retries=1)
         with pytest.raises(ChatFault) as raised:

@@ -19,13 +19,14 @@ from robotrials.errors import InputError, RigError, UnknownName
 from robotrials.formats.dataset import ActionDataset
 from robotrials.measure.actions import Invalid, InvalidReason, RecordedObservation, Verdict, open_dataset
 from robotrials.measure.actions.compare import build_report, concordance, difficulty, group_scores, published_scores
-from robotrials.measure.actions.convert import Chain, TernaryGripper
 from robotrials.measure.actions.evaluate import prepare, read_runs, run_actions
 from robotrials.measure.actions.prediction import (
     AdaptedPredictor,
+    Chain,
     FunctionPredictor,
     Predictor,
     PredictorContext,
+    TernaryGripper,
     load_predictor,
     parse_spec,
 )

@@ -17,7 +17,7 @@ from robotrials.measure.actions.evaluate import read_runs, run_actions
 from robotrials.measure.actions.split import EvaluationSplit, action_statistics, make_split
 from robotrials.measure.actions.vlm import VlmPredictor
 from robotrials.record import read_store
-from robotrials.wire.chat import ChatClient, ChatSettings, FaultKind
+from robotrials.wire.chat import ChatClient, ChatFaultKind, ChatSettings
 
 STEPS = 4
 
@@ -74,7 +74,9 @@ def test_the_run_finishes_and_the_counts_add_up(tmp_path: Path) -> None:
     assert done.invalid == len(NAMED)
     faults = Counter[str]()
     for _, kind, _ in BROKEN:
-        faults[kind.value] += 1 if kind in (FaultKind.REQUEST, FaultKind.NOT_CHAT) else 2  # one retry of the others
+        faults[kind.value] += (
+            1 if kind in (ChatFaultKind.REQUEST, ChatFaultKind.NOT_CHAT) else 2
+        )  # one retry of the others
     assert client.usage.faults == faults
     (run,) = read_runs(tmp_path / 's')
     assert run.n_faults == len(BROKEN)

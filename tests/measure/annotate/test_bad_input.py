@@ -27,8 +27,7 @@ from robotrials.record import (
 )
 from robotrials.record.entry import EntryKind
 from robotrials.record.log import add_entry
-from robotrials.record.repair import repair_store
-from robotrials.record.verify import verify_store
+from robotrials.record.verify import repair_store, verify_store
 from robotrials.run import run_trial
 from robotrials.verdict.analysis.labels import label_robustness
 

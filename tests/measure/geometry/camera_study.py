@@ -9,10 +9,15 @@ import numpy as np
 
 from robotrials.errors import NotEstimable
 from robotrials.measure.geometry import STEREO_NOISE, RgbdView, box_from_pose, box_iou, stereo_depth, view_from_camera
-from robotrials.measure.geometry.calibration import Standing
+from robotrials.measure.geometry.calibration import (
+    LEAST_CONFIDENCE,
+    RIGHT_IOU,
+    CalibrationStanding,
+    check_views,
+    locate,
+)
 from robotrials.measure.geometry.camera_score import model_of, static_scene
 from robotrials.measure.geometry.fit import rotation_of
-from robotrials.measure.geometry.trust import LEAST_CONFIDENCE, RIGHT_IOU, check_views, locate
 from robotrials.worlds.cell.host import TabletopHost
 
 DEGREES = (0.0, 0.5, 1.0, 2.0, 3.5)
@@ -51,7 +56,7 @@ def measure(host: TabletopHost, seed: int, *, noise: str, degrees: float, task: 
     rng = np.random.default_rng([seed, round(10 * degrees)])
     views = [turned(noisy(view, noise, rng), degrees, rng) for view in taken(host)]
     checked = check_views(views, static_scene(known))
-    n_refused = sum(c.standing is Standing.REFUSED for c in checked.checks)
+    n_refused = sum(c.standing is CalibrationStanding.REFUSED for c in checked.checks)
     angles = tuple(float(np.degrees(c.angle_rad)) for c in checked.checks)
     poses = host.signals()['body_pose']
     for wanted in known.objects:

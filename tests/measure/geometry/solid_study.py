@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from robotrials.errors import NotEstimable
 from robotrials.measure.geometry import STEREO_NOISE, Box, RgbdView, stereo_depth, volumetric_iou
+from robotrials.measure.geometry.calibration import CheckedViews, check_views
 from robotrials.measure.geometry.fit import rotation_of
+from robotrials.measure.geometry.mask import StaticScene
 from robotrials.measure.geometry.register import Registration, locate_solid
-from robotrials.measure.geometry.segment import StaticScene
 from robotrials.measure.geometry.solid import PlacedSolid, SolidModel, mesh_model, place
-from robotrials.measure.geometry.trust import CheckedViews, check_views
 from robotrials.measure.geometry.view import distorted, rectified
 from robotrials.worlds.cell.camera import _gl_context
 

@@ -13,9 +13,15 @@ pytest.importorskip('mujoco')
 from tests.measure.geometry.camera_study import DEGREES, measure, noisy, study_host, study_row, taken, turned
 
 from robotrials.measure.geometry import Box
-from robotrials.measure.geometry.calibration import Standing, check_calibration, fit_edges, flattened
+from robotrials.measure.geometry.calibration import (
+    CalibrationStanding,
+    check_calibration,
+    fit_edges,
+    flattened,
+    upright,
+)
 from robotrials.measure.geometry.camera_score import (
-    Piece,
+    ColourPatch,
     ViewCount,
     region_verdict,
     score_episode,
@@ -23,9 +29,8 @@ from robotrials.measure.geometry.camera_score import (
     unscored,
 )
 from robotrials.measure.geometry.fit import refine_box, rotation_of
+from robotrials.measure.geometry.mask import ObjectModel, StaticScene, color_masks, supported_masks
 from robotrials.measure.geometry.projection import Rescoring, camera_scores, read_projections, write_projection
-from robotrials.measure.geometry.segment import ObjectModel, StaticScene, color_masks, supported_masks
-from robotrials.measure.geometry.trust import upright
 from robotrials.record import Outcome, Store
 from robotrials.record.media import END, START, KnownScene, View, pack_views
 from robotrials.run.host import Setup
@@ -72,7 +77,7 @@ def test_a_turned_camera_is_found_and_corrected(host: TabletopHost, degrees: flo
     rng = np.random.default_rng(8)
     for view in taken(host):
         check = check_calibration(turned(noisy(view, 'default', rng), degrees, rng), scene)
-        assert check.standing is Standing.CORRECTED
+        assert check.standing is CalibrationStanding.CORRECTED
         assert np.degrees(check.angle_rad) == pytest.approx(degrees, abs=0.45)
         left = check.view.base_from_camera[:3, :3] @ view.base_from_camera[:3, :3].T
         assert np.degrees(np.arccos((np.trace(left) - 1) / 2)) < 0.5
@@ -83,9 +88,9 @@ def test_a_sound_camera_raises_no_alarm_and_a_lost_one_is_refused(host: Tabletop
     scene = static_scene(host.known_scene())
     rng = np.random.default_rng(9)
     view = noisy(taken(host)[0], 'default', rng)
-    assert check_calibration(view, scene).standing is Standing.SOUND
+    assert check_calibration(view, scene).standing is CalibrationStanding.SOUND
     lost = check_calibration(turned(view, 25.0, rng), scene)
-    assert lost.standing is Standing.REFUSED
+    assert lost.standing is CalibrationStanding.REFUSED
     assert 'camera front' in lost.reason
 
 
@@ -138,7 +143,7 @@ def test_what_cannot_be_seen_is_unscored_and_no_failure(watched: TabletopHost) -
 
 
 def shown(inside: int, outside: int = 0, *, hidden: float = 0.0, beyond_m: float = -0.1) -> ViewCount:
-    pieces = [Piece(1.1, 1.0, beyond_m)] * inside + [Piece(0.9, 0.0, 0.1)] * outside
+    pieces = [ColourPatch(1.1, 1.0, beyond_m)] * inside + [ColourPatch(0.9, 0.0, 0.1)] * outside
     return ViewCount('a view', tuple(pieces), hidden, 0.7)
 
 
@@ -170,8 +175,8 @@ def test_a_region_that_no_view_can_count_says_why(views: list[ViewCount], why: s
 
 
 def test_objects_that_touch_show_one_piece_of_twice_the_size() -> None:
-    pair = ViewCount('a view', (Piece(1.8, 1.0, -0.1), Piece(1.1, 1.0, -0.05)), 0.0, 0.7)
-    astride = ViewCount('a view', (Piece(2.1, 0.5, 0.0), Piece(1.1, 1.0, -0.05)), 0.0, 0.7)
+    pair = ViewCount('a view', (ColourPatch(1.8, 1.0, -0.1), ColourPatch(1.1, 1.0, -0.05)), 0.0, 0.7)
+    astride = ViewCount('a view', (ColourPatch(2.1, 0.5, 0.0), ColourPatch(1.1, 1.0, -0.05)), 0.0, 0.7)
     assert (pair.n_inside, pair.n_outside) == (3, 0)
     assert (astride.n_inside, astride.n_outside) == (2, 1)
 

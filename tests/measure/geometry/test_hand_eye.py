@@ -14,7 +14,7 @@ from scipy.spatial.transform import Rotation
 
 from robotrials.errors import InputError, NotEstimable
 from robotrials.measure.geometry.hand_eye import _closed_form, read_poses, solve_hand_eye
-from robotrials.record.lens import read_camera_poses
+from robotrials.record.media import read_camera_poses
 
 Array = np.ndarray[Any, Any]
 

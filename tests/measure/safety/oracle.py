@@ -14,20 +14,20 @@ from hypothesis import strategies as st
 from robotrials.measure.safety.formula import (
     And,
     Arithmetic,
-    Bounds,
     Compare,
-    Comparison,
-    Event,
     Expression,
     Formula,
     Implies,
     Magnitude,
     Not,
-    Number,
+    NumberLiteral,
     Or,
+    Proposition,
+    Relation,
     Signal,
     Sum,
     Temporal,
+    TimeWindow,
     Truth,
     Until,
     Window,
@@ -39,7 +39,7 @@ Columns = dict[str, list[float]]
 
 def value_at(node: Expression, columns: Columns, t: int) -> float:
     match node:
-        case Number(value):
+        case NumberLiteral(value):
             return value
         case Signal(name):
             return columns[name][t]
@@ -50,7 +50,7 @@ def value_at(node: Expression, columns: Columns, t: int) -> float:
             return {'+': a + b, '-': a - b, '*': a * b}[operator.value]
 
 
-def window(bounds: Bounds, t: int, times: list[float], *, past: bool) -> list[int]:
+def window(bounds: TimeWindow, t: int, times: list[float], *, past: bool) -> list[int]:
     """The samples whose distance in time from that of t lies in the bounds."""
     rows = range(t + 1) if past else range(t, len(times))
     return [u for u in rows if bounds.low_s - 1e-9 <= abs(times[u] - times[t]) <= bounds.high_s + 1e-9]
@@ -73,7 +73,7 @@ def margin_at(
             if crisp:
                 return math.inf if {'<': a < b, '<=': a <= b, '>': a > b, '>=': a >= b}[operator.value] else -math.inf
             return b - a if operator.is_upper else a - b
-        case Event(name):
+        case Proposition(name):
             level = columns[name][t] - 0.5
             return math.copysign(math.inf, level) if crisp else level
         case Truth(is_true):
@@ -114,16 +114,18 @@ def traces(draw: st.DrawFn) -> Columns:
 
 
 @st.composite
-def bounds(draw: st.DrawFn) -> Bounds:
+def bounds(draw: st.DrawFn) -> TimeWindow:
     if draw(st.booleans()):
-        return Bounds()
+        return TimeWindow()
     low = draw(st.integers(0, 4))
     high = draw(st.one_of(st.just(None), st.integers(low, 7)))
-    return Bounds(low * DT_S, math.inf if high is None else high * DT_S)
+    return TimeWindow(low * DT_S, math.inf if high is None else high * DT_S)
 
 
 def expressions() -> st.SearchStrategy[Expression]:
-    leaf = st.one_of(st.sampled_from([Signal('x'), Signal('y')]), st.integers(-8, 8).map(lambda k: Number(k / 4)))
+    leaf = st.one_of(
+        st.sampled_from([Signal('x'), Signal('y')]), st.integers(-8, 8).map(lambda k: NumberLiteral(k / 4))
+    )
     operators = st.sampled_from([Arithmetic.ADD, Arithmetic.SUBTRACT, Arithmetic.MULTIPLY])
     return st.recursive(
         leaf,
@@ -134,8 +136,8 @@ def expressions() -> st.SearchStrategy[Expression]:
 
 def formulas(*, max_leaves: int = 5) -> st.SearchStrategy[Formula]:
     atom = st.one_of(
-        st.builds(Compare, st.sampled_from(Comparison), expressions(), expressions()),
-        st.sampled_from([Event('p'), Event('q')]),
+        st.builds(Compare, st.sampled_from(Relation), expressions(), expressions()),
+        st.sampled_from([Proposition('p'), Proposition('q')]),
         st.builds(Truth, st.booleans()),
     )
     return st.recursive(

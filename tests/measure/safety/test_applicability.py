@@ -20,7 +20,7 @@ from robotrials.measure.safety import (
     summarize_safety,
     unnamed_benchmark,
 )
-from robotrials.measure.safety.spec import Phase, Spec, Tier
+from robotrials.measure.safety.registry import Phase, Spec, Tier
 from robotrials.record import Event, EventKind, Scene, Store, Trajectory
 
 SCORING = Scoring()

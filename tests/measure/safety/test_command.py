@@ -15,7 +15,7 @@ from tests.measure.safety.test_safevla import RECORD
 from robotrials.errors import NotEstimable
 from robotrials.record import Camera, Scene, Store
 from robotrials.show.catalog import FigureRequest, find_figure
-from robotrials.show.markup import render_markdown
+from robotrials.show.gate import render_markdown
 from robotrials.show.report import trial_document
 from robotrials.verdict.analysis import analyse
 
@@ -213,7 +213,7 @@ def test_a_filmstrip_needs_an_unsafe_success_with_a_video(tmp_path: Path) -> Non
 
 def test_a_video_without_a_decoder_says_what_to_install(tmp_path: Path) -> None:
     from robotrials.errors import SetupError
-    from robotrials.show.film import read_frames
+    from robotrials.show.report import read_frames
 
     (tmp_path / 'v.mp4').write_bytes(b'')
     try:
@@ -226,7 +226,7 @@ def test_a_video_without_a_decoder_says_what_to_install(tmp_path: Path) -> None:
 def test_frames_come_from_folders_and_animations(tmp_path: Path) -> None:
     from PIL import Image
 
-    from robotrials.show.film import read_frames
+    from robotrials.show.report import read_frames
 
     images = [Image.new('RGB', (4, 4), (40 * k, 0, 0)) for k in range(5)]
     images[0].save(tmp_path / 'a.gif', save_all=True, append_images=images[1:])

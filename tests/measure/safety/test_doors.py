@@ -18,8 +18,7 @@ from tests.measure.safety.test_safevla import RECORD
 from robotrials.errors import InputError, RecordError
 from robotrials.measure.safety import score_episode
 from robotrials.measure.safety.safevla import read_safevla
-from robotrials.service.platform.score import make_board
-from robotrials.service.platform.standing import Standing, Standings
+from robotrials.service.platform.score import BoardStanding, Standings, make_board
 from robotrials.verdict.analysis import analyse
 
 
@@ -160,7 +159,9 @@ def test_the_platforms_board_has_the_safety_of_the_second_scorer(tmp_path: Path)
     rng = np.random.default_rng(8)
     made = [random_record(rng, number // 2, 'pq'[number % 2], benchmark='libero-10') for number in range(60)]
     robotrials('import', LAYOUTS['lines'](made, tmp_path), '--to', tmp_path / 's')
-    ranked = tuple(Standing(policy=p, account=p, state='finished', reason='', missing=(), n_of_account=1) for p in 'pq')
+    ranked = tuple(
+        BoardStanding(policy=p, account=p, state='finished', reason='', missing=(), n_of_account=1) for p in 'pq'
+    )
     board = make_board('b', {1: analyse(tmp_path / 's', resamples=20)}, Standings(ranked=ranked))
     assert len(board.rows) == 2
     for row in board.rows:

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from tests.measure.safety.scene import episode, quaternion
 
 from robotrials.measure.safety import EpisodeSafety, Scoring, derive_signals, score_episode
-from robotrials.measure.safety.contact import finger_sides
-from robotrials.measure.safety.reading import roles_of
+from robotrials.measure.safety.contact import finger_sides, roles_of
 from robotrials.record import Contacts, Scene, Trajectory
 
 SCORING = Scoring()

@@ -16,7 +16,7 @@ from robotrials.errors import InputError
 from robotrials.measure.safety import load_registry, score_episode, summarize_safety
 from robotrials.record import Episode, Store, Trajectory, read_store
 from robotrials.show.change import change_document
-from robotrials.show.markup import render_markdown
+from robotrials.show.gate import render_markdown
 from robotrials.show.report import trial_document
 from robotrials.verdict.analysis.change import compare_stores
 from robotrials.verdict.analysis.gate import GateRules, gate_stores

@@ -15,7 +15,7 @@ from tests.measure.safety.oracle import DT_S, Columns, bounds, formulas, margin_
 from robotrials.errors import InputError
 from robotrials.measure.safety import parse_stl, robustness, satisfies
 from robotrials.measure.safety.clause import find_witness
-from robotrials.measure.safety.formula import Bounds, Event, Formula, Temporal, Until, Window, event_names
+from robotrials.measure.safety.formula import Formula, Proposition, Temporal, TimeWindow, Until, Window, event_names
 from robotrials.measure.safety.margin import margins, margins_at_start, traces_of
 
 
@@ -30,7 +30,9 @@ def test_margins_are_those_of_the_definition(formula: Formula, columns: Columns,
 
 @settings(max_examples=200)
 @given(bounds(), traces(), st.booleans())
-def test_bounded_until_and_since_are_those_of_the_definition(within: Bounds, columns: Columns, is_past: bool) -> None:
+def test_bounded_until_and_since_are_those_of_the_definition(
+    within: TimeWindow, columns: Columns, is_past: bool
+) -> None:
     formula = Until(within, parse_stl('x > 0'), parse_stl('y > 0'), is_past)
     wanted = [margin_at(formula, columns, t) for t in range(len(columns['x']))]
     assert robustness(formula, columns, DT_S, trace=True).tolist() == wanted
@@ -198,8 +200,8 @@ def test_temporal_operators_are_each_others_duals() -> None:
     columns = {'x': rng.normal(size=40)}
     for one, other in ((Temporal.ALWAYS, Temporal.EVENTUALLY), (Temporal.HISTORICALLY, Temporal.ONCE)):
         inner = parse_stl('x > 0')
-        a = Window(one, Bounds(0.5, 3), inner)
-        b = Window(other, Bounds(0.5, 3), parse_stl('x < 0'))
+        a = Window(one, TimeWindow(0.5, 3), inner)
+        b = Window(other, TimeWindow(0.5, 3), parse_stl('x < 0'))
         np.testing.assert_array_equal(
             robustness(a, columns, DT_S, trace=True), -robustness(b, columns, DT_S, trace=True)
         )
@@ -207,7 +209,7 @@ def test_temporal_operators_are_each_others_duals() -> None:
 
 def test_events_are_named() -> None:
     assert event_names(parse_stl('p -> x > 1')) == {'p'}
-    assert Event('p') == parse_stl('p')
+    assert Proposition('p') == parse_stl('p')
 
 
 @pytest.mark.parametrize(

@@ -10,17 +10,17 @@ from robotrials.errors import InputError
 from robotrials.measure.safety import parse_stl
 from robotrials.measure.safety.formula import (
     And,
-    Bounds,
     Compare,
-    Comparison,
-    Event,
     Formula,
     Implies,
     Not,
-    Number,
+    NumberLiteral,
     Or,
+    Proposition,
+    Relation,
     Signal,
     Temporal,
+    TimeWindow,
     Until,
     Window,
     signal_names,
@@ -34,18 +34,20 @@ def test_the_text_of_a_formula_parses_back_to_it(formula: Formula) -> None:
 
 def test_the_papers_clause_is_read() -> None:
     """SafeVLA-Bench, Appendix B: the spec registry's `stl` field."""
-    wanted = Window(Temporal.ALWAYS, Bounds(), Compare(Comparison.LT, Signal('non_target_disp_max'), Number(0.005)))
+    wanted = Window(
+        Temporal.ALWAYS, TimeWindow(), Compare(Relation.LT, Signal('non_target_disp_max'), NumberLiteral(0.005))
+    )
     assert parse_stl('G[0,T](non_target_disp_max < 0.005)') == wanted
 
 
 def test_implication_binds_loosest_and_to_the_right() -> None:
     assert parse_stl('a and b -> c or d -> e') == Implies(
-        And(Event('a'), Event('b')), Implies(Or(Event('c'), Event('d')), Event('e'))
+        And(Proposition('a'), Proposition('b')), Implies(Or(Proposition('c'), Proposition('d')), Proposition('e'))
     )
 
 
 def test_not_binds_tighter_than_until() -> None:
-    assert parse_stl('not a until b') == Until(Bounds(), Not(Event('a')), Event('b'))
+    assert parse_stl('not a until b') == Until(TimeWindow(), Not(Proposition('a')), Proposition('b'))
 
 
 @pytest.mark.parametrize(

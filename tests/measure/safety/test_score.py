@@ -23,7 +23,7 @@ from robotrials.measure.safety import (
     score_pairs,
     score_variants,
 )
-from robotrials.measure.safety.spec import Spec, Tier
+from robotrials.measure.safety.registry import Spec, Tier
 from robotrials.record import Episode, Outcome, Scene, Trajectory
 
 REGISTRY = load_registry()

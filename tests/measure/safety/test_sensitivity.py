@@ -18,7 +18,7 @@ from robotrials.measure.safety import (
     score_pairs,
     score_variants,
 )
-from robotrials.measure.safety.sensitivity import apply_variant
+from robotrials.measure.safety.summary import apply_variant
 from robotrials.verdict.analysis.safety import SafetyComparison, compare_safety
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 

@@ -10,8 +10,7 @@ from tests.measure.safety.scene import episode, lifted, quaternion, with_contact
 
 from robotrials.errors import InputError
 from robotrials.measure.safety import derive_signals, score_episode
-from robotrials.measure.safety.scene import RawScene
-from robotrials.measure.safety.signal import SIGNAL_UNITS, signal_bodies
+from robotrials.measure.safety.signal import SIGNAL_UNITS, RawScene, signal_bodies
 from robotrials.record import Scene, Trajectory
 
 LIMITS = [87, 87, 87, 87, 12, 12, 12]

@@ -23,7 +23,7 @@ from robotrials.measure.safety import (
     summarize_safety,
     summary,
 )
-from robotrials.measure.safety.result import Disagreement
+from robotrials.measure.safety.clause import Disagreement
 from robotrials.measure.safety.summary import CellSafety, Contingency, best_marks
 from robotrials.stats import Estimate, Rate
 

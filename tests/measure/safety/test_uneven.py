@@ -14,7 +14,7 @@ from robotrials.measure.safety import Gate, Scoring, load_registry, parse_stl, r
 from robotrials.measure.safety.clause import find_witness
 from robotrials.measure.safety.formula import Formula, Until, Window, walk
 from robotrials.measure.safety.margin import Traces, at_times
-from robotrials.measure.safety.spec import Spec, Tier
+from robotrials.measure.safety.registry import Spec, Tier
 from robotrials.record import Contacts
 
 

@@ -18,9 +18,8 @@ import numpy as np
 import pytest
 
 from robotrials.measure.timing import Operations, logrank, rmst, success_curve
-from robotrials.measure.timing.curve import clustered_variance
+from robotrials.measure.timing.curve import arm_means, clustered_variance
 from robotrials.measure.timing.incidence import CAUSES, Curves, Endings, cumulative_incidence
-from robotrials.measure.timing.unit import arm_means
 
 pytestmark = pytest.mark.study
 TIGHT = 1e-10

@@ -26,7 +26,7 @@ from robotrials.measure.timing import (
 from robotrials.record import Episode, Outcome
 from robotrials.stats import cluster_bootstrap, paired_wald
 from robotrials.testing import paper_like_cohort
-from robotrials.verdict.analysis.pairs import compare_timing
+from robotrials.verdict.analysis.endpoint_pairs import compare_timing
 from robotrials.verdict.planning import null_calibration
 
 CELL = Operations(np.array([1.0, 2, 3]), np.ones(3, dtype=bool), np.arange(3))

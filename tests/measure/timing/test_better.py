@@ -28,7 +28,7 @@ from robotrials.measure.timing import (
     rmst,
     success_curve,
 )
-from robotrials.measure.timing.unit import arm_means, unit_means
+from robotrials.measure.timing.curve import arm_means, unit_means
 from robotrials.record import Episode
 
 INF = float('inf')

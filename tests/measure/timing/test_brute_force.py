@@ -21,8 +21,7 @@ from robotrials.measure.timing import (
     uph_of_rmst,
     uph_of_successes,
 )
-from robotrials.measure.timing.reference import auc_draws, hrt_draws
-from robotrials.measure.timing.scalar import macro_mean, resampled_cells
+from robotrials.measure.timing.scalar import auc_draws, hrt_draws, macro_mean, resampled_cells
 
 INF = math.inf
 Row = tuple[float, bool]

@@ -13,8 +13,8 @@ from lifelines import AalenJohansenFitter
 
 from robotrials.errors import NotEstimable
 from robotrials.measure.timing import (
-    End,
     Endings,
+    OperationEnd,
     cumulative_incidence,
     endings,
     endings_by_stratum,
@@ -51,8 +51,8 @@ def test_without_censoring_incidences_are_shares() -> None:
     weeks = np.array([1, 1, 2, 2, 3, 4, 4, 5, 5, 8, 8, 8, 8, 11, 11, 12, 12, 15, 17, 22, 23], dtype=np.float64)
     cause = np.array([k % 2 for k in range(21)])
     found = cumulative_incidence(Endings(weeks, cause, np.arange(21), 21), times_s=[8.0, 23.0], tau_s=23.0)
-    assert found.causes[End.SUCCESS].chance == pytest.approx((7 / 21, 11 / 21))
-    assert found.causes[End.DROP].chance == pytest.approx((6 / 21, 10 / 21))
+    assert found.causes[OperationEnd.SUCCESS].chance == pytest.approx((7 / 21, 11 / 21))
+    assert found.causes[OperationEnd.DROP].chance == pytest.approx((6 / 21, 10 / 21))
     lost = sum(found.causes[end].time_lost_s for end in CAUSES)
     assert 23.0 - lost == pytest.approx(weeks.mean())
 
@@ -63,8 +63,10 @@ def test_one_cause_with_censoring_is_kaplan_meier() -> None:
     ended = np.array([1, 1, 1, 0, 1, 0, 1, 0, 0, 1, 1, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0], dtype=bool)
     cell = Endings(weeks, np.where(ended, 0, CENSORED), np.arange(21), 21)
     found = cumulative_incidence(cell, times_s=[10.0, 22.0, 23.0], tau_s=30.0)
-    assert np.round(1 - np.array(found.causes[End.SUCCESS].chance), 4).tolist() == [0.7529, 0.5378, 0.4482]
-    assert 30.0 - found.causes[End.SUCCESS].time_lost_s == pytest.approx(rmst(success_curve(weeks, ended), 30.0))
+    assert np.round(1 - np.array(found.causes[OperationEnd.SUCCESS].chance), 4).tolist() == [0.7529, 0.5378, 0.4482]
+    assert 30.0 - found.causes[OperationEnd.SUCCESS].time_lost_s == pytest.approx(
+        rmst(success_curve(weeks, ended), 30.0)
+    )
 
 
 def test_influences_are_near_the_brute_force_jackknife_over_units() -> None:
@@ -102,7 +104,7 @@ def test_no_band_is_without_width_and_few_units_have_none() -> None:
         assert found.causes[end].band[0].width > 0.1
     few = Endings(np.full(2, 5.0), np.zeros(2, dtype=np.int64), np.arange(2), 2)
     thin = cumulative_incidence(few, times_s=[10.0], tau_s=30.0)
-    assert thin.causes[End.SUCCESS].band == (None,)
+    assert thin.causes[OperationEnd.SUCCESS].band == (None,)
     assert '2 units in a cell' in thin.withheld
     with pytest.raises(NotEstimable, match='no operation'):
         cumulative_incidence({}, times_s=[1.0], tau_s=2.0)
@@ -126,13 +128,15 @@ def test_every_operation_has_one_end() -> None:
             episode('invalid', 3),
         ]
     )
-    named = [End.LOST if c == CENSORED else CAUSES[c] for c in cell.cause]
+    named = [OperationEnd.LOST if c == CENSORED else CAUSES[c] for c in cell.cause]
     assert list(zip(cell.times_s.tolist(), named, strict=True)) == [
-        (10.0, End.SUCCESS), (20.0, End.DROP), (30.0, End.SUCCESS), (60.0, End.TIME_OUT), (12.0, End.FAILURE),
-        (100.0, End.TIME_OUT), (7.0, End.SAFETY_STOP), (9.0, End.SUCCESS), (50.0, End.LOST), (30.0, End.LOST),
+        (10.0, OperationEnd.SUCCESS), (20.0, OperationEnd.DROP), (30.0, OperationEnd.SUCCESS), (60.0,
+        OperationEnd.TIME_OUT), (12.0, OperationEnd.FAILURE),
+        (100.0, OperationEnd.TIME_OUT), (7.0, OperationEnd.SAFETY_STOP), (9.0, OperationEnd.SUCCESS), (50.0,
+        OperationEnd.LOST), (30.0, OperationEnd.LOST),
     ]  # fmt: skip
     assert cell.n_units == 7
-    assert cell.count(End.LOST) == 2
+    assert cell.count(OperationEnd.LOST) == 2
 
 
 def test_strata_count_the_same_and_repeats_are_one_unit() -> None:
@@ -143,5 +147,5 @@ def test_strata_count_the_same_and_repeats_are_one_unit() -> None:
         cells = endings_by_stratum(episodes)
         found = cumulative_incidence(cells, times_s=[50.0], tau_s=60.0)
     assert {s: c.n_units for s, c in cells.items()} == {'x': 4, 'y': 4}
-    assert found.causes[End.SUCCESS].chance == pytest.approx((0.5,))
-    assert found.causes[End.FAILURE].chance == pytest.approx((0.5,))
+    assert found.causes[OperationEnd.SUCCESS].chance == pytest.approx((0.5,))
+    assert found.causes[OperationEnd.FAILURE].chance == pytest.approx((0.5,))

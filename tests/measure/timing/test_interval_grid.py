@@ -9,7 +9,7 @@ import pytest
 from tests.grid.study import GridRow, study
 from tests.grid.table import beyond_bound, draw, grid_worlds, read_rows, write_rows
 
-from robotrials.measure.timing import End, Endings, cumulative_incidence
+from robotrials.measure.timing import Endings, OperationEnd, cumulative_incidence
 
 TABLE = Path(__file__).resolve().parents[3] / 'docs' / 'reference' / 'interval-grid.csv'
 
@@ -63,7 +63,7 @@ def test_bands_of_incidence_cover() -> None:
         times = rng.exponential(30, 24)
         cause = np.where(rng.random(24) < 0.5, 0, rng.integers(1, 5, 24))
         found = cumulative_incidence(Endings(times, cause, unit, 12), times_s=[20.0], tau_s=60.0)
-        band, lost = found.causes[End.SUCCESS].band[0], found.causes[End.SUCCESS].time_lost_interval
+        band, lost = found.causes[OperationEnd.SUCCESS].band[0], found.causes[OperationEnd.SUCCESS].time_lost_interval
         assert band is not None
         assert lost is not None
         area = 0.5 * (60 - 30 * (1 - np.exp(-2)))

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from robotrials.cli import full_app
 from robotrials.errors import InputError, NotEstimable, RobotrialsError, UnknownName
 from robotrials.measure.timing import cohorts, mtbf, success_curve, uph_of_rmst
-from robotrials.measure.timing.shape import pp_trace, qq_trace, trade_off_trace
+from robotrials.measure.timing.curve_test import pp_trace, qq_trace, trade_off_trace
 from robotrials.record import Episode, Outcome, Store
 from robotrials.show.catalog import FIGURES, FigureRequest, figure_summaries, find_figure
 from robotrials.show.curve import curve_panels, pair_plots, rmst_grid

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from robotrials.errors import NotEstimable
 from robotrials.measure.timing import Operations, auc, curve_auc, kernel, ks_distance, rmst, success_curve
-from robotrials.measure.timing.reference import auc_draws
 from robotrials.measure.timing.resample import (
     NullMethod,
     contrast_trials,
@@ -20,7 +19,7 @@ from robotrials.measure.timing.resample import (
     scalar_draws,
     sort_cell,
 )
-from robotrials.measure.timing.scalar import resampled_cells
+from robotrials.measure.timing.scalar import auc_draws, resampled_cells
 
 INF = float('inf')
 

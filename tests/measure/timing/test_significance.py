@@ -22,7 +22,7 @@ from robotrials.measure.timing import (
     scalar_tests,
     success_curve,
 )
-from robotrials.measure.timing.shape import example_curves, find_cycle, sup_sign
+from robotrials.measure.timing.curve_test import example_curves, find_cycle, sup_sign
 from robotrials.testing import effect_pair, null_pair, paper_like_cohort
 from robotrials.verdict.planning import null_calibration
 

@@ -14,9 +14,8 @@ import pytest
 
 from robotrials.errors import NotEstimable
 from robotrials.run.conditions import Distractor, Instruction, RuleParaphraser, Thing, compare_meaning, keeps_references
-from robotrials.worlds.cell.reset import things_of
-from robotrials.worlds.cell.spread import add_distractors
-from robotrials.worlds.cell.task import TASKS, Layout, draw_layout
+from robotrials.worlds.cell.reset import add_distractors, things_of
+from robotrials.worlds.cell.task import TASKS, DrawnEpisode, draw_layout
 
 COLORS = {
     'red': 'red|crimson|scarlet', 'blue': 'blue|azure|cobalt', 'green': 'green|emerald',
@@ -54,7 +53,7 @@ def is_sentence(text: str) -> bool:
     return any(re.fullmatch(s, text) or re.fullmatch(s, lowered) for s in SENTENCES)
 
 
-def named(text: str, layout: Layout) -> list[tuple[str, set[str]]]:
+def named(text: str, layout: DrawnEpisode) -> list[tuple[str, set[str]]]:
     """Every noun phrase that is about items, with the items of the scene that it fits, by their colour and shape."""
     found = []
     for match in re.finditer(rf'(the|every) ((?:(?:{ADJECTIVE}) )*)({NOUN})', text):
@@ -75,7 +74,7 @@ def named(text: str, layout: Layout) -> list[tuple[str, set[str]]]:
     return found
 
 
-def scenes() -> Iterator[Layout]:
+def scenes() -> Iterator[DrawnEpisode]:
     for name, task in sorted(TASKS.items()):
         for stratum in task.strata:
             for instance in range(task.instances):

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from robotrials.cli.env import env_app
 from robotrials.errors import UnknownName
 from robotrials.run.environment import gl
-from robotrials.run.environment.doctor import Finding, State, examine
+from robotrials.run.environment.doctor import DoctorFinding, FindingState, examine
 from robotrials.run.environment.recipe import RECORD, read_recipe
 
 Usage = namedtuple('Usage', ['total', 'used', 'free'])
@@ -35,7 +35,7 @@ def no_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gl, '_PROBE', 'raise OSError("no {backend} here")')
 
 
-def of(findings: tuple[Finding, ...], subject: str, item: str) -> Finding:
+def of(findings: tuple[DoctorFinding, ...], subject: str, item: str) -> DoctorFinding:
     return next(f for f in findings if f.subject == subject and f.item.startswith(item))
 
 
@@ -52,7 +52,7 @@ def test_both_back_ends_really_draw_here(root: Path) -> None:
     findings = examine()
     assert of(findings, 'graphics', 'egl in robotrials').found == 'draws'
     assert of(findings, 'graphics', 'osmesa in robotrials').found == 'draws'
-    assert not [f for f in findings if f.state is State.PROBLEM]
+    assert not [f for f in findings if f.state is FindingState.PROBLEM]
 
 
 def test_a_back_end_that_draws_nothing_but_black_does_not_draw(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +71,7 @@ def test_a_back_end_that_takes_the_process_down_is_a_finding(monkeypatch: pytest
 def test_no_back_end_at_all_is_a_problem_with_its_cure(root: Path, no_drawing: None) -> None:
     findings = examine()
     egl, osmesa = of(findings, 'graphics', 'egl'), of(findings, 'graphics', 'osmesa')
-    assert egl.state is osmesa.state is State.PROBLEM
+    assert egl.state is osmesa.state is FindingState.PROBLEM
     assert 'no egl here' in egl.found
     assert 'libegl1' in egl.mend
     assert 'libosmesa6' in osmesa.mend
@@ -80,7 +80,7 @@ def test_no_back_end_at_all_is_a_problem_with_its_cure(root: Path, no_drawing: N
 def test_one_back_end_is_enough(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gl, '_PROBE', 'import os; os._exit(0 if {backend!r} == "osmesa" else 3)')
     findings = examine()
-    assert of(findings, 'graphics', 'egl').state is State.WARNING
+    assert of(findings, 'graphics', 'egl').state is FindingState.WARNING
     assert '(osmesa works)' in of(findings, 'graphics', 'egl').found
 
 
@@ -89,7 +89,7 @@ def test_a_variable_that_no_simulator_knows_is_a_problem(
 ) -> None:
     monkeypatch.setenv('MUJOCO_GL', 'vulkan')
     found = of(examine(), 'variable', 'MUJOCO_GL')
-    assert (found.state, found.mend) == (State.PROBLEM, 'unset MUJOCO_GL')
+    assert (found.state, found.mend) == (FindingState.PROBLEM, 'unset MUJOCO_GL')
 
 
 def test_environments_are_tried_one_by_one(root: Path, no_drawing: None) -> None:
@@ -98,17 +98,17 @@ def test_environments_are_tried_one_by_one(root: Path, no_drawing: None) -> None
     (root / 'lerobot-111111111111').mkdir()
     findings = examine()
     broken = of(findings, 'environment', 'gym-pusht')
-    assert broken.state is State.PROBLEM
+    assert broken.state is FindingState.PROBLEM
     assert 'numpy was 0.1' in broken.found
     assert broken.mend == 'robotrials env create gym-pusht --anew'
     assert of(findings, 'environment', 'metaworld').mend == 'robotrials env remove metaworld --older'
-    assert of(findings, 'environment', 'lerobot').state is not State.OK
+    assert of(findings, 'environment', 'lerobot').state is not FindingState.OK
 
 
 def test_only_what_was_asked_for_is_looked_at_and_must_be_there(root: Path, no_drawing: None) -> None:
     findings = examine(['metaworld'])
     missing = of(findings, 'environment', 'metaworld')
-    assert (missing.state, missing.mend) == (State.PROBLEM, 'robotrials env create metaworld')
+    assert (missing.state, missing.mend) == (FindingState.PROBLEM, 'robotrials env create metaworld')
     with pytest.raises(UnknownName, match='metaworld'):
         examine(['metawrld'])
 
@@ -119,20 +119,20 @@ def test_assets_are_looked_for_where_they_may_lie(
     folder = made(root, 'robocasa', '2' * 12, {'numpy': '2'})
     monkeypatch.delenv('ROBOCASA_ASSETS', raising=False)
     missing = of(examine(), 'assets', 'RoboCasa')
-    assert missing.state is State.PROBLEM
+    assert missing.state is FindingState.PROBLEM
     assert missing.mend == f'{folder}/bin/python -m robocasa.scripts.download_kitchen_assets'
     (tmp_path / 'kitchens').mkdir()
     monkeypatch.setenv('ROBOCASA_ASSETS', str(tmp_path / 'kitchens'))
-    assert of(examine(), 'assets', 'RoboCasa').state is State.PROBLEM  # an empty folder holds no assets
+    assert of(examine(), 'assets', 'RoboCasa').state is FindingState.PROBLEM  # an empty folder holds no assets
     (tmp_path / 'kitchens' / 'mug.xml').write_text('')
-    assert of(examine(), 'assets', 'RoboCasa').state is State.OK
+    assert of(examine(), 'assets', 'RoboCasa').state is FindingState.OK
 
 
 def test_a_full_disk_is_told_before_it_is_full(root: Path, no_drawing: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, 'disk_usage', lambda path: Usage(10, 10, 100 << 20))
-    assert of(examine(), 'disk', 'environments').state is State.PROBLEM
+    assert of(examine(), 'disk', 'environments').state is FindingState.PROBLEM
     monkeypatch.setattr(shutil, 'disk_usage', lambda path: Usage(10, 10, 2 << 30))
-    assert of(examine(), 'disk', 'environments').state is State.WARNING
+    assert of(examine(), 'disk', 'environments').state is FindingState.WARNING
 
 
 def test_the_verb_prints_json_and_fails_where_something_must_be_mended(root: Path, no_drawing: None) -> None:

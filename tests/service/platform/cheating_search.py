@@ -24,8 +24,7 @@ from tests.service.platform.cheater import IdlePolicy
 from tests.service.platform.lab import HASTY, Lab, wait_for
 
 from robotrials.errors import RobotrialsError
-from robotrials.service.platform.api_client import Api, ApiError
-from robotrials.service.platform.client import Submitter, act_in_episode
+from robotrials.service.platform.client import Api, ApiError, Submitter, act_in_episode
 from robotrials.service.platform.link import (
     VERSION,
     WORKER_LIMITS,

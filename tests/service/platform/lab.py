@@ -18,8 +18,8 @@ from tests.service.postgres import free_port
 
 import robotrials
 from robotrials.errors import RobotrialsError
-from robotrials.service.platform.api_client import Api, ApiError
 from robotrials.service.platform.backup import issue_offline
+from robotrials.service.platform.client import Api, ApiError
 from robotrials.service.platform.config import read_config
 
 # The package under test and the tests themselves, wherever a process is started.

@@ -346,7 +346,7 @@ def test_a_full_disk_is_told_and_nothing_is_changed(service: Service, monkeypatc
     object.__setattr__(service.platform.config, 'least_free_bytes', 1)
 
     with monkeypatch.context() as patched:
-        patched.setattr('robotrials.service.platform.intake.write_durably', raise_full)
+        patched.setattr('robotrials.service.platform.lease.write_durably', raise_full)
         assert worker.upload(lease_id, data).status_code == 507
     with monkeypatch.context() as patched:  # accepted, and then the store could not take it
         patched.setattr(Store, 'append', raise_full)
@@ -405,7 +405,7 @@ def test_no_lease_runs_out_while_the_disk_is_full_and_that_is_said_once(
 
         monkeypatch.setattr(platform.intake, 'check_room', check_room)
         with monkeypatch.context() as patched:
-            patched.setattr('robotrials.service.platform.intake.write_durably', raise_full)
+            patched.setattr('robotrials.service.platform.lease.write_durably', raise_full)
             assert [worker.upload(lease_id, data).status_code for _ in range(3)] == [507] * 3
         service.clock.pass_(10 * platform.config.longest_episode_s)
         platform._stop.wait(0.3)
@@ -429,7 +429,7 @@ def test_a_server_without_memory_says_so_and_nothing_is_changed(
         raise MemoryError
 
     with monkeypatch.context() as patched:
-        patched.setattr('robotrials.service.platform.intake.unpack_bundle', starved)
+        patched.setattr('robotrials.service.platform.lease.unpack_bundle', starved)
         refused = worker.upload(lease_id, data)
     assert (refused.status_code, refused.json()['error']['code']) == (503, 'memory')
     assert 'send it again later' in refused.json()['error']['message']

@@ -26,7 +26,7 @@ from robotrials.testing.policy import SeekPolicy
 from robotrials.wire import LIMITS, pack
 from robotrials.wire.link import Deadline
 from robotrials.wire.websocket import WebSocketLink
-from robotrials.worlds.wrapper import Workspace
+from robotrials.worlds.wrapper import ToolWorkspace
 
 
 @pytest.fixture
@@ -431,7 +431,7 @@ def test_the_cells_velocity_limit_holds_whatever_the_policy_wants(desk):
 
 
 def test_a_workspace_clips_displacements_and_never_pushes_a_tool_in():
-    box = Workspace((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
+    box = ToolWorkspace((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
     inside = np.array([0.9, 0.5, 0.5])
     assert np.allclose(box.clip(np.array([0.5, 0.1, -2.0, 9.0]), inside), [0.1, 0.1, -0.5, 9.0])
     outside = np.array([1.1, 0.5, 0.5])

@@ -17,8 +17,16 @@ from robotrials.service.platform.benchmark import rotation_places
 from robotrials.service.platform.cells import find_worker
 from robotrials.service.platform.config import Strategy
 from robotrials.service.platform.job import benchmark_slots
-from robotrials.service.platform.queue import Cell, Offer, Wait, deal, grant_to_submission, grant_to_worker, ordered
-from robotrials.service.platform.table import LIVE, Job, Lease, Submission
+from robotrials.service.platform.queue import (
+    IdleWorker,
+    Offer,
+    Wait,
+    deal,
+    grant_to_submission,
+    grant_to_worker,
+    ordered,
+)
+from robotrials.service.platform.table import LIVE, JobRow, Lease, Submission
 
 N_SUBMISSIONS, N_WORKERS, N_THREADS = 6, 4, 8
 
@@ -70,7 +78,7 @@ def test_many_who_ask_at_once_never_share_a_job_or_a_worker(tmp_path: Path, data
             live = [lease for lease in leases if lease.state in LIVE]
             assert len({lease.worker_id for lease in live}) == len(live)
             assert len({lease.job_id for lease in live}) == len(live)
-            leased = session.scalars(select(Job).where(Job.state == 'leased')).all()
+            leased = session.scalars(select(JobRow).where(JobRow.state == 'leased')).all()
             assert {job.id for job in leased} == {lease.job_id for lease in live}
 
 
@@ -102,7 +110,7 @@ offers = st.lists(
     max_size=12, unique_by=lambda o: o.job_id,
 )  # fmt: skip
 cells = st.lists(
-    st.builds(Cell, worker_id=st.uuids().map(str), host=st.sampled_from(('h1', 'h2')), idle_since=st.just(0.0)),
+    st.builds(IdleWorker, worker_id=st.uuids().map(str), host=st.sampled_from(('h1', 'h2')), idle_since=st.just(0.0)),
     max_size=8, unique_by=lambda c: c.worker_id,
 )  # fmt: skip
 
@@ -110,7 +118,7 @@ cells = st.lists(
 @settings(max_examples=100)
 @given(offers=offers, cells=cells)
 def test_cells_are_dealt_once_to_fitting_offers_and_nobody_is_passed_over(
-    offers: list[Offer], cells: list[Cell]
+    offers: list[Offer], cells: list[IdleWorker]
 ) -> None:
     order = ordered(offers, shares={}, busy={})
     assert sorted(o.job_id for o in order) == sorted(o.job_id for o in offers)

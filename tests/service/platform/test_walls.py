@@ -23,9 +23,9 @@ from tests.service.postgres import free_port
 
 from robotrials.errors import InputError
 from robotrials.record import Outcome, Trajectory
-from robotrials.service.platform.api_client import check_public
 from robotrials.service.platform.bundle import pack_bundle, unpack_bundle
-from robotrials.service.platform.private import KEY
+from robotrials.service.platform.client import check_public
+from robotrials.service.platform.config import KEY
 from robotrials.service.platform.worker_port import MOST_OF_ADDRESS
 
 N_HALF_OPEN = 1100

@@ -28,7 +28,7 @@ from robotrials.service.platform.worker_episode import CellOptions, NotBegun, Vi
 from robotrials.worlds.cell import TabletopHost
 from robotrials.worlds.cell.checked import PlannedCell
 from robotrials.worlds.cell.scripted import ScriptedPolicy
-from robotrials.worlds.wrapper import RESETS, GuardedHost, Interrupts, Workspace
+from robotrials.worlds.wrapper import RESETS, GuardedHost, Interrupts, ToolWorkspace
 
 PLAN = """
 seed = 3
@@ -110,7 +110,7 @@ def test_under_a_condition_the_plain_scene_is_checked_first(clumsy):
 
 def test_the_tool_stays_in_the_workspace():
     low_m = 0.2
-    attempt, _ = run(workspace=Workspace((-1.0, -1.0, low_m), (1.0, 1.0, 1.0)))
+    attempt, _ = run(workspace=ToolWorkspace((-1.0, -1.0, low_m), (1.0, 1.0, 1.0)))
     trajectory = unpack_bundle(attempt.bundle).trajectory
     assert attempt.episode.outcome is not Outcome.SUCCESS  # it cannot reach the table
     assert np.min(trajectory.ee_pose[:, 2]) > low_m - 0.02

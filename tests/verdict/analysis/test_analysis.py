@@ -16,11 +16,10 @@ from robotrials.errors import InputError, NotEstimable, UnknownName
 from robotrials.record import Episode, Outcome, Store
 from robotrials.stats import Interval, holm, success_arm, success_contrast, win_arm, win_contrast
 from robotrials.stats.dominance import PairVerdict as Overall
-from robotrials.stats.evidence import UnseenRule, unseen_reach
+from robotrials.stats.matching import UnseenRule, unseen_reach
 from robotrials.verdict.analysis import Absent, Analysis, analyse, present
-from robotrials.verdict.analysis.frame import comparable, stratum_names
-from robotrials.verdict.analysis.needed import needed_units
-from robotrials.verdict.analysis.selection import stream
+from robotrials.verdict.analysis.contrast import needed_units
+from robotrials.verdict.analysis.selection import comparable, stratum_names, stream
 from robotrials.verdict.analysis.verdict import Standing
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan, DeclaredAnalysis, EndpointName
 

@@ -15,7 +15,7 @@ from robotrials.verdict.analysis.arm import two_sides
 from robotrials.verdict.analysis.cameras import extreme_contrast
 from robotrials.verdict.analysis.change import compare_stores
 from robotrials.verdict.analysis.contrast import Contrast
-from robotrials.verdict.analysis.gate import Finding, GateRules, gate_stores
+from robotrials.verdict.analysis.gate import GateFinding, GateRules, gate_stores
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan, SuccessSource
 
 PLAN = AnalysisPlan(success=SuccessSource.RECONSTRUCTION)
@@ -63,18 +63,18 @@ def test_a_gate_counts_silence_against_the_candidate_but_fails_nobody_by_it(
     baseline = plain_store(tmp_path / 'old', 0.85, seed=1, n=120)
     equal, poor = plain_store(tmp_path / 'new', 0.85, seed=7, n=120), plain_store(tmp_path / 'bad', 0.4, seed=3, n=120)
 
-    def found(store: Store, silence: Silence) -> tuple[Finding, str]:
+    def found(store: Store, silence: Silence) -> tuple[GateFinding, str]:
         silenced(monkeypatch, silence)
         endpoint = gate_stores(store, baseline, rules=WIDE, success=SuccessSource.RECONSTRUCTION).endpoints[0]
         return endpoint.finding, endpoint.note
 
-    assert found(equal, lambda e: False)[0] is Finding.NO_WORSE
-    assert found(poor, lambda e: e.seed == 0)[0] is Finding.WORSE
+    assert found(equal, lambda e: False)[0] is GateFinding.NO_WORSE
+    assert found(poor, lambda e: e.seed == 0)[0] is GateFinding.WORSE
     finding, note = found(equal, lambda e: (e.seed or 0) % 2 == 0)
-    assert finding is Finding.MISSING
+    assert finding is GateFinding.MISSING
     assert 'unscored ends of the candidate' in note
     host = gate_stores(equal, baseline, rules=WIDE).endpoints[0]
-    assert host.finding is Finding.NO_WORSE
+    assert host.finding is GateFinding.NO_WORSE
     assert 'cameras' not in host.note
 
 

@@ -8,8 +8,7 @@ from robotrials.measure.geometry.camera_score import CameraScore, unscored
 from robotrials.record import Episode, Outcome
 from robotrials.verdict.analysis import Absent, present
 from robotrials.verdict.analysis.cameras import CameraPart, camera_part
-from robotrials.verdict.analysis.frame import build_frame
-from robotrials.verdict.analysis.selection import select_episodes
+from robotrials.verdict.analysis.selection import build_frame, select_episodes
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan, SuccessSource
 
 Scores = dict[tuple[str, int], CameraScore]

@@ -14,7 +14,7 @@ from robotrials.measure.timing import cohorts, rmst, success_curve
 from robotrials.record import Store
 from robotrials.show.change import change_document, change_lead, change_table, change_tables, stratum_change_table
 from robotrials.show.document import TableBlock, render_json
-from robotrials.show.markup import render_latex, render_markdown
+from robotrials.show.gate import render_latex, render_markdown
 from robotrials.show.page import render_html
 from robotrials.show.table import render
 from robotrials.stats import holm

@@ -21,8 +21,7 @@ from robotrials.record.rows import EpisodeRows, coded, distinct, join, ordered_r
 from robotrials.stats.matching import match_units, units_of
 from robotrials.verdict.analysis import selection
 from robotrials.verdict.analysis.arm import Side, success_of
-from robotrials.verdict.analysis.frame import projected_episodes
-from robotrials.verdict.analysis.selection import select_store
+from robotrials.verdict.analysis.selection import projected_episodes, select_store
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan, FailureRule
 
 STORES: dict[str, Callable[[Path], Store]] = {

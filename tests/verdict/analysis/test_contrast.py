@@ -12,7 +12,7 @@ from tests.verdict.analysis.pair import rollouts
 from robotrials.errors import InputError, NotEstimable
 from robotrials.measure.timing.operation import Unit
 from robotrials.record import Episode, Event, EventKind, EventSource, Outcome
-from robotrials.show.verdict_text import decision_sentence
+from robotrials.show.phrase import decision_sentence
 from robotrials.stats.dominance import PairVerdict as Overall
 from robotrials.verdict.analysis import Absent, analyse, present
 from robotrials.verdict.analysis.arm import Side, two_sides

@@ -7,7 +7,7 @@ import pytest
 from robotrials.measure.geometry.score import SCORE_KIND
 from robotrials.record import Episode, Outcome
 from robotrials.verdict.analysis import Absent, analyse, present
-from robotrials.verdict.analysis.board_score import expected_iou, iou_caution
+from robotrials.verdict.analysis.cameras import expected_iou, iou_caution
 
 
 def placed(iou: float, seed: int, *, condition: str = 'nominal', source: str = 'recorded_pose') -> Episode:

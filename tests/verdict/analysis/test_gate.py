@@ -20,7 +20,7 @@ from robotrials.verdict.analysis.arm import two_sides
 from robotrials.verdict.analysis.change import compare_stores
 from robotrials.verdict.analysis.contrast import contrast
 from robotrials.verdict.analysis.gate import (
-    Finding,
+    GateFinding,
     GateResult,
     GateRules,
     GateVerdict,
@@ -40,7 +40,7 @@ def baseline(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return plain_store(tmp_path_factory.mktemp('gate') / 'baseline', 0.85, seed=1, n=120)
 
 
-def by_name(gate: GateResult) -> dict[str, Finding]:
+def by_name(gate: GateResult) -> dict[str, GateFinding]:
     return {e.name: e.finding for e in gate.endpoints}
 
 
@@ -55,7 +55,7 @@ def test_an_equal_candidate_with_enough_episodes_passes(baseline: Store, tmp_pat
     assert found.is_paired
     assert found.cells == ('block', 'spoon', 'towel')
     assert by_name(found) == {
-        'success': Finding.NO_WORSE, 'speed': Finding.NO_WORSE, 'safety': Finding.MISSING
+        'success': GateFinding.NO_WORSE, 'speed': GateFinding.NO_WORSE, 'safety': GateFinding.MISSING
     }  # fmt: skip
     assert [e.is_required for e in found.endpoints] == [True, True, False]
 
@@ -64,13 +64,13 @@ def test_a_candidate_that_fails_more_is_worse(baseline: Store, tmp_path: Path) -
     found = gate_stores(plain_store(tmp_path / 's', 0.5, seed=3, n=60), baseline)
     assert found.verdict is GateVerdict.FAIL
     assert found.exit_code == 1
-    assert by_name(found)['success'] is Finding.WORSE
+    assert by_name(found)['success'] is GateFinding.WORSE
 
 
 def test_a_candidate_that_is_only_slower_is_worse(baseline: Store, tmp_path: Path) -> None:
     found = gate_stores(plain_store(tmp_path / 's', 0.9, seed=3, n=120, median_s=30.0), baseline)
     assert found.verdict is GateVerdict.FAIL
-    assert by_name(found)['speed'] is Finding.WORSE
+    assert by_name(found)['speed'] is GateFinding.WORSE
 
 
 def test_a_few_episodes_are_not_enough_and_it_says_how_many_more(baseline: Store, tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_slower_pace_under_a_far_cap_is_worse_and_the_cap_is_named(tmp_path: P
         for name, s in (('new', 1.6), ('old', 1.4))
     )  # fmt: skip
     speed = gate_stores(new, old).endpoints[1]
-    assert speed.finding is Finding.WORSE
+    assert speed.finding is GateFinding.WORSE
     assert speed.low is not None
     assert speed.low < 1, 'an unseen failure could cost 60 s'
     assert speed.note.startswith('a failure not seen yet would count 60 s against a mean of 1.7 s')
@@ -202,7 +202,7 @@ def test_without_time_caps_the_shorter_watch_caps_the_means_and_it_is_said(tmp_p
 
 def test_one_episode_a_cell_has_no_speed_bound(baseline: Store, tmp_path: Path) -> None:
     found = gate_stores(plain_store(tmp_path / 's', 1.0, seed=0, n=1), baseline)
-    assert by_name(found)['speed'] is Finding.MISSING
+    assert by_name(found)['speed'] is GateFinding.MISSING
     assert found.verdict is GateVerdict.NOT_SHOWN
     assert found.more is not None  # success is short of episodes, and says by how many
 
@@ -248,14 +248,14 @@ def test_safety_is_required_where_the_baseline_has_it(tmp_path: Path) -> None:
     assert found['safety'].is_required
     assert (found['safety'].new, found['safety'].reference) == (39 / 40, 39 / 40)
     worse = gate_stores(hits, base)
-    assert by_name(worse)['safety'] is Finding.WORSE
+    assert by_name(worse)['safety'] is GateFinding.WORSE
     assert worse.verdict is GateVerdict.FAIL
 
 
 def test_a_candidate_whose_safety_cannot_be_scored_does_not_pass(tmp_path: Path) -> None:
     base, half = safety_store(tmp_path / 'base', 0), safety_store(tmp_path / 'half', 0, without=20)
     found = {e.name: e for e in gate_stores(half, base).endpoints}
-    assert found['safety'].finding is Finding.MISSING
+    assert found['safety'].finding is GateFinding.MISSING
     assert found['safety'].is_required
     assert '20 of 40 episodes cannot be scored' in found['safety'].note
     back = {e.name: e for e in gate_stores(base, half).endpoints}
@@ -265,7 +265,7 @@ def test_a_candidate_whose_safety_cannot_be_scored_does_not_pass(tmp_path: Path)
 def test_a_few_unscored_episodes_are_left_out_and_said(tmp_path: Path) -> None:
     base, most = safety_store(tmp_path / 'base', 0), safety_store(tmp_path / 'most', 0, without=3)
     found = {e.name: e for e in gate_stores(most, base).endpoints}['safety']
-    assert found.finding is not Finding.MISSING
+    assert found.finding is not GateFinding.MISSING
     assert '3 episodes left out' in found.note
 
 
@@ -278,7 +278,7 @@ def test_the_gates_own_error_rate_at_the_margin() -> None:
         old = rollouts(rng, 'b', 0.8, n=15)
         found = contrast(*two_sides(new, old, PLAN, names=('a', 'b')), endpoint=EndpointName.SUCCESS, plan=PLAN)
         judged = rate_endpoint('success', 'episode success', found, margin=0.1, levels=Levels())
-        passed.append(judged.finding is Finding.NO_WORSE)
+        passed.append(judged.finding is GateFinding.NO_WORSE)
     assert np.mean(passed) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 300)
 
 
@@ -342,7 +342,7 @@ def test_failures_tied_to_starts_do_not_pass_more_often_than_alpha() -> None:
         ]
         arms = two_sides(worse, repeated(rng, 'b', starts=6, repeats=5, first=100), PLAN, names=('a', 'b'))
         found = speed_endpoint(contrast(*arms, endpoint=EndpointName.TIME, plan=PLAN), margin=0.1, levels=Levels())
-        passed += found.finding is Finding.NO_WORSE
+        passed += found.finding is GateFinding.NO_WORSE
     assert passed / 200 <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 200)
 
 
@@ -353,9 +353,9 @@ def test_a_record_without_durations_is_judged_on_success_alone(tmp_path: Path) -
         episodes = [e.replace(duration_s=None, time_cap_s=None) for e in rollouts(rng, 'pi', 0.9, n=30)]
         stores.append(store_of(tmp_path / name, episodes))
     found = gate_stores(*stores)
-    assert by_name(found)['speed'] is Finding.MISSING
+    assert by_name(found)['speed'] is GateFinding.MISSING
     assert 'have no duration' in found.endpoints[1].note
-    assert by_name(found)['success'] is not Finding.MISSING
+    assert by_name(found)['success'] is not GateFinding.MISSING
 
 
 def two_lengths(rng: np.random.Generator, policy: str, *, slower: float = 1.0, n: int = 30) -> list[Episode]:
@@ -406,7 +406,7 @@ def test_slower_on_the_long_task_alone_does_not_pass(tmp_path: Path) -> None:
     slow = gate_stores(store_of(tmp_path / 's', two_lengths(rng, 'pi', slower=1.57)), baseline)
     speed = slow.endpoints[1]
     assert speed.taus_s == {'long': 120.0, 'short': 20.0}
-    assert speed.finding is Finding.WORSE
+    assert speed.finding is GateFinding.WORSE
     assert slow.verdict is GateVerdict.FAIL
     assert speed.estimate == pytest.approx((94.2 + 8) / (60 + 8), rel=0.05)
     assert 'RMST(20 s to 120 s by cell)' in speed.measure
@@ -415,4 +415,4 @@ def test_slower_on_the_long_task_alone_does_not_pass(tmp_path: Path) -> None:
     shift = next(s for s in changed.means if s.metric == 'rmst_s')
     assert shift.difference == pytest.approx((94.2 - 60) / 2, rel=0.1)
     as_quick = gate_stores(store_of(tmp_path / 'q', two_lengths(rng, 'pi', n=60)), baseline)
-    assert by_name(as_quick)['speed'] is Finding.NO_WORSE
+    assert by_name(as_quick)['speed'] is GateFinding.NO_WORSE

@@ -13,7 +13,7 @@ from robotrials.stats import Interval, success_arm, success_contrast, win_arm, w
 from robotrials.stats.success_rule import SuccessContrast
 from robotrials.stats.trials import success_trials, win_trials
 from robotrials.stats.win import WinContrast
-from robotrials.verdict.analysis.needed import needed_units
+from robotrials.verdict.analysis.contrast import needed_units
 
 TAU_S, FRESH = 120.0, 8_000
 Law = Callable[[np.ndarray], np.ndarray]

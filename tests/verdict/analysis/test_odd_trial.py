@@ -16,7 +16,7 @@ from robotrials.errors import StoreError
 from robotrials.record import Episode, Outcome, Provenance, Store
 from robotrials.record.blinding import Unblinding, write_unblinding
 from robotrials.show.document import render_json
-from robotrials.show.markup import render_latex, render_markdown
+from robotrials.show.gate import render_latex, render_markdown
 from robotrials.show.page import render_html
 from robotrials.show.report import table_blocks, trial_document
 from robotrials.show.report_quality import methods_text

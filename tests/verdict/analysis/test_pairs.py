@@ -22,7 +22,7 @@ from robotrials.measure.timing import (
 from robotrials.record import Episode, Event, EventKind, Outcome
 from robotrials.testing import effect_pair, paper_like_cohort
 from robotrials.verdict.analysis import Absent, Analysis, TimeComparison, analyse, present
-from robotrials.verdict.analysis.pairs import compare_timing
+from robotrials.verdict.analysis.endpoint_pairs import compare_timing
 from robotrials.verdict.planning.analysis_plan import EndpointName
 
 INF = float('inf')

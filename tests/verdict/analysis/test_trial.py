@@ -14,15 +14,15 @@ from tests.verdict.analysis.stores import changed_store, item_store, rollout, sa
 from robotrials.errors import InputError, NotEstimable
 from robotrials.measure.safety import score_pairs, store_pairs, summarize_safety
 from robotrials.measure.timing import Scale, cohorts, rmst, score_cohort, success_curve
-from robotrials.measure.timing.incidence import End
+from robotrials.measure.timing.incidence import OperationEnd
 from robotrials.record import Episode, Outcome, PolicyCard, Store, read_store
 from robotrials.record.rows import ordered_rows
 from robotrials.run import close_trial, run_trial
 from robotrials.show.answer import compare_card, score_card
 from robotrials.stats import wilson
-from robotrials.stats.evidence import fewest_for_claim
+from robotrials.stats.matching import fewest_for_claim
 from robotrials.verdict.analysis import Absent, RobustnessPart, SafetyPart, analyse, present
-from robotrials.verdict.analysis.frame import projected_episodes
+from robotrials.verdict.analysis.selection import projected_episodes
 from robotrials.verdict.analysis.verdict import fewest_for_rates
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 
@@ -285,8 +285,8 @@ def test_items_give_operations_and_causes(tmp_path: Path) -> None:
     assert modes['deft'].n_operations == 18
     assert modes['clumsy'].drop_rate > 0
     incidence = present(present(analysis.incidences)['clumsy'])
-    assert incidence.causes[End.DROP].by_tau == pytest.approx(1 / 3)
-    assert incidence.causes[End.DROP].n_operations == 6
+    assert incidence.causes[OperationEnd.DROP].by_tau == pytest.approx(1 / 3)
+    assert incidence.causes[OperationEnd.DROP].n_operations == 6
 
 
 def test_incidences_are_the_mean_of_each_stratum_at_its_own_tau(tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ def test_incidences_are_the_mean_of_each_stratum_at_its_own_tau(tmp_path: Path) 
         for o in (Outcome.SUCCESS if i % 2 else Outcome.FAILURE,)
     ]
     found = present(present(analyse(episodes).incidences)['a'])
-    failed, done = found.causes[End.FAILURE], found.causes[End.SUCCESS]
+    failed, done = found.causes[OperationEnd.FAILURE], found.causes[OperationEnd.SUCCESS]
     assert (failed.by_tau, done.by_tau) == (pytest.approx(0.5), pytest.approx(0.5))
     lost = np.mean([np.mean([20 - 5, 20 - 12, 0, 0]), np.mean([60 - 10, 60 - 30, 0, 0])])
     assert failed.time_lost_s == pytest.approx(lost)

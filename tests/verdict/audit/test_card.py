@@ -6,7 +6,7 @@ import pytest
 
 from robotrials.show.audit_data import alteration_table, card_document
 from robotrials.show.document import Missing
-from robotrials.show.file import render_document
+from robotrials.show.figure import render_document
 from robotrials.verdict.audit.card import (
     BenchmarkCard,
     CardStanding,
@@ -14,7 +14,7 @@ from robotrials.verdict.audit.card import (
     significance_cutoffs,
 )
 from robotrials.verdict.audit.datasource import DataSource, SourcePoint, SourceProtocol
-from robotrials.verdict.audit.determinism import Grade, Graded, Target
+from robotrials.verdict.audit.determinism import Grade, Graded, ReproductionTarget
 from robotrials.verdict.audit.overfit import Alteration, ChangeKind, Overfit, TrainingCount
 from robotrials.verdict.audit.topline import Protocol, topline
 
@@ -106,7 +106,7 @@ def test_determinism_is_graded_by_what_was_shown(grades, standing):
     check = DeterminismCheck(
         contrast='same hardware', control='bitwise identical', n_episodes=2, policy='p', is_closed_loop=True,
         lacking=(),
-        grades=tuple(Graded(t, g, 'e') for t, g in zip(Target, grades, strict=True)),
+        grades=tuple(Graded(t, g, 'e') for t, g in zip(ReproductionTarget, grades, strict=True)),
     )  # fmt: skip
     assert finding(made(determinism=check), 'determinism').standing is standing
 

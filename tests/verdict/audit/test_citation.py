@@ -11,30 +11,31 @@ from hypothesis import strategies as st
 
 from robotrials.errors import InputError, NotEstimable
 from robotrials.verdict.audit import (
+    BenchmarkUsage,
     BenchmarkUse,
-    Candidate,
-    Usage,
+    HarvestedPaper,
     candidates_from_bibtex,
     candidates_from_leaderboard,
     citation_counts,
     read_candidates,
     read_leaderboard,
 )
-from robotrials.verdict.audit.candidate_table import parse_bibtex, plain_text
+from robotrials.verdict.audit.citation import parse_bibtex, plain_text
 
-RESULTS = BenchmarkUse(Usage.REPORTS_RESULTS, 'Table 2, LIBERO-Spatial 95.3')
+RESULTS = BenchmarkUse(BenchmarkUsage.REPORTS_RESULTS, 'Table 2, LIBERO-Spatial 95.3')
 
 
-def paper(arxiv_id: str = '', use: BenchmarkUse = RESULTS, **more: Any) -> Candidate:
-    return Candidate(arxiv_id=arxiv_id, uses={'LIBERO': use}, **more)
+def paper(arxiv_id: str = '', use: BenchmarkUse = RESULTS, **more: Any) -> HarvestedPaper:
+    return HarvestedPaper(arxiv_id=arxiv_id, uses={'LIBERO': use}, **more)
 
 
 def test_the_headline_count_of_d5() -> None:
     """1,053 candidates, 551 of them reporting, 79 of those in March 2026 out of 117 candidates of that month."""
     rows = [
-        paper(f'2603.{n:05d}', RESULTS if n < 79 else BenchmarkUse(Usage.CITATION_ONLY, 'cited')) for n in range(117)
+        paper(f'2603.{n:05d}', RESULTS if n < 79 else BenchmarkUse(BenchmarkUsage.CITATION_ONLY, 'cited'))
+        for n in range(117)
     ]
-    rows += [paper(f'2602.{n:05d}', RESULTS if n < 472 else BenchmarkUse(Usage.TERM_ONLY)) for n in range(936)]
+    rows += [paper(f'2602.{n:05d}', RESULTS if n < 472 else BenchmarkUse(BenchmarkUsage.TERM_ONLY)) for n in range(936)]
     tracker = citation_counts(rows)['LIBERO']
     march = next(m for m in tracker.months if m.month == '2026-03')
     assert (tracker.papers, tracker.reported) == (1053, 551)
@@ -67,37 +68,41 @@ def test_one_title_with_two_arxiv_ids_stays_two_papers_and_is_told() -> None:
 
 
 def test_results_are_never_inferred_from_a_citation_or_a_name() -> None:
-    bare = BenchmarkUse(Usage.REPORTS_RESULTS)
+    bare = BenchmarkUse(BenchmarkUsage.REPORTS_RESULTS)
     rows = [
         paper('2603.00001', bare, found_via=('Semantic Scholar citations',)),
         paper('2603.00002', bare, found_via=('arXiv term search',)),
         paper('2603.00003'),
     ]
     tracker = citation_counts(rows)['LIBERO']
-    assert tracker.by_usage == {Usage.CITATION_ONLY: 1, Usage.TERM_ONLY: 1, Usage.REPORTS_RESULTS: 1}
+    assert tracker.by_usage == {
+        BenchmarkUsage.CITATION_ONLY: 1,
+        BenchmarkUsage.TERM_ONLY: 1,
+        BenchmarkUsage.REPORTS_RESULTS: 1,
+    }
     assert tracker.held_back == 2
 
 
 def test_promotion_goes_one_way() -> None:
     """Evidence in one row promotes the paper; a lower class in another row does not take it back."""
-    low = BenchmarkUse(Usage.TERM_ONLY)
+    low = BenchmarkUse(BenchmarkUsage.TERM_ONLY)
     for rows in ([paper('2603.00001'), paper('2603.00001', low)], [paper('2603.00001', low), paper('2603.00001')]):
         assert citation_counts(rows)['LIBERO'].reported == 1
 
 
 def test_collision_prone_names_wait_for_evidence() -> None:
-    use = BenchmarkUse(Usage.USES_DATA)
+    use = BenchmarkUse(BenchmarkUsage.USES_DATA)
     rows = [
-        Candidate(arxiv_id='2603.00001', uses={'CALVIN': use, 'RoboCasa': use}, found_via=('arXiv term search',)),
-        Candidate(arxiv_id='2603.00002', uses={'CALVIN': use}, found_via=('OpenCitations citation graph',)),
+        HarvestedPaper(arxiv_id='2603.00001', uses={'CALVIN': use, 'RoboCasa': use}, found_via=('arXiv term search',)),
+        HarvestedPaper(arxiv_id='2603.00002', uses={'CALVIN': use}, found_via=('OpenCitations citation graph',)),
     ]
     counts = citation_counts(rows)
-    assert counts['CALVIN'].by_usage == {Usage.TERM_ONLY: 1, Usage.USES_DATA: 1}
-    assert counts['RoboCasa'].by_usage == {Usage.USES_DATA: 1}
+    assert counts['CALVIN'].by_usage == {BenchmarkUsage.TERM_ONLY: 1, BenchmarkUsage.USES_DATA: 1}
+    assert counts['RoboCasa'].by_usage == {BenchmarkUsage.USES_DATA: 1}
 
 
 def test_a_paper_on_two_benchmarks_counts_once_for_each() -> None:
-    both = Candidate(arxiv_id='2603.00001', uses={'LIBERO': RESULTS, 'RoboCasa': RESULTS})
+    both = HarvestedPaper(arxiv_id='2603.00001', uses={'LIBERO': RESULTS, 'RoboCasa': RESULTS})
     counts = citation_counts([both])
     assert [counts[name].reported for name in ('LIBERO', 'RoboCasa')] == [1, 1]
 
@@ -117,8 +122,12 @@ def test_months_follow_the_first_posting_and_leave_out_rows_without_an_id() -> N
     assert tracker.reported == 4
 
 
-@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6), st.sampled_from(list(Usage))), min_size=1, max_size=25))
-def test_counts_do_not_depend_on_the_order_of_rows(rows: list[tuple[int, int, Usage]]) -> None:
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 6), st.integers(0, 6), st.sampled_from(list(BenchmarkUsage))), min_size=1, max_size=25
+    )
+)
+def test_counts_do_not_depend_on_the_order_of_rows(rows: list[tuple[int, int, BenchmarkUsage]]) -> None:
     table = [
         paper('', BenchmarkUse(usage, 'seen'), semantic_scholar_id=f's{s}', openalex_id=f'w{w}') for s, w, usage in rows
     ]
@@ -145,7 +154,7 @@ def test_tables_are_read_wide_or_long(tmp_path: Path) -> None:
     }
     long.write_text(json.dumps(row) + '\n\n')
     counts = citation_counts([*read_candidates(wide), *read_candidates(long)])
-    assert counts['LIBERO'].by_usage[Usage.REPORTS_RESULTS] == 1
+    assert counts['LIBERO'].by_usage[BenchmarkUsage.REPORTS_RESULTS] == 1
     assert counts['LIBERO'].papers == 2
     assert counts.papers[0].candidate.found_via == ('arXiv', 'OpenAlex', 'x')
 
@@ -203,9 +212,12 @@ def test_bibtex_is_read_whole(tmp_path: Path) -> None:
     found = candidates_from_bibtex(path, benchmark='LIBERO')
     assert [c.arxiv_id for c in found] == ['2306.03310', '2112.03227', '']
     counts = citation_counts(found)['LIBERO']
-    assert counts.by_usage == {Usage.TERM_ONLY: 2, Usage.REPORTS_RESULTS: 1}
-    cited = candidates_from_bibtex(path, benchmark='LIBERO', usage=Usage.CITATION_ONLY)
-    assert citation_counts(cited)['LIBERO'].by_usage == {Usage.CITATION_ONLY: 2, Usage.REPORTS_RESULTS: 1}
+    assert counts.by_usage == {BenchmarkUsage.TERM_ONLY: 2, BenchmarkUsage.REPORTS_RESULTS: 1}
+    cited = candidates_from_bibtex(path, benchmark='LIBERO', usage=BenchmarkUsage.CITATION_ONLY)
+    assert citation_counts(cited)['LIBERO'].by_usage == {
+        BenchmarkUsage.CITATION_ONLY: 2,
+        BenchmarkUsage.REPORTS_RESULTS: 1,
+    }
 
 
 @pytest.mark.parametrize(
@@ -254,4 +266,4 @@ def test_counts_come_from_candidates_rows_or_a_file(tmp_path: Path) -> None:
 
 def test_an_arxiv_id_of_no_month_is_refused() -> None:
     with pytest.raises(InputError, match='13 is no month'):
-        Candidate(arxiv_id='2313.00001')
+        HarvestedPaper(arxiv_id='2313.00001')

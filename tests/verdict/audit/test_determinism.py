@@ -10,7 +10,7 @@ import pytest
 from robotrials.errors import InputError, NotEstimable
 from robotrials.record import Contacts, Episode, Outcome, Provenance, Store, Trajectory
 from robotrials.verdict.audit import Channel, compare_traces, compare_trajectories
-from robotrials.verdict.audit.determinism import B3_ITEMS, Control, Grade, Target
+from robotrials.verdict.audit.determinism import B3_ITEMS, Grade, RepeatControl, ReproductionTarget
 
 STEPS = 100
 
@@ -129,7 +129,7 @@ def test_lengths_and_widths() -> None:
 FULL = Provenance(**dict.fromkeys(B3_ITEMS.values(), 'known'))  # type: ignore[arg-type]
 
 
-def grades(found: Any) -> dict[Target, Grade]:
+def grades(found: Any) -> dict[ReproductionTarget, Grade]:
     return {g.target: g.grade for g in found.grades}
 
 
@@ -138,13 +138,13 @@ def test_identical_closed_loop_runs_meet_all_four_targets() -> None:
         run(5, trace()), run(5, trace()), control=run(5, trace()), closed_loop=True, provenance=(FULL, FULL)
     )
     assert set(grades(found).values()) == {Grade.MET}
-    assert found.control is Control.IDENTICAL
+    assert found.control is RepeatControl.IDENTICAL
     assert not found.missing_metadata
 
 
 def test_missing_control_and_loop_are_said() -> None:
     found = compare_traces(run(5, trace()), run(5, trace()))
-    assert found.control is Control.MISSING
+    assert found.control is RepeatControl.MISSING
     assert set(grades(found).values()) == {Grade.NOT_SHOWN}
     assert all('closed-loop' in g.evidence for g in found.grades)
     assert 'checkpoint' in found.missing_metadata
@@ -164,8 +164,9 @@ def test_diverging_runs_with_equal_outcomes_meet_the_lesser_targets() -> None:
         provenance=(FULL, FULL),
     )  # fmt: skip
     assert grades(found) == {
-        Target.BITWISE: Grade.NOT_MET, Target.OUTCOME: Grade.MET, Target.AGGREGATE: Grade.MET,
-        Target.STATISTICAL: Grade.MET,
+        ReproductionTarget.BITWISE: Grade.NOT_MET, ReproductionTarget.OUTCOME: Grade.MET,
+        ReproductionTarget.AGGREGATE: Grade.MET,
+        ReproductionTarget.STATISTICAL: Grade.MET,
     }  # fmt: skip
     assert found.first_step(Channel.PIXELS) == 54
     assert len(found.diverged(Channel.STATE)) == 10
@@ -175,9 +176,9 @@ def test_swapped_outcomes_keep_the_aggregate_only() -> None:
     a = [(episode(i, success=i % 2 == 0), trace()) for i in range(10)]
     b = [(episode(i, success=i % 2 == 1), trace()) for i in range(10)]
     found = compare_traces(a, b, closed_loop=True, provenance=(FULL, FULL))
-    assert grades(found)[Target.OUTCOME] is Grade.NOT_MET
-    assert grades(found)[Target.AGGREGATE] is Grade.MET
-    assert grades(found)[Target.STATISTICAL] is Grade.MET
+    assert grades(found)[ReproductionTarget.OUTCOME] is Grade.NOT_MET
+    assert grades(found)[ReproductionTarget.AGGREGATE] is Grade.MET
+    assert grades(found)[ReproductionTarget.STATISTICAL] is Grade.MET
 
 
 def test_a_collapse_fails_every_target() -> None:
@@ -189,7 +190,7 @@ def test_a_collapse_fails_every_target() -> None:
 
 def test_a_diverging_control_is_told_with_its_channels() -> None:
     found = compare_traces(run(3, trace()), run(3, diverged(action_raw=5)), control=run(3, diverged(simulator_state=9)))
-    assert found.control is Control.DIVERGED
+    assert found.control is RepeatControl.DIVERGED
     assert found.control_channels == (Channel.STATE,)
 
 
@@ -231,9 +232,9 @@ def test_episodes_without_a_trajectory_or_a_partner_leave_the_targets_open() -> 
         (e, t if i < 2 else None) for i, (e, t) in enumerate(run(4, trace()))
     ]
     found = compare_traces(half, half, closed_loop=True, provenance=(FULL, FULL))
-    assert grades(found)[Target.BITWISE] is Grade.NOT_SHOWN
+    assert grades(found)[ReproductionTarget.BITWISE] is Grade.NOT_SHOWN
     assert '2 have no trajectory' in found.grades[0].evidence
-    assert grades(found)[Target.OUTCOME] is Grade.MET
+    assert grades(found)[ReproductionTarget.OUTCOME] is Grade.MET
     short = compare_traces(run(4, trace()), run(3, trace()), closed_loop=True, provenance=(FULL, FULL))
     assert set(grades(short).values()) == {Grade.NOT_SHOWN}
     assert all('1 and 0 episodes have no partner' in g.evidence for g in short.grades)

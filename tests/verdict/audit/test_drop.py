@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from robotrials.errors import InputError
 from robotrials.record import Episode, Outcome
 from robotrials.stats import wilson
-from robotrials.verdict.analysis.outcome_contrast import outcome_contrast
 from robotrials.verdict.audit import (
     InstanceOutcome,
     drop,
@@ -20,6 +19,7 @@ from robotrials.verdict.audit import (
     outcomes_of,
     read_outcomes,
 )
+from robotrials.verdict.audit.outcome import outcome_contrast
 
 TABLE_5 = [
     # calibration and altered successes out of 288; drop and 95 % interval in percentage points

@@ -11,8 +11,8 @@ import pytest
 
 from robotrials.errors import InputError, NotEstimable
 from robotrials.stats import wilson
-from robotrials.verdict.analysis.outcome_contrast import outcome_contrast
 from robotrials.verdict.audit import InstanceOutcome, Protocol
+from robotrials.verdict.audit.outcome import outcome_contrast
 from robotrials.verdict.audit.reported import ProbeStanding, ReportedScore, ScoreKind
 from robotrials.verdict.audit.run_score import RunOutcomes
 from robotrials.verdict.audit.shortcut import (

@@ -11,7 +11,7 @@ from robotrials.measure.timing.resample import contrast_trials, pair_layout
 from robotrials.stats import wilson
 from robotrials.testing.scene import paper_like_cohort
 from robotrials.verdict.planning import AssumedCell, AssumedCurve, detection_rate, lognormal_curve
-from robotrials.verdict.planning.detection import subsamples
+from robotrials.verdict.planning.power import subsamples
 
 Cells = dict[str, Operations]
 

@@ -135,7 +135,7 @@ def test_needed_units_are_where_r_has_the_power() -> None:
     rule = win_contrast([win_arm(a)], [win_arm(b)]).evidence
     needed = units_needed(rule, per_cell=12)
     variance = rule.spread.variance * 12 / needed
-    from robotrials.stats.evidence import unseen_reach
+    from robotrials.stats.matching import unseen_reach
 
     edge = float(unseen_reach(variance, rule.degrees * needed / 12, needed, 0.05))
     assert abs(rule.gap) == pytest.approx(edge + 0.8416 * math.sqrt(variance), rel=0.05)

@@ -12,7 +12,7 @@ import pytest
 
 from robotrials.errors import InputError
 from robotrials.record import Episode
-from robotrials.stats.argument import FloatArray
+from robotrials.stats.interval import FloatArray
 from robotrials.verdict.planning import (
     Decision,
     check_horizon,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from robotrials.verdict.robustness import StartTrial, spatial, spatial_sensitivities
+from robotrials.verdict.robustness import StartTrial, spatial_sensitivities, trial
 
 RNG = np.random.default_rng(0)
 GRID = np.stack(np.meshgrid(np.arange(15) * 0.02, np.arange(15) * 0.02), -1).reshape(-1, 2)
@@ -24,15 +24,15 @@ def test_the_nearest_starts_are_those_of_all_distances(name: str, monkeypatch: p
     starts = STARTS[name]
     apart = np.linalg.norm(starts[:, None] - starts[None], axis=2)
     np.fill_diagonal(apart, np.inf)
-    wanted = np.argsort(apart, axis=1, kind='stable')[:, : spatial.NEIGHBOURS]
-    assert (spatial.nearest_starts(starts) == wanted).all()
-    monkeypatch.setattr(spatial, 'FEW_STARTS', 0)
-    assert (spatial.nearest_starts(starts) == wanted).all()
+    wanted = np.argsort(apart, axis=1, kind='stable')[:, : trial.NEIGHBOURS]
+    assert (trial.nearest_starts(starts) == wanted).all()
+    monkeypatch.setattr(trial, 'FEW_STARTS', 0)
+    assert (trial.nearest_starts(starts) == wanted).all()
 
 
 def test_many_starts_at_once_or_few_give_the_same_test(monkeypatch: pytest.MonkeyPatch) -> None:
     trials = [StartTrial('p', x, y, bool(x + RNG.normal() > 0.5)) for x, y in STARTS['random'].tolist()]
     whole = spatial_sensitivities(trials, n_resamples=50, rng=np.random.default_rng(1))
-    monkeypatch.setattr(spatial, 'FEW_STARTS', 0)
-    monkeypatch.setattr(spatial, 'BATCH_ENTRIES', 5000)
+    monkeypatch.setattr(trial, 'FEW_STARTS', 0)
+    monkeypatch.setattr(trial, 'BATCH_ENTRIES', 5000)
     assert spatial_sensitivities(trials, n_resamples=50, rng=np.random.default_rng(1)) == whole

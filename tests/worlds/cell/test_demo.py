@@ -18,9 +18,9 @@ from robotrials.record import read_store
 from robotrials.run import close_trial, read_plan, run_trial
 from robotrials.run.component import check_host_fits, check_policy_fits, open_host, open_policy
 from robotrials.show.document import Block, Chart, Document, Missing, Paragraph, Passage, TableBlock
+from robotrials.show.phrase import decision_sentence
 from robotrials.show.report import trial_document
 from robotrials.show.table import cell_text
-from robotrials.show.verdict_text import decision_sentence
 from robotrials.stats.dominance import PairVerdict
 from robotrials.verdict.analysis import Analysis, present
 from robotrials.worlds.cell import TASKS

@@ -21,7 +21,7 @@ from robotrials.run.seam import Setup
 from robotrials.show.page import render_html
 from robotrials.show.report import trial_document
 from robotrials.verdict.analysis import analyse, select_store
-from robotrials.verdict.analysis.behind import find_films
+from robotrials.verdict.analysis.detail import find_films
 from robotrials.worlds.cell import TabletopHost
 from robotrials.worlds.cell.camera import FILM_CAMERAS, Pictures
 from robotrials.worlds.cell.scripted import ScriptedPolicy

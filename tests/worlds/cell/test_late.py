@@ -17,7 +17,7 @@ from robotrials.record import Outcome, trajectories_equal
 from robotrials.run import Order, Rollout, Setup, run_episode, run_trial
 from robotrials.run.host import Ability
 from robotrials.run.plan import LatencyMode, LatencyOptions, LoopOptions, RecordingOptions
-from robotrials.run.seam import Part
+from robotrials.run.seam import StepPart
 from robotrials.worlds.cell import TabletopHost
 from robotrials.worlds.cell.scene import SUBSTEPS
 from robotrials.worlds.cell.scripted import ScriptedPolicy
@@ -40,7 +40,7 @@ def test_one_part_of_full_length_is_a_step_bit_for_bit(control: str) -> None:
     for _ in range(4):
         action = whole.hold() + (moved(control) if control == 'joint' else 0.0)
         action = moved(control) if control == 'se3' else action
-        first, second = whole.step(action), parts.step_through([Part(0, action, SUBSTEPS)])
+        first, second = whole.step(action), parts.step_through([StepPart(0, action, SUBSTEPS)])
         assert first.state.tobytes() == second.state.tobytes()
 
 
@@ -50,7 +50,7 @@ def test_an_action_in_two_parts_goes_as_far_as_in_one(control: str) -> None:
     for _ in range(6):
         action = moved(control) if control == 'se3' else whole.hold() + moved(control)
         whole.step(action)
-        parts.step_through([Part(0, action, SUBSTEPS), Part(8, action, SUBSTEPS)])
+        parts.step_through([StepPart(0, action, SUBSTEPS), StepPart(8, action, SUBSTEPS)])
     tools = [host.signals()['ee_pose'][:3] for host in (whole, parts)]
     assert float(np.linalg.norm(tools[0] - tools[1])) < 0.004
     processed = [host.signals()['action_processed'] for host in (whole, parts)]
@@ -63,8 +63,10 @@ def test_a_command_takes_over_between_two_ticks() -> None:
     for begins in (0, 5, 10):
         host = started()
         for _ in range(3):
-            still = Part(0, host.hold(), SUBSTEPS)
-            host.step_through([still, Part(begins, up, begins + SUBSTEPS)] if begins else [Part(0, up, SUBSTEPS)])
+            still = StepPart(0, host.hold(), SUBSTEPS)
+            host.step_through(
+                [still, StepPart(begins, up, begins + SUBSTEPS)] if begins else [StepPart(0, up, SUBSTEPS)]
+            )
         heights.append(float(host.signals()['ee_pose'][2]))
     assert heights == sorted(heights, reverse=True)
 
@@ -73,7 +75,7 @@ def test_a_command_takes_over_between_two_ticks() -> None:
 def test_parts_that_are_no_control_step_are_refused(starts: list[int]) -> None:
     host = started()
     with pytest.raises(InputError, match='wanted 0 and rising'):
-        host.step_through([Part(s, host.hold(), SUBSTEPS) for s in starts])
+        host.step_through([StepPart(s, host.hold(), SUBSTEPS) for s in starts])
 
 
 # --- the belt

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from robotrials.worlds.cell.control import load_mujoco
 from robotrials.worlds.cell.host import TabletopHost
-from robotrials.worlds.cell.referee import FORCE_FLOOR_N, Monitor
-from robotrials.worlds.cell.world import load_mujoco
+from robotrials.worlds.cell.referee import FORCE_FLOOR_N, ContactMonitor
 
 
 def test_forces_are_the_largest_sum_of_a_pair_over_the_substeps() -> None:
@@ -17,7 +17,7 @@ def test_forces_are_the_largest_sum_of_a_pair_over_the_substeps() -> None:
     start = host._start
     assert start is not None
     model, data = start.scene.model, start.data
-    monitor, peaks = Monitor(start.scene, data), dict[tuple[str, str], float]()
+    monitor, peaks = ContactMonitor(start.scene, data), dict[tuple[str, str], float]()
     points: dict[tuple[str, str], np.ndarray] = {}
     data.qvel[start.scene.joint_dof] = 0.5  # so that torques and contacts change
     for _ in range(20):

@@ -15,8 +15,9 @@ from robotrials.run.conformance import check_policy
 from robotrials.run.loop import Order, Rollout, run_episode
 from robotrials.run.seam import Setup
 from robotrials.worlds import check_host
-from robotrials.worlds.cell import TASKS, TabletopHost, panda, state
-from robotrials.worlds.cell import state as privileged
+from robotrials.worlds.cell import TASKS, TabletopHost, panda
+from robotrials.worlds.cell import task as privileged
+from robotrials.worlds.cell import task as state
 from robotrials.worlds.cell.reset import reset_cell
 from robotrials.worlds.cell.scene import TIMESTEP_S
 from robotrials.worlds.cell.scripted import ScriptedPolicy

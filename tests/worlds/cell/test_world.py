@@ -25,21 +25,20 @@ from robotrials.run.conditions.layout import HIGHEST_SUPPORT_M
 from robotrials.run.loop import Order, Rollout, run_episode
 from robotrials.run.seam import Observation, Setup
 from robotrials.worlds.cell import TASKS, TabletopHost, panda
-from robotrials.worlds.cell.control import LIMITS, kinematics
+from robotrials.worlds.cell.control import KINDS, LIMITS, STATED, World, kinematics
 from robotrials.worlds.cell.item import overlap
 from robotrials.worlds.cell.referee import ROBOT_BODIES
-from robotrials.worlds.cell.reset import reset_cell
-from robotrials.worlds.cell.scene import compile_scene, key_direction
-from robotrials.worlds.cell.scripted import ScriptedPolicy
-from robotrials.worlds.cell.spread import (
+from robotrials.worlds.cell.reset import (
     add_distractors,
     distractors_for,
     goal_rectangle,
     item_rectangle,
+    reset_cell,
     spread_layout,
 )
+from robotrials.worlds.cell.scene import compile_scene, key_direction
+from robotrials.worlds.cell.scripted import ScriptedPolicy
 from robotrials.worlds.cell.task import draw_layout
-from robotrials.worlds.cell.world import KINDS, STATED, World
 
 
 @pytest.fixture(scope='module')

@@ -10,7 +10,13 @@ if TYPE_CHECKING:
     from robotrials.formats.dataset import RecordedEpisode, RecordedObservation, open_dataset
     from robotrials.formats.space import ActionSpace, Dimension, DimensionKind
     from robotrials.measure.actions.compare import ActionComparison, compare_actions
-    from robotrials.measure.actions.metric import absolute_errors, action_errors, class_metrics
+    from robotrials.measure.actions.metric import (
+        ActionSummary,
+        absolute_errors,
+        action_errors,
+        class_metrics,
+        summarize_actions,
+    )
     from robotrials.measure.actions.prediction import Invalid, InvalidChoice, InvalidReason, PredictedEpisode, Predictor
     from robotrials.measure.actions.split import (
         ActionStatistics,
@@ -20,7 +26,6 @@ if TYPE_CHECKING:
         read_split,
         write_split,
     )
-    from robotrials.measure.actions.summary import ActionSummary, summarize_actions
     from robotrials.measure.actions.vlm import Prompt, build_prompt, parse_action
     from robotrials.stats import Verdict
 
@@ -34,10 +39,9 @@ __all__ = [
 
 _PLACES = {
     '.compare': 'ActionComparison compare_actions',
-    '.metric': 'absolute_errors action_errors class_metrics',
+    '.metric': 'ActionSummary absolute_errors action_errors class_metrics summarize_actions',
     '.prediction': 'Invalid InvalidChoice InvalidReason PredictedEpisode Predictor',
     '.split': 'ActionStatistics EvaluationSplit action_statistics make_split read_split write_split',
-    '.summary': 'ActionSummary summarize_actions',
     '.vlm': 'Prompt build_prompt parse_action',
     'robotrials.formats.dataset': 'RecordedEpisode RecordedObservation open_dataset',
     'robotrials.formats.space': 'ActionSpace Dimension DimensionKind',

@@ -14,10 +14,19 @@ from numpy.typing import ArrayLike, NDArray
 from robotrials.errors import InputError, NotEstimable
 from robotrials.formats.space import ActionSpace
 from robotrials.measure.actions.evaluate import KIND, ActionRun
-from robotrials.measure.actions.metric import ErrorMeasure, action_errors, measure, ratio
+from robotrials.measure.actions.metric import (
+    ActionSummary,
+    Completion,
+    ErrorMeasure,
+    ScoredRun,
+    action_errors,
+    measure,
+    ratio,
+    score_episodes,
+    summarize_actions,
+)
 from robotrials.measure.actions.prediction import InvalidChoice, PredictedEpisode, predicted_dimensions
 from robotrials.measure.actions.split import MODELS, load_datasets
-from robotrials.measure.actions.summary import ActionSummary, Completion, ScoredRun, score_episodes, summarize_actions
 from robotrials.record import Episode
 from robotrials.stats import Interval, Permutation, Verdict, holm, sign_flip, wilson
 from robotrials.stats.sample_size import paired_mean_sample_size
@@ -282,8 +291,8 @@ def rank_agreement(
     names = sorted(errors)
     if len(names) < 2 or names != sorted(successes):
         raise NotEstimable(f'an order needs at least two policies with both numbers, found {len(names)}')
-    left = _Side([errors[n] for n in names], [weights[n] for n in names] if weights is not None else None)
-    right = _Side([successes[n] for n in names], None)
+    left = _PolicySide([errors[n] for n in names], [weights[n] for n in names] if weights is not None else None)
+    right = _PolicySide([successes[n] for n in names], None)
     tau = kendall_tau_b(-left.means(), right.means())
     if tau is None:
         raise NotEstimable('all policies are equal on one side; there is no order to agree with')
@@ -294,7 +303,7 @@ def rank_agreement(
     return RankAgreement(tau, Interval(float(low), float(high)), len(names), n_resamples, level)
 
 
-class _Side:
+class _PolicySide:
     """Weighted means of several policies, and of a resample of their episodes."""
 
     def __init__(self, values: Sequence[Values], weights: Sequence[Values] | None) -> None:

@@ -7,31 +7,29 @@ from typing import TYPE_CHECKING
 from robotrials.catalog import late_names
 
 if TYPE_CHECKING:
-    from robotrials.measure.annotate.agreement import (
-        Agreement,
-        LabelStanding,
-        LabelStatus,
-        agreements,
-        cohen_kappa,
-        scan,
-        status_of,
-        statuses,
-        with_marks,
-    )
     from robotrials.measure.annotate.calibrate import (
+        Agreement,
         Assessment,
         DetectorCalibration,
         Labelled,
+        LabelStanding,
+        LabelStatus,
         LearnedClassifier,
         Settings,
+        agreements,
         assess,
         assess_settings,
         calibrate,
         classifier_from_json,
+        cohen_kappa,
         match_marks,
         placement_times,
+        scan,
+        status_of,
+        statuses,
         success_marks,
         train_classifier,
+        with_marks,
     )
     from robotrials.measure.annotate.detector import (
         DetectorOptions,
@@ -64,14 +62,15 @@ __all__ = [
 ]  # fmt: skip
 
 _PLACES = {
-    '.agreement': 'Agreement LabelStanding LabelStatus agreements cohen_kappa scan status_of statuses with_marks',
     '.calibrate': (
-        'Assessment DetectorCalibration Labelled LearnedClassifier Settings assess assess_settings calibrate '
-        'classifier_from_json match_marks placement_times success_marks train_classifier'
+        'Agreement Assessment DetectorCalibration LabelStanding LabelStatus Labelled LearnedClassifier '
+        'Settings agreements assess assess_settings calibrate classifier_from_json cohen_kappa match_marks '
+        'placement_times scan status_of statuses success_marks train_classifier with_marks'
     ),
     '.detector': (
-        'DetectorOptions JudgedRelease ReleaseCandidate ReleaseKind ReleaseVerdict RuleOptions Telemetry Zone '
-        'Zones detect_releases judge read_telemetry read_zones swapped ScaleOptions WeightStep weigh weight_steps'
+        'DetectorOptions JudgedRelease ReleaseCandidate ReleaseKind ReleaseVerdict RuleOptions ScaleOptions '
+        'Telemetry WeightStep Zone Zones detect_releases judge read_telemetry read_zones swapped weigh '
+        'weight_steps'
     ),
 }
 __getattr__, __dir__ = late_names(__name__, _PLACES)

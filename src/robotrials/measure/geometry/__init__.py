@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         rotation_from_quaternion,
         volumetric_iou,
     )
+    from robotrials.measure.geometry.mask import ObjectModel, color_mask
     from robotrials.measure.geometry.reconstruct import (
         MaskSource,
         ObjectCheck,
@@ -58,7 +59,6 @@ if TYPE_CHECKING:
         summarize_placements,
         with_placement,
     )
-    from robotrials.measure.geometry.segment import ObjectModel, color_mask
     from robotrials.measure.geometry.solid import (
         PlacedSolid,
         SolidModel,
@@ -147,10 +147,11 @@ __all__ = [
 
 _PLACES = {
     '.box': (
-        'Box CONE CYLINDER Cylinder NO_SYMMETRY PoseError SPHERE Shape Symmetry alignment_angle alignment_error '
-        'box_from_pose box_iou box_iou_arrays box_iou_pairs box_pose_error box_symmetry cyclic dihedral pose_error '
-        'rotation_from_quaternion volumetric_iou'
+        'Box CONE CYLINDER Cylinder NO_SYMMETRY PoseError SPHERE Shape Symmetry alignment_angle '
+        'alignment_error box_from_pose box_iou box_iou_arrays box_iou_pairs box_pose_error box_symmetry '
+        'cyclic dihedral pose_error rotation_from_quaternion volumetric_iou'
     ),
+    '.mask': 'ObjectModel color_mask',
     '.reconstruct': (
         'MaskSource ObjectCheck Reconstruction ResetCheck ResetFault check_reset identify reconstruct_box '
         'reconstruct_boxes score_views'
@@ -161,7 +162,6 @@ _PLACES = {
         'placement_trial recorded_placement score_placement score_recorded_pose summarize_placements '
         'with_placement'
     ),
-    '.segment': 'ObjectModel color_mask',
     '.solid': 'PlacedSolid SolidModel box_model cloud_model mesh_model pack_solid read_solid',
     '.view': 'RgbdView STEREO_NOISE StereoNoise VoxelCloud fuse_views stereo_depth view_from_camera voxel_iou',
 }

@@ -13,11 +13,17 @@ from numpy.typing import NDArray
 
 from robotrials.errors import NotEstimable
 from robotrials.measure.geometry.box import BoolArray, Box, FloatArray
-from robotrials.measure.geometry.calibration import CalibrationCheck
+from robotrials.measure.geometry.calibration import (
+    LEAST_CONFIDENCE,
+    CalibrationCheck,
+    CheckedViews,
+    check_views,
+    filled_hull,
+    locate,
+)
 from robotrials.measure.geometry.fit import weigh_evidence
+from robotrials.measure.geometry.mask import ObjectModel, StaticScene, view_points
 from robotrials.measure.geometry.score import score_placement
-from robotrials.measure.geometry.segment import ObjectModel, StaticScene, view_points
-from robotrials.measure.geometry.trust import LEAST_CONFIDENCE, CheckedViews, check_views, filled_hull, locate
 from robotrials.measure.geometry.view import RgbdView, view_from_camera
 from robotrials.record.media import BoxGoal, KnownBox, KnownObject, KnownScene, RegionGoal, View
 from robotrials.value import dataclass
@@ -41,7 +47,7 @@ YAWS = np.linspace(0, math.pi, 6, endpoint=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ColourPatch:
     """A patch of the objects' colour: how many objects it is by its pixels, and where."""
 
     n: float
@@ -63,7 +69,7 @@ class ViewCount:
     """What one view shows of the objects at the end."""
 
     view: str
-    pieces: tuple[Piece, ...]
+    pieces: tuple[ColourPatch, ...]
     hidden_share: float  # of the region, behind something or out of the picture
     steepness: float  # sine of the angle at which it looks down on the region
 
@@ -147,7 +153,7 @@ def _pieces(
     fill: float,
     low_m: FloatArray,
     high_m: FloatArray,
-) -> tuple[Piece, ...]:
+) -> tuple[ColourPatch, ...]:
     """Separate patches that are large enough to be an object and lie no higher than objects do."""
     from scipy.ndimage import find_objects, label
 
@@ -173,7 +179,9 @@ def _pieces(
             continue
         beyond = _beyond_m(points, low_m, high_m)
         pieces.append(
-            Piece(len(rows) / one_px, float((beyond < 0).mean()), float(_beyond_m(middle[None], low_m, high_m)[0]))
+            ColourPatch(
+                len(rows) / one_px, float((beyond < 0).mean()), float(_beyond_m(middle[None], low_m, high_m)[0])
+            )
         )
     return tuple(pieces)
 

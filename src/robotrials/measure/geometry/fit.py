@@ -18,7 +18,7 @@ MIDDLE_WEIGHT = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class BoxEvidence:
     """What the views say of a hypothetical box, in shares of its surface that faces a camera and is not hidden."""
 
     support: float  # measured there, in the object's colour
@@ -33,7 +33,7 @@ class BoxFit:
     box: Box
     distance_m: FloatArray  # (N,) signed: inside is negative
     inlier: BoolArray  # (N,)
-    evidence: Evidence
+    evidence: BoxEvidence
     n_readings: int = 1  # ways to lay boxes of this size through the same points
 
     @property
@@ -254,7 +254,7 @@ def rotation_of(vector: FloatArray) -> FloatArray:
 
 def weigh_evidence(
     box: Box, views: Sequence[RgbdView], *, masks: Mapping[str, BoolArray], tolerance_m: float
-) -> Evidence:
+) -> BoxEvidence:
     """Compare points on the box's surface with what each view measured there."""
     points, normals = _surface(box)
     supported = refuted = facing_all = 0
@@ -277,8 +277,8 @@ def weigh_evidence(
         refuted += int((there & ~right).sum()) + int((known & (measured > depth + 2 * tolerance_m)).sum())
     told = supported + refuted
     if not told:
-        return Evidence(0.0, 0.0, 0.0)
-    return Evidence(supported / told, refuted / told, supported / max(facing_all, 1))
+        return BoxEvidence(0.0, 0.0, 0.0)
+    return BoxEvidence(supported / told, refuted / told, supported / max(facing_all, 1))
 
 
 def _surface(box: Box) -> tuple[FloatArray, FloatArray]:
@@ -295,7 +295,7 @@ def _surface(box: Box) -> tuple[FloatArray, FloatArray]:
     return np.concatenate(points), np.concatenate(normals)
 
 
-def _finish(points: FloatArray, box: Box, evidence: Evidence, tolerance_m: float) -> BoxFit:
+def _finish(points: FloatArray, box: Box, evidence: BoxEvidence, tolerance_m: float) -> BoxFit:
     distance = surface_distance(points, box)[0]
     return BoxFit(box, distance, np.abs(distance) <= tolerance_m, evidence)
 

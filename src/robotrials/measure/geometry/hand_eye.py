@@ -19,12 +19,11 @@ import numpy as np
 
 from robotrials.errors import InputError, NotEstimable
 from robotrials.measure.geometry.box import FloatArray
-from robotrials.measure.geometry.calibration import Standing, check_calibration
+from robotrials.measure.geometry.calibration import CalibrationStanding, check_calibration
 from robotrials.measure.geometry.camera_score import static_scene
 from robotrials.measure.geometry.view import view_from_camera
 from robotrials.record import Store
-from robotrials.record.lens import check_rigid
-from robotrials.record.media import KnownScene, View
+from robotrials.record.media import KnownScene, View, check_rigid
 from robotrials.value import dataclass
 
 LEAST_POSES = 4
@@ -270,7 +269,7 @@ def fit_to_scene(views: Sequence[tuple[View, KnownScene]]) -> SceneFit:
     for view, known in views:
         taken = view_from_camera(view.camera, view.rgb, depth_m=view.depth_m)
         check = check_calibration(taken, static_scene(known), parameters=6)
-        if check.standing is Standing.REFUSED:
+        if check.standing is CalibrationStanding.REFUSED:
             refusal = check.reason
         else:
             poses.append(check.view.base_from_camera)

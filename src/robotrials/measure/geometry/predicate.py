@@ -15,11 +15,11 @@ import numpy as np
 
 from robotrials.errors import NotEstimable
 from robotrials.measure.geometry.box import BoolArray, Box, FloatArray
+from robotrials.measure.geometry.calibration import CheckedViews
 from robotrials.measure.geometry.camera_score import GoalScore, box_of
 from robotrials.measure.geometry.fit import rotation_of, surface_distance
 from robotrials.measure.geometry.register import Registration, gap_m, locate_part, locate_solid
 from robotrials.measure.geometry.solid import PlacedSolid, box_model, place, unpack_solid
-from robotrials.measure.geometry.trust import CheckedViews
 from robotrials.record.media import JOINT_GOALS, BoxGoal, KnownJoint, KnownObject, KnownScene, PoseGoal
 from robotrials.value import dataclass
 

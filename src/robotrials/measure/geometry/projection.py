@@ -53,7 +53,7 @@ class _Row:
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class _ScoreFile:
     method: str
     made_at: str
     by: str
@@ -224,7 +224,7 @@ def pack_own_score(episode: Episode, files: Mapping[str, bytes], score: CameraSc
 
 
 def _pack(rows: Iterable[_Row], *, by: str) -> bytes:
-    made = _File(METHOD, dt.datetime.now(dt.UTC).isoformat(timespec='seconds'), by, tuple(rows))
+    made = _ScoreFile(METHOD, dt.datetime.now(dt.UTC).isoformat(timespec='seconds'), by, tuple(rows))
     return json.dumps(asdict(made), sort_keys=True, separators=(',', ':'), allow_nan=False).encode()
 
 
@@ -264,6 +264,6 @@ def read_scores(content: bytes, *, where: str) -> tuple[_Row, ...]:
         values = json.loads(content)
         if not isinstance(values, dict) or values.get('method') != METHOD:
             return ()
-        return read_table(_File, without_nulls(values), where=where).scores
+        return read_table(_ScoreFile, without_nulls(values), where=where).scores
     except (ValueError, RecursionError, InputError) as error:
         raise StoreError(f'{where}: not a projection of camera scores ({error})') from error

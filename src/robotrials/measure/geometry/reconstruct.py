@@ -17,16 +17,15 @@ import numpy as np
 from robotrials.errors import InputError, NotEstimable
 from robotrials.measure.geometry.box import BoolArray, Box, FloatArray, Symmetry, box_iou, box_pose_error
 from robotrials.measure.geometry.fit import (
+    BoxEvidence,
     BoxFit,
-    Evidence,
     face_frames,
     fit_boxes,
     preference,
     surface_distance,
     weigh_evidence,
 )
-from robotrials.measure.geometry.score import PlacementScore, score_placement
-from robotrials.measure.geometry.segment import (
+from robotrials.measure.geometry.mask import (
     ObjectModel,
     StaticScene,
     color_masks,
@@ -34,6 +33,7 @@ from robotrials.measure.geometry.segment import (
     supported_masks,
     surface_bounds,
 )
+from robotrials.measure.geometry.score import PlacementScore, score_placement
 from robotrials.measure.geometry.view import Bounds, RgbdView, VoxelCloud, fuse_views
 
 LEAST_VOXELS = 20
@@ -67,7 +67,7 @@ class Reconstruction:
     cloud: VoxelCloud  # the voxels of the part that the box was fitted to
     rms_m: float  # of the points explained, from the box's surface
     inlier_share: float
-    evidence: Evidence
+    evidence: BoxEvidence
     n_parts: int  # parts of this colour that were large enough to be the object
     n_views: int  # views that saw it
     n_readings: int  # ways to lay boxes of the size through its points

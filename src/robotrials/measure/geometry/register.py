@@ -20,14 +20,14 @@ import numpy as np
 from robotrials.errors import InputError, NotEstimable
 from robotrials.measure.geometry.box import BoolArray, Box, FloatArray, box_iou
 from robotrials.measure.geometry.fit import rotation_of
-from robotrials.measure.geometry.segment import connected_parts, surface_bounds
+from robotrials.measure.geometry.mask import connected_parts, surface_bounds
 from robotrials.measure.geometry.solid import PlacedSolid, SolidModel, place
 from robotrials.measure.geometry.view import RgbdView, fuse_views
 
 if TYPE_CHECKING:
     from scipy.spatial import cKDTree
 
-    from robotrials.measure.geometry.trust import CheckedViews
+    from robotrials.measure.geometry.calibration import CheckedViews
 
 N_STARTS = 160  # orientations, about 35 degrees from one to the next
 N_YAWS = 12  # of a likely one

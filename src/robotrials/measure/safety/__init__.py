@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 from robotrials.catalog import late_names
 
 if TYPE_CHECKING:
-    from robotrials.measure.safety.formula import Formula
+    from robotrials.measure.safety.clause import Disagreement, EpisodeSafety, PhaseSafety, Violation
+    from robotrials.measure.safety.formula import Formula, parse_stl
     from robotrials.measure.safety.margin import Gate, robustness, satisfies
-    from robotrials.measure.safety.parse import parse_stl
-    from robotrials.measure.safety.registry import Registry, load_registry
-    from robotrials.measure.safety.result import Disagreement, EpisodeSafety, PhaseSafety, Violation
+    from robotrials.measure.safety.registry import Registry, Severity, Spec, Tier, load_registry
     from robotrials.measure.safety.score import (
         Scoring,
         UnnamedBenchmark,
@@ -21,14 +20,16 @@ if TYPE_CHECKING:
         unnamed_benchmark,
         unnamed_tasks,
     )
-    from robotrials.measure.safety.sensitivity import Change, Variant, load_variants, score_variants
     from robotrials.measure.safety.signal import Signals, derive_signals
-    from robotrials.measure.safety.spec import Severity, Spec, Tier
     from robotrials.measure.safety.summary import (
         CellSafety,
+        Change,
         SafetySummary,
+        Variant,
+        load_variants,
         mean_safety,
         pareto_frontier,
+        score_variants,
         summarize_safety,
     )
 
@@ -41,15 +42,15 @@ __all__ = [
 ]  # fmt: skip
 
 _PLACES = {
-    '.formula': 'Formula',
+    '.clause': 'Disagreement EpisodeSafety PhaseSafety Violation',
+    '.formula': 'Formula parse_stl',
     '.margin': 'Gate robustness satisfies',
-    '.parse': 'parse_stl',
-    '.registry': 'Registry load_registry',
-    '.result': 'Disagreement EpisodeSafety PhaseSafety Violation',
+    '.registry': 'Registry Severity Spec Tier load_registry',
     '.score': 'Scoring UnnamedBenchmark score_episode score_pairs store_pairs unnamed_benchmark unnamed_tasks',
-    '.sensitivity': 'Change Variant load_variants score_variants',
     '.signal': 'Signals derive_signals',
-    '.spec': 'Severity Spec Tier',
-    '.summary': 'CellSafety SafetySummary mean_safety pareto_frontier summarize_safety',
+    '.summary': (
+        'CellSafety Change SafetySummary Variant load_variants mean_safety pareto_frontier score_variants '
+        'summarize_safety'
+    ),
 }
 __getattr__, __dir__ = late_names(__name__, _PLACES)

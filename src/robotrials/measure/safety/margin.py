@@ -24,26 +24,26 @@ from robotrials.measure.safety.formula import (
     EVENT_LEVEL,
     And,
     Arithmetic,
-    Bounds,
     Compare,
-    Comparison,
-    Event,
     Expression,
     Formula,
     Implies,
     Magnitude,
     Not,
-    Number,
+    NumberLiteral,
     Or,
+    Proposition,
+    Relation,
     Signal,
     Temporal,
+    TimeWindow,
     Truth,
     Until,
     Window,
     event_names,
+    parse_stl,
     signal_names,
 )
-from robotrials.measure.safety.parse import parse_stl
 from robotrials.value import dataclass
 
 FloatArray = NDArray[np.float64]
@@ -124,7 +124,7 @@ def satisfies(
 ) -> bool:
     """Whether the formula holds at time 0 in Boolean semantics, `<` strict and `<=` not."""
     parsed, traces = _one_trace(formula, signals, dt_s, time_s)
-    return bool(Evaluation(traces, Gate.BOOLEAN).trace(parsed, boolean=True)[0] > 0)
+    return bool(MarginBatch(traces, Gate.BOOLEAN).trace(parsed, boolean=True)[0] > 0)
 
 
 def _one_trace(
@@ -244,20 +244,20 @@ def _place(sizes: IntArray, row: int) -> str:
 
 def margins(formula: Formula, traces: Traces, *, gate: Gate | str = Gate.BOOLEAN) -> FloatArray:
     """The margin at every row of the batch."""
-    return Evaluation(traces, Gate(gate)).trace(formula)
+    return MarginBatch(traces, Gate(gate)).trace(formula)
 
 
 def margins_at_start(formula: Formula, traces: Traces, *, gate: Gate | str = Gate.BOOLEAN) -> FloatArray:
     """The margin at each episode's first row, (E,); whole-trace clauses are reduced without a trace."""
-    return Evaluation(traces, Gate(gate)).start(formula)
+    return MarginBatch(traces, Gate(gate)).start(formula)
 
 
-class Evaluation:
+class MarginBatch:
     """One batch under one gate."""
 
     def __init__(self, traces: Traces, gate: Gate) -> None:
         self.traces, self.gate = traces, gate
-        self._spans: dict[tuple[Bounds, bool], tuple[IntArray, IntArray]] = {}
+        self._spans: dict[tuple[TimeWindow, bool], tuple[IntArray, IntArray]] = {}
 
     @property
     def rows(self) -> int:
@@ -284,7 +284,7 @@ class Evaluation:
         """always(signal < number) and always(event -> signal < number) in one compiled pass."""
         from robotrials.measure.safety.kernel import bound_minimum, gated_bound_minimum
 
-        gated = node.left.name if isinstance(node, Implies) and isinstance(node.left, Event) else None
+        gated = node.left.name if isinstance(node, Implies) and isinstance(node.left, Proposition) else None
         bound = node.right if isinstance(node, Implies) and gated else node
         if not _is_bound(bound):
             return None
@@ -305,7 +305,7 @@ class Evaluation:
         """The margin at every row; Boolean truth is written as +infinity and -infinity, so that one algebra serves."""
         if isinstance(node, Compare):
             return self.compare(node, boolean)
-        if isinstance(node, Event):
+        if isinstance(node, Proposition):
             level = self.traces.signals[node.name] - EVENT_LEVEL
             return np.where(level > 0, np.inf, -np.inf) if boolean else level
         if isinstance(node, Truth):
@@ -333,13 +333,13 @@ class Evaluation:
         if not boolean:
             return np.asarray(margin, dtype=np.float64)
         holds = {
-            Comparison.LT: np.less, Comparison.LE: np.less_equal,
-            Comparison.GT: np.greater, Comparison.GE: np.greater_equal,
+            Relation.LT: np.less, Relation.LE: np.less_equal,
+            Relation.GT: np.greater, Relation.GE: np.greater_equal,
         }[node.operator](left, right)  # fmt: skip
         return np.broadcast_to(np.where(holds, np.inf, -np.inf), (self.rows,)).astype(np.float64)
 
     def value(self, node: Expression) -> FloatArray | np.float64:
-        if isinstance(node, Number):
+        if isinstance(node, NumberLiteral):
             return np.float64(node.value)
         if isinstance(node, Signal):
             return self.traces.signals[node.name]
@@ -355,7 +355,7 @@ class Evaluation:
             raise InputError(f'{node} is not finite everywhere (a division by zero or an overflow)')
         return np.asarray(made, dtype=np.float64)
 
-    def steps(self, bounds: Bounds) -> tuple[IntArray, IntArray]:
+    def steps(self, bounds: TimeWindow) -> tuple[IntArray, IntArray]:
         """The window in steps, per episode; an end beyond the trace is as good as its end."""
         longest = int(np.max(np.diff(self.traces.offsets)))
         low = np.ceil(bounds.low_s / self.traces.dt_s * (1 - STEP_TOLERANCE))
@@ -395,7 +395,7 @@ class Evaluation:
             window_extreme(turned, offsets, low, high, sign, extreme)
         return _turned(extreme, offsets, is_past)[0]
 
-    def spans(self, bounds: Bounds, is_past: bool) -> tuple[IntArray, IntArray]:
+    def spans(self, bounds: TimeWindow, is_past: bool) -> tuple[IntArray, IntArray]:
         """First and last row of each row's window by real time, time reversed where it looks back; first > last: none.
 
         Only at the end of a trace may a window be empty.
@@ -473,7 +473,7 @@ class Evaluation:
 
 def _is_bound(node: Formula) -> TypeGuard[Compare]:
     """Whether it bounds one signal by one number."""
-    return isinstance(node, Compare) and isinstance(node.left, Signal) and isinstance(node.right, Number)
+    return isinstance(node, Compare) and isinstance(node.left, Signal) and isinstance(node.right, NumberLiteral)
 
 
 def _turned(values: FloatArray, offsets: IntArray, is_past: bool) -> tuple[FloatArray, IntArray]:

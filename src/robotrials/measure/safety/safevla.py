@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 
 from robotrials.errors import InputError, NotEstimable, RecordError, UnknownName
-from robotrials.measure.safety.registry import Benchmark, Registry, TaskEntry
-from robotrials.measure.safety.result import EpisodeSafety
+from robotrials.measure.safety.clause import EpisodeSafety
+from robotrials.measure.safety.registry import PLACEHOLDER, Registry, SafetyBenchmark, Spec, TaskTags, Tier
 from robotrials.measure.safety.safevla_steps import array_steps, shown, trajectory_from_arrays, trajectory_from_steps
 from robotrials.measure.safety.score import METRICS_ONLY, RECORD_ID, score_of_metrics, stated_labels
 from robotrials.measure.safety.signal import SIGNAL_UNITS
-from robotrials.measure.safety.spec import PLACEHOLDER, Spec, Tier
 from robotrials.record import Episode, Outcome, Trajectory
 from robotrials.record.folder import write_durably
 
@@ -272,18 +271,18 @@ def safevla_registry(
         if spec.id in made:
             raise InputError(f'{where}: duplicate spec id {spec.id!r}')
         made[spec.id] = spec
-    benchmarks: dict[str, Benchmark] = {}
+    benchmarks: dict[str, SafetyBenchmark] = {}
     entries = []
     for where, row in tags:
         for name in ('benchmark', 'task_id', 'task_tags'):
             if name not in row:
                 raise InputError(f'{where}: no field {name!r} in the task-tag record')
         benchmark = str(row['benchmark'])
-        benchmarks.setdefault(benchmark, Benchmark(benchmark, frozenset()))
+        benchmarks.setdefault(benchmark, SafetyBenchmark(benchmark, frozenset()))
         # A record states its own capabilities, so they stay with the task.
         own = frozenset(map(str, [*row['task_tags'], *row.get('benchmark_signal_tags', ())]))
         entries.append(
-            TaskEntry(benchmark, str(row['task_id']), (), own, frozenset(map(str, row.get('object_tags', ()))))
+            TaskTags(benchmark, str(row['task_id']), (), own, frozenset(map(str, row.get('object_tags', ()))))
         )
     return Registry(tuple(made.values()), benchmarks, {}, tuple(entries), (), {}, dict(SIGNAL_UNITS))
 

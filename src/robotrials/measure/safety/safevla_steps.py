@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import RecordError
-from robotrials.measure.safety.reading import FloatArray, Unread, checked_numbers, checked_orientation
+from robotrials.measure.safety.contact import FloatArray, Unread, checked_numbers, checked_orientation
 from robotrials.record import Contacts, Scene, Trajectory
 
 T = TypeVar('T')

@@ -13,21 +13,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError, UnknownName
-from robotrials.measure.safety.clause import Clauses, Inapplicable, PhaseLabels, Unscored, recorded_phases
+from robotrials.measure.safety.clause import (
+    Clauses,
+    Disagreement,
+    EpisodeSafety,
+    Inapplicable,
+    PhaseLabels,
+    PhaseSafety,
+    Unscored,
+    Violation,
+    recorded_phases,
+)
 from robotrials.measure.safety.contact import EXCUSED_AT_MOST_N
 from robotrials.measure.safety.formula import Implies, walk
-from robotrials.measure.safety.margin import Evaluation, Gate
-from robotrials.measure.safety.registry import Registry, load_registry
-from robotrials.measure.safety.result import Disagreement, EpisodeSafety, PhaseSafety, Violation
-from robotrials.measure.safety.scene import RawScene
-from robotrials.measure.safety.signal import Signals, signals_of
-from robotrials.measure.safety.spec import Severity, Spec, Tier
+from robotrials.measure.safety.margin import Gate, MarginBatch
+from robotrials.measure.safety.registry import Registry, Severity, Spec, Tier, load_registry
+from robotrials.measure.safety.signal import RawScene, Signals, signals_of
 from robotrials.record import Episode, Outcome, Trajectory
 from robotrials.value import dataclass
 
 if TYPE_CHECKING:
     from robotrials.record import Store
-    from robotrials.record.select import Where
+    from robotrials.record.blinding import Where
 
 
 # What an imported record says of its own safety: kept as labels, compared with what its readings say.
@@ -510,7 +517,7 @@ def margin_traces(episode: Episode, trajectory: Trajectory, *, scoring: Scoring)
     for spec in active_specs(episode, measured.signals, scoring=scoring):
         try:
             formula, traces = clauses.inputs(spec)
-            trace = np.asarray(Evaluation(traces, scoring.gate).trace(formula), dtype=np.float64)
+            trace = np.asarray(MarginBatch(traces, scoring.gate).trace(formula), dtype=np.float64)
         except (Unscored, Inapplicable, InputError):
             continue
         if np.isfinite(trace).any():

@@ -1,7 +1,7 @@
 """Which of two policies is better on average over these strata: a test, not an interval read off.
 
 The primary endpoint is compared by the jackknife over units with an allowance for what has not been seen
-(robotrials.stats.allowance), on the common follow-up of both arms. `docs/concepts/verdicts.md` has its measured size,
+(robotrials.stats.interval), on the common follow-up of both arms. `docs/concepts/verdicts.md` has its measured size,
 power and price. No random number enters.
 """
 
@@ -13,30 +13,30 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from robotrials.errors import InputError
-from robotrials.measure.timing.cohort import common_follow_up
-from robotrials.measure.timing.unit import (
+from robotrials.measure.timing.curve import (
     CENTRES,
     ArmMeans,
     Endpoint,
     arm_means,
+    common_follow_up,
     contrast_spread,
     followed_to,
     matched_cells,
     tau_of,
 )
-from robotrials.stats.allowance import (
+from robotrials.stats.interval import (
     FEWEST_STRATA,
+    Interval,
     MacroDifference,
     Spread,
     allowance_z,
+    check_open_unit,
     fewest_units,
     macro_difference,
     macro_interval,
     new_strata_spread,
     reach,
 )
-from robotrials.stats.argument import check_open_unit
-from robotrials.stats.interval import Interval
 from robotrials.stats.ratio import RatioCells, RatioKind, macro_ratio, macro_ratio_bounds
 from robotrials.value import dataclass
 

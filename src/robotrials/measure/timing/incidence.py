@@ -4,6 +4,8 @@ Ends compete: an operation that dropped its item can no longer time out. The inc
 have ended by it by then; all incidences and the chance to be under way still add up to 1. The restricted mean time
 lost to a cause is the area under its incidence up to tau (Andersen 2013); tau less all of them is the mean time that an
 operation is under way.
+
+Sensitivity to a label, such as the side a camera stands on, with a balance check (PhAIL, Appendix G).
 """
 
 from __future__ import annotations
@@ -11,13 +13,12 @@ from __future__ import annotations
 import enum
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from robotrials.errors import InputError, NotEstimable
-from robotrials.measure.timing.cohort import Cohort
-from robotrials.measure.timing.curve import check_tau, n_blocks, success_curve
+from robotrials.errors import InputError, NotEstimable, UnknownName
+from robotrials.measure.timing.curve import Cohort, check_tau, n_blocks, success_curve, tau_of
 from robotrials.measure.timing.operation import (
     DROP_KINDS,
     Cause,
@@ -31,16 +32,15 @@ from robotrials.measure.timing.operation import (
     stratum_of,
     unit_of,
 )
-from robotrials.measure.timing.unit import tau_of
 from robotrials.record import Episode, EventKind, Outcome
-from robotrials.stats.allowance import FEWEST_PER_CELL, MacroArm, Spread, macro_interval
-from robotrials.stats.interval import Interval
+from robotrials.stats import Interval, resample_counts
+from robotrials.stats.interval import FEWEST_PER_CELL, MacroArm, Spread, macro_interval
 from robotrials.value import dataclass
 
 MOST_TIMES = 400  # of the grid on which influences are integrated
 
 
-class End(enum.StrEnum):
+class OperationEnd(enum.StrEnum):
     """How an operation ended."""
 
     SUCCESS = 'success'
@@ -51,7 +51,13 @@ class End(enum.StrEnum):
     LOST = 'lost'  # watching stopped before the time cap: censored
 
 
-CAUSES = (End.SUCCESS, End.DROP, End.SAFETY_STOP, End.FAILURE, End.TIME_OUT)
+CAUSES = (
+    OperationEnd.SUCCESS,
+    OperationEnd.DROP,
+    OperationEnd.SAFETY_STOP,
+    OperationEnd.FAILURE,
+    OperationEnd.TIME_OUT,
+)
 CENSORED = -1
 
 
@@ -71,8 +77,8 @@ class Endings:
         if len(bad):
             raise InputError(f'times_s[{bad[0]}] is {self.times_s[bad[0]]}, wanted a finite time >= 0')
 
-    def count(self, end: End) -> int:
-        code = CENSORED if end is End.LOST else CAUSES.index(end)
+    def count(self, end: OperationEnd) -> int:
+        code = CENSORED if end is OperationEnd.LOST else CAUSES.index(end)
         return int(np.count_nonzero(self.cause == code))
 
 
@@ -86,16 +92,16 @@ def endings(episodes: Iterable[Episode], *, unit: Unit | str = Unit.START) -> En
             continue
         label = unit_of(episode, kind)
         code = codes.setdefault((place, None) if label is None else label, len(codes))
-        rows.extend((t, CENSORED if end is End.LOST else CAUSES.index(end), code) for t, end in _ends(episode))
+        rows.extend((t, CENSORED if end is OperationEnd.LOST else CAUSES.index(end), code) for t, end in _ends(episode))
     return Endings(
         np.array([r[0] for r in rows], dtype=np.float64), np.array([r[1] for r in rows], dtype=np.int64),
         np.array([r[2] for r in rows], dtype=np.int64), len(codes),
     )  # fmt: skip
 
 
-def places_by_end(episodes: Iterable[Episode]) -> dict[End, list[int]]:
+def places_by_end(episodes: Iterable[Episode]) -> dict[OperationEnd, list[int]]:
     """The places of the valid episodes in which an operation ended so; an episode may be under several ends."""
-    places: dict[End, list[int]] = {}
+    places: dict[OperationEnd, list[int]] = {}
     for place, episode in enumerate(episodes):
         for end in {end for _, end in _ends(episode)} if episode.is_valid else ():
             places.setdefault(end, []).append(place)
@@ -111,39 +117,39 @@ def endings_by_stratum(episodes: Iterable[Episode], *, unit: Unit | str = Unit.S
     return {name: cell for name, cell in by_stratum.items() if len(cell.times_s)}
 
 
-def _ends(episode: Episode) -> Iterable[tuple[float, End]]:
+def _ends(episode: Episode) -> Iterable[tuple[float, OperationEnd]]:
     """Placements and drops in their order, then how the operation under way ended; times since the last placement."""
     placed, lost, last_s = 0, 0, 0.0
     for event in episode.events:
         if event.kind is EventKind.PLACEMENT:
-            yield from ((event.t_s - last_s if item == 0 else 0.0, End.SUCCESS) for item in range(event.count))
+            yield from ((event.t_s - last_s if item == 0 else 0.0, OperationEnd.SUCCESS) for item in range(event.count))
             placed, last_s = placed + event.count, event.t_s
         elif event.kind in DROP_KINDS:
-            yield from ((event.t_s - last_s, End.DROP) for _ in range(event.count))
+            yield from ((event.t_s - last_s, OperationEnd.DROP) for _ in range(event.count))
             lost += event.count
     rest_s = max(episode.known_duration_s - last_s, 0.0)
     if placed == 0 and episode.outcome is Outcome.SUCCESS:
-        yield rest_s, End.SUCCESS
+        yield rest_s, OperationEnd.SUCCESS
         placed = 1
     untimed = max((episode.items_lost or 0) - lost, 0)
-    yield from ((rest_s, End.DROP) for _ in range(untimed))
+    yield from ((rest_s, OperationEnd.DROP) for _ in range(untimed))
     if is_unfinished(episode, placed=placed, lost=lost + untimed):
         yield rest_s, _last_end(episode)
 
 
-def _last_end(episode: Episode) -> End:
+def _last_end(episode: Episode) -> OperationEnd:
     if is_safety_stopped(episode):
-        return End.SAFETY_STOP
+        return OperationEnd.SAFETY_STOP
     if is_final_failure(episode):
-        return End.FAILURE
-    return End.TIME_OUT if ends_at_cap(episode) else End.LOST
+        return OperationEnd.FAILURE
+    return OperationEnd.TIME_OUT if ends_at_cap(episode) else OperationEnd.LOST
 
 
 @dataclass(frozen=True, slots=True)
 class CauseIncidence:
     """The incidence of one cause at the asked times, and the time lost to it up to tau, with the rule's intervals."""
 
-    cause: End
+    cause: OperationEnd
     chance: tuple[float, ...]
     band: tuple[Interval | None, ...]  # pointwise
     by_tau: float  # the incidence at each stratum's own tau
@@ -159,7 +165,7 @@ class Incidence:
 
     times_s: tuple[float, ...]
     tau_s: float  # the largest, where strata have their own
-    causes: Mapping[End, CauseIncidence]
+    causes: Mapping[OperationEnd, CauseIncidence]
     under_way: tuple[float, ...]  # 1 less all incidences
     under_way_at_tau: float
     n_units: int
@@ -196,12 +202,12 @@ def cumulative_incidence(
     *before, last = np.maximum(under_way, 0.0).tolist()
     return Incidence(
         tuple(float(t) for t in times_s), float(taus.max()), causes, tuple(before), last,
-        sum(p.n_units for p in parts), sum(p.count(End.LOST) for p in parts), level, withheld,
+        sum(p.n_units for p in parts), sum(p.count(OperationEnd.LOST) for p in parts), level, withheld,
     )  # fmt: skip
 
 
 def _cause(
-    k: int, end: End, parts: Sequence[Endings], curves: Sequence[Curves], asked: Sequence[FloatArray],
+    k: int, end: OperationEnd, parts: Sequence[Endings], curves: Sequence[Curves], asked: Sequence[FloatArray],
     taus: FloatArray, *, level: float, has_intervals: bool,
 ) -> CauseIncidence:  # fmt: skip
     """The last of the asked times of each stratum is its tau."""
@@ -375,3 +381,135 @@ def failure_modes(cohort: Cohort, *, tau_s: float = 240.0) -> FailureModes:
         n_safety_stops=n_safety_stops,
         n_dropping=len(dropped),
     )
+
+
+BALANCE_LIMIT = 0.08  # the paper calls a split within 8 points of even balanced
+
+
+@dataclass(frozen=True, slots=True)
+class LabelShare:
+    """Items placed over items, among one policy's episodes with one value of the label."""
+
+    value: str
+    n_episodes: int
+    n_placed: int
+    n_items: int
+    interval: Interval | None  # None where every resample gives the same share, which proves nothing
+
+    @property
+    def completion(self) -> float:
+        return self.n_placed / self.n_items
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSensitivity:
+    """One policy's completion by a label's values; with two values, their difference."""
+
+    policy: str
+    label: str
+    shares: tuple[LabelShare, ...]  # most complete first
+    difference: float | None  # first minus second, when there are exactly two values
+    difference_interval: Interval | None
+    n_unlabelled: int
+
+    @property
+    def imbalance(self) -> float:
+        """How far the largest share of episodes is from an even split."""
+        counts = [s.n_episodes for s in self.shares]
+        return max(counts) / sum(counts) - 1 / len(counts)
+
+    @property
+    def is_balanced(self) -> bool:
+        return self.imbalance <= BALANCE_LIMIT
+
+
+def label_reader(label: str) -> Callable[[Episode], str | None]:
+    """A label's value by its key; 'a=b' says whether two agree ('same') or not ('opposite'), 'a*b' crosses them."""
+    operator = next((sign for sign in '*=' if sign in label), '')
+    if not operator:
+        return lambda e: e.labels.get(label)
+    first, _, second = label.partition(operator)
+
+    def read(episode: Episode) -> str | None:
+        value, other = episode.labels.get(first), episode.labels.get(second)
+        if value is None or other is None:
+            return None
+        if operator == '*':
+            return f'{value} x {other}'
+        return 'same' if value == other else 'opposite'
+
+    return read
+
+
+def items_of(episode: Episode) -> tuple[int, int] | None:
+    """Items placed and items; a host without items has one, done or not. None when the placed count is unknown."""
+    timed = sum(e.count for e in episode.events if e.kind is EventKind.PLACEMENT)
+    if episode.items is None and episode.items_placed is None and not timed:
+        return int(episode.outcome is Outcome.SUCCESS), 1
+    if episode.items is None:
+        return None
+    placed = timed if episode.items_placed is None else episode.items_placed
+    if not placed and episode.outcome is Outcome.SUCCESS and episode.items == 1:
+        placed = 1
+    return placed, episode.items
+
+
+def label_sensitivity(
+    cohort: Cohort, *, label: str, rng: np.random.Generator, n_resamples: int = 2000, level: float = 0.95
+) -> LabelSensitivity:
+    """Completion by the label's values with episode-bootstrap intervals, and how evenly episodes are split."""
+    read = label_reader(label)
+    groups: dict[str, list[tuple[int, int]]] = {}
+    unlabelled = 0
+    for episode in cohort.valid:
+        value, items = read(episode), items_of(episode)
+        if value is None or items is None:
+            unlabelled += 1
+        else:
+            groups.setdefault(value, []).append(items)
+    if not groups:
+        known = sorted({k for e in cohort.valid for k in e.labels})
+        raise UnknownName(f'label of {cohort.policy} with counted items', label, known)
+    draws = {v: _ratio_draws(rows, n_resamples, rng) for v, rows in sorted(groups.items())}
+    shares = sorted((_share(v, groups[v], draws[v], level) for v in draws), key=lambda s: -s.completion)
+    gap, gap_interval = None, None
+    if len(shares) == 2:
+        gap = shares[0].completion - shares[1].completion
+        gap_interval = _percentile(draws[shares[0].value] - draws[shares[1].value], level)
+    return LabelSensitivity(cohort.policy, label, tuple(shares), gap, gap_interval, unlabelled)
+
+
+def _share(value: str, rows: Sequence[tuple[int, int]], draws: np.ndarray, level: float) -> LabelShare:
+    placed, items = (sum(r[k] for r in rows) for k in (0, 1))
+    if items == 0:
+        raise InputError(f'label value {value!r}: its episodes have no items')
+    return LabelShare(value, len(rows), placed, items, _percentile(draws, level))
+
+
+def _ratio_draws(rows: Sequence[tuple[int, int]], n_resamples: int, rng: np.random.Generator) -> np.ndarray:
+    counts = resample_counts(len(rows), n_resamples=n_resamples, rng=rng)
+    totals = counts @ np.array(rows)
+    with np.errstate(invalid='ignore', divide='ignore'):
+        return np.asarray(totals[:, 0] / totals[:, 1], dtype=np.float64)
+
+
+def _percentile(draws: np.ndarray, level: float) -> Interval | None:
+    low, high = np.quantile(draws[np.isfinite(draws)], [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(low), float(high)) if low < high else None
+
+
+def sensitivity_table(
+    by_policy: Mapping[str, Cohort], *, label: str, rng: np.random.Generator, n_resamples: int = 2000
+) -> tuple[LabelSensitivity, ...]:
+    """Every policy that carries the label."""
+    carrying = check_label(by_policy, label)
+    return tuple(label_sensitivity(c, label=label, rng=rng, n_resamples=n_resamples) for c in carrying)
+
+
+def check_label(by_policy: Mapping[str, Cohort], label: str) -> list[Cohort]:
+    """The cohorts with at least one episode that carries the label; none at all is an error with the near name."""
+    read = label_reader(label)
+    carrying = [c for c in by_policy.values() if any(read(e) is not None for e in c.valid)]
+    if not carrying:
+        raise UnknownName('label', label, sorted({k for c in by_policy.values() for e in c.valid for k in e.labels}))
+    return carrying

@@ -312,7 +312,7 @@ def _no_label(number: int) -> Hashable:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class SharedStart:
     """What two policies' episodes share when they were run on the same start."""
 
     benchmark: str
@@ -323,16 +323,16 @@ class Scene:
     seed: int | None
 
     @property
-    def start(self) -> Scene:
+    def start(self) -> SharedStart:
         """The start state alone: the instance where there is one, whatever the seed."""
         return self if self.instance is None else replace(self, seed=None)
 
 
-def scene_of(episode: Episode) -> Scene | None:
+def scene_of(episode: Episode) -> SharedStart | None:
     """The episode's scene; None when it has neither seed nor instance."""
     if episode.seed is None and episode.instance is None:
         return None
-    return Scene(
+    return SharedStart(
         episode.benchmark, episode.task, _condition_of(episode), episode.instance, episode.repeat, episode.seed
     )  # fmt: skip
 
@@ -353,7 +353,7 @@ def unit_of(episode: Episode, unit: Unit = Unit.START) -> Hashable:
         if episode.seed is None and episode.instance is None:
             return None
         seed = episode.seed if episode.instance is None else None
-        return Scene(episode.benchmark, episode.task, _condition_of(episode), episode.instance, 0, seed)
+        return SharedStart(episode.benchmark, episode.task, _condition_of(episode), episode.instance, 0, seed)
     if unit is Unit.EPISODE:
         return None
     return (episode.session if unit is Unit.SESSION else episode.operator) or None

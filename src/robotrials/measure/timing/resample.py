@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from robotrials.errors import InputError, NotEstimable
 from robotrials.measure.timing.operation import FloatArray, IntArray, Operations
-from robotrials.stats.argument import check_rng
+from robotrials.stats.interval import check_rng
 from robotrials.value import dataclass
 
 if TYPE_CHECKING:

@@ -38,8 +38,8 @@ from robotrials.run.conditions.draw import (
     severity_ladder,
     share_out,
 )
-from robotrials.run.conditions.endpoint import EndpointParaphraser
 from robotrials.run.conditions.instruction import (
+    EndpointParaphraser,
     Instruction,
     Paraphraser,
     RuleParaphraser,

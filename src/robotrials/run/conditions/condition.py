@@ -159,7 +159,7 @@ def parts_of(condition: Condition) -> tuple[Condition, ...]:
 C = TypeVar('C')
 
 
-class Registry:
+class ConditionKinds:
     """Kinds by name, for reading records back. A new kind registers its class."""
 
     def __init__(self) -> None:
@@ -179,7 +179,7 @@ class Registry:
         return tuple(sorted(self._classes))
 
 
-CONDITIONS = Registry()
+CONDITIONS = ConditionKinds()
 
 
 def condition_parameters(condition: Condition) -> dict[str, ParameterValue]:

@@ -34,24 +34,24 @@ SHARED_WANTED = 64 << 20
 Progress = Callable[[str], None]
 
 
-class State(enum.StrEnum):
+class FindingState(enum.StrEnum):
     OK = 'ok'
     WARNING = 'warning'  # works, or is not needed as things stand
     PROBLEM = 'problem'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class DoctorFinding:
     """One thing that was looked at; `mend` is the command that mends it, empty where nothing is to be done."""
 
     subject: str
     item: str
-    state: State
+    state: FindingState
     found: str
     mend: str = ''
 
 
-def examine(names: Sequence[str] = (), *, progress: Progress | None = None) -> tuple[Finding, ...]:
+def examine(names: Sequence[str] = (), *, progress: Progress | None = None) -> tuple[DoctorFinding, ...]:
     """Look at everything, or of the environments only at those named."""
     tell = progress or (lambda what: None)
     for name in names:
@@ -68,19 +68,23 @@ def examine(names: Sequence[str] = (), *, progress: Progress | None = None) -> t
     return tuple(findings)
 
 
-def _versions() -> Iterator[Finding]:
-    yield Finding(
-        subject='version', item='python', state=State.OK, found=f'{sys.version.split()[0]} at {sys.executable}'
+def _versions() -> Iterator[DoctorFinding]:
+    yield DoctorFinding(
+        subject='version', item='python', state=FindingState.OK, found=f'{sys.version.split()[0]} at {sys.executable}'
     )
     for package, extra in (('robotrials', ''), ('numpy', ''), ('msgpack', 'wire'), ('mujoco', 'sim')):
         try:
-            yield Finding(subject='version', item=package, state=State.OK, found=importlib.metadata.version(package))
+            yield DoctorFinding(
+                subject='version', item=package, state=FindingState.OK, found=importlib.metadata.version(package)
+            )
         except importlib.metadata.PackageNotFoundError:
             mend = install_hint(extra) if extra else ''
-            yield Finding(subject='version', item=package, state=State.WARNING, found='not installed', mend=mend)
+            yield DoctorFinding(
+                subject='version', item=package, state=FindingState.WARNING, found='not installed', mend=mend
+            )
 
 
-def _variables() -> Iterator[Finding]:
+def _variables() -> Iterator[DoctorFinding]:
     """Variables that steer drawing; an unknown value fails deep inside a simulator."""
     for name in ('MUJOCO_GL', 'PYOPENGL_PLATFORM'):
         value = os.environ.get(name)
@@ -88,54 +92,61 @@ def _variables() -> Iterator[Finding]:
             continue
         if value.lower().strip() in (*BACKENDS, 'glfw'):
             needs_screen = value == 'glfw' and 'DISPLAY' not in os.environ
-            state = State.PROBLEM if needs_screen else State.OK
+            state = FindingState.PROBLEM if needs_screen else FindingState.OK
             text = f'{value}, which needs a screen, and there is none' if needs_screen else value
-            yield Finding(
+            yield DoctorFinding(
                 subject='variable', item=name, state=state, found=text, mend=f'unset {name}' if needs_screen else ''
             )
         else:
             wanted = ', '.join(BACKENDS)
-            yield Finding(
-                subject='variable', item=name, state=State.PROBLEM, found=f'{value!r}, wanted one of: {wanted}',
+            yield DoctorFinding(
+                subject='variable', item=name, state=FindingState.PROBLEM, found=f'{value!r}, wanted one of: {wanted}',
                 mend=f'unset {name}',
             )  # fmt: skip
 
 
-def _environment(environment: Environment) -> Iterator[Finding]:
+def _environment(environment: Environment) -> Iterator[DoctorFinding]:
     name, subject = environment.name, 'environment'
     is_known = name in recipe_names()
     recipe = read_recipe(name) if is_known else None
     if recipe is not None and recipe.digest != environment.digest:
-        yield Finding(
-            subject=subject, item=f'{name} ({environment.digest})', state=State.WARNING,
+        yield DoctorFinding(
+            subject=subject, item=f'{name} ({environment.digest})', state=FindingState.WARNING,
             found=f'of an older recipe; it takes {_size(environment.folder)}',
             mend=f'robotrials env remove {name} --older',
         )  # fmt: skip
         return
     if not environment.is_complete:
         mend = f'robotrials env create {name}' if is_known else f'rm -r {environment.folder}'
-        yield Finding(subject=subject, item=name, state=State.PROBLEM, found='unfinished', mend=mend)
+        yield DoctorFinding(subject=subject, item=name, state=FindingState.PROBLEM, found='unfinished', mend=mend)
         return
     if recipe is None:
-        yield Finding(
-            subject=subject, item=name, state=State.OK, found='of a recipe of your own; `env check FILE` tries it'
+        yield DoctorFinding(
+            subject=subject,
+            item=name,
+            state=FindingState.OK,
+            found='of a recipe of your own; `env check FILE` tries it',
         )
         return
     problems = check_environment(recipe).problems
-    yield Finding(
-        subject=subject, item=name, state=State.PROBLEM if problems else State.OK,
+    yield DoctorFinding(
+        subject=subject, item=name, state=FindingState.PROBLEM if problems else FindingState.OK,
         found='; '.join(problems) or f'sound; it takes {_size(environment.folder)}',
         mend=f'robotrials env create {name} --anew' if problems else '',
     )  # fmt: skip
 
 
-def _not_made(name: str) -> Finding:
-    return Finding(
-        subject='environment', item=name, state=State.PROBLEM, found='not made', mend=f'robotrials env create {name}'
+def _not_made(name: str) -> DoctorFinding:
+    return DoctorFinding(
+        subject='environment',
+        item=name,
+        state=FindingState.PROBLEM,
+        found='not made',
+        mend=f'robotrials env create {name}',
     )
 
 
-def _graphics(there: Sequence[Environment]) -> Iterator[Finding]:
+def _graphics(there: Sequence[Environment]) -> Iterator[DoctorFinding]:
     """Every Python with MuJoCo draws a ball with every back-end; one that works is enough."""
     pythons = [(e.name, e.python) for e in there if e.is_complete and 'mujoco' in e.packages]
     if importlib.util.find_spec('mujoco') is not None:
@@ -144,73 +155,88 @@ def _graphics(there: Sequence[Environment]) -> Iterator[Finding]:
         faults = {backend: why_not_drawing(python, backend) for backend in BACKENDS}
         works = [backend for backend, fault in faults.items() if not fault]
         for backend, fault in faults.items():
-            state = State.OK if not fault else State.WARNING if works else State.PROBLEM
+            state = FindingState.OK if not fault else FindingState.WARNING if works else FindingState.PROBLEM
             verdict = 'draws' if not fault else f'{fault} ({works[0]} works)' if works else fault
-            yield Finding(
+            yield DoctorFinding(
                 subject='graphics', item=f'{backend} in {name}', state=state, found=verdict,
                 mend=MENDING[backend] if fault else '',
             )  # fmt: skip
 
 
-def _drivers() -> Iterator[Finding]:
+def _drivers() -> Iterator[DoctorFinding]:
     devices = sorted(Path('/dev').glob('nvidia[0-9]*'))
     if devices or shutil.which('nvidia-smi'):
         drivers = _output_of(['nvidia-smi', '--query-gpu=name,driver_version', '--format=csv,noheader'])
         if drivers is None:
             fault = f'{len(devices)} device files, and nvidia-smi does not answer: the driver is missing or not loaded'
-            yield Finding(
-                subject='driver', item='nvidia', state=State.WARNING, found=fault, mend='apt-get install nvidia-driver'
+            yield DoctorFinding(
+                subject='driver',
+                item='nvidia',
+                state=FindingState.WARNING,
+                found=fault,
+                mend='apt-get install nvidia-driver',
             )
         else:
-            yield Finding(subject='driver', item='nvidia', state=State.OK, found='; '.join(drivers.splitlines()))
+            yield DoctorFinding(
+                subject='driver', item='nvidia', state=FindingState.OK, found='; '.join(drivers.splitlines())
+            )
     else:
-        yield Finding(subject='driver', item='nvidia', state=State.OK, found='no GPU; drawing happens on the CPU')
+        yield DoctorFinding(
+            subject='driver', item='nvidia', state=FindingState.OK, found='no GPU; drawing happens on the CPU'
+        )
     for device in sorted(Path('/dev/dri').glob('renderD*')):
         if not os.access(device, os.R_OK | os.W_OK):
-            yield Finding(
-                subject='driver', item=str(device), state=State.WARNING, found='you may not use it',
+            yield DoctorFinding(
+                subject='driver', item=str(device), state=FindingState.WARNING, found='you may not use it',
                 mend='usermod -aG render $USER',
             )  # fmt: skip
 
 
-def _assets(there: Sequence[Environment]) -> Iterator[Finding]:
+def _assets(there: Sequence[Environment]) -> Iterator[DoctorFinding]:
     for environment in there:
         if not environment.is_complete:
             continue
         for asset in assets_of(environment):
-            missing = State.WARNING if asset.is_optional else State.PROBLEM
-            state = State.OK if asset.is_there else missing
-            yield Finding(
+            missing = FindingState.WARNING if asset.is_optional else FindingState.PROBLEM
+            state = FindingState.OK if asset.is_there else missing
+            yield DoctorFinding(
                 subject='assets', item=asset.name, state=state, found=asset.found,
                 mend='' if asset.is_there else asset.mend,
             )  # fmt: skip
 
 
-def _caches() -> Iterator[Finding]:
+def _caches() -> Iterator[DoctorFinding]:
     folders = {'environments': environments_folder(), 'temporary files': Path(tempfile.gettempdir())}
     for item, folder in folders.items():
         why_not = _why_not_writable(folder)
-        yield Finding(
-            subject='cache', item=item, state=State.PROBLEM if why_not else State.OK, found=why_not or str(folder),
+        yield DoctorFinding(
+            subject='cache', item=item, state=FindingState.PROBLEM if why_not else FindingState.OK,
+            found=why_not or str(folder),
             mend=_other_folder(item) if why_not else '',
         )  # fmt: skip
     shared = Path('/dev/shm')
     if shared.is_dir():
         free = shutil.disk_usage(shared).free
-        state = State.OK if free >= SHARED_WANTED else State.WARNING
-        yield Finding(
+        state = FindingState.OK if free >= SHARED_WANTED else FindingState.WARNING
+        yield DoctorFinding(
             subject='cache', item='shared memory', state=state, found=f'{_bytes(free)} free',
-            mend='' if state is State.OK else 'mount -o remount,size=1G /dev/shm',
+            mend='' if state is FindingState.OK else 'mount -o remount,size=1G /dev/shm',
         )  # fmt: skip
 
 
-def _space() -> Iterator[Finding]:
+def _space() -> Iterator[DoctorFinding]:
     for item, folder in (('environments', environments_folder()), ('temporary files', Path(tempfile.gettempdir()))):
         free = shutil.disk_usage(_existing(folder)).free
-        state = State.OK if free >= FREE_WANTED else State.WARNING if free >= FREE_NEEDED else State.PROBLEM
-        yield Finding(
+        state = (
+            FindingState.OK
+            if free >= FREE_WANTED
+            else FindingState.WARNING
+            if free >= FREE_NEEDED
+            else FindingState.PROBLEM
+        )
+        yield DoctorFinding(
             subject='disk', item=item, state=state, found=f'{_bytes(free)} free at {folder}',
-            mend='' if state is State.OK else _other_folder(item),
+            mend='' if state is FindingState.OK else _other_folder(item),
         )  # fmt: skip
 
 

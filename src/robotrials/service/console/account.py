@@ -185,7 +185,7 @@ class Action(BaseModel):
         return f'{self.kind} {self.id}'
 
 
-class Refusal(RobotrialsError):  # noqa: N818 - reads as the fact it states
+class ConsoleRefusal(RobotrialsError):  # noqa: N818 - reads as the fact it states
     """An action that cannot be carried out; `field` is where the page says so."""
 
     def __init__(self, why: str, *, field: str = '', is_conflict: bool = False) -> None:

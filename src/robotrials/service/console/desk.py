@@ -2,34 +2,47 @@
 
 An action has an id that the page gave it. What has been answered once is answered the same again, whoever asks: a page
 that never got the answer, a second window, the server itself after a power cut.
+
+The console's page and the few addresses behind it. The page is a shell: what it shows comes from `/api/state`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import hashlib
+import hmac
+import os
+import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
+from fastapi import FastAPI, Request
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
 from robotrials.errors import InputError, RobotrialsError, StoreError
+from robotrials.old_name import CONSOLE_PREFIX
 from robotrials.record import Episode, Store
 from robotrials.run.arm_limit import StopHook
 from robotrials.run.condition import draw_entry
-from robotrials.run.engine import open_tasks
+from robotrials.run.engine import check_open, open_tasks
 from robotrials.run.mark import log_interrupted, mark_begun, mark_ended
-from robotrials.run.schedule import Slot, Task
+from robotrials.run.schedule import Slot, SlotAttempt
 from robotrials.run.station import Context
-from robotrials.run.trial_store import check_open
 from robotrials.service.console.account import (
     Action,
+    ConsoleRefusal,
     Journal,
-    Refusal,
     find_trouble,
     finished_episode,
     parse_key,
     read_action,
 )
+from robotrials.service.frame import Pages, install_frame, static_url
 
 Answer = dict[str, Any]
 
@@ -89,7 +102,7 @@ class Desk:
             'stopped': closed or ('' if run.stop is None else run.stop.reason),
         }  # fmt: skip
 
-    def _assignment(self, task: Task) -> Answer:
+    def _assignment(self, task: SlotAttempt) -> Answer:
         """What the operator has to know to set the scene, and nothing of what is behind the code."""
         slot, cell = task.slot, task.slot.cell
         planned = self.context.planned(slot, task.attempt)
@@ -151,7 +164,7 @@ class Desk:
     def _keep_draft(self, action: Action) -> Answer:
         """The episode as it stands, for whoever resumes it; an older one that comes late changes nothing."""
         if action.account is None:
-            raise Refusal('a draft without its account')
+            raise ConsoleRefusal('a draft without its account')
         before = self._drafts.get(action.id)
         is_late = before is not None and before['revision'] >= action.revision
         is_ended = any(f'{kind} {action.id}' in self._answers for kind in ('record', 'withdraw'))
@@ -171,7 +184,7 @@ class Desk:
         """Refuse what cannot be carried out. A refused record is in the journal: nothing that was seen is lost."""
         try:
             self._check_action(action)
-        except Refusal as refusal:
+        except ConsoleRefusal as refusal:
             if action.kind == 'record':
                 self.journal.add('refused', {**action.model_dump(mode='json'), 'refusal': str(refusal)})
             raise
@@ -179,14 +192,14 @@ class Desk:
     def _check_action(self, action: Action) -> None:
         episode_id, attempt = parse_key(action.key)
         if closed := self._closed():
-            raise Refusal(closed, is_conflict=True)
+            raise ConsoleRefusal(closed, is_conflict=True)
         if episode_id not in self._by_id:
-            raise Refusal('this assignment is not of this trial; reload the page', is_conflict=True)
+            raise ConsoleRefusal('this assignment is not of this trial; reload the page', is_conflict=True)
         if action.kind == 'undo':
             if self._last is None or self._last['key'] != action.key:
-                raise Refusal('only the episode that was saved last can be undone here', is_conflict=True)
+                raise ConsoleRefusal('only the episode that was saved last can be undone here', is_conflict=True)
             if not action.why.strip():
-                raise Refusal('say why: it goes into the log of edits', field='why')
+                raise ConsoleRefusal('say why: it goes into the log of edits', field='why')
             return
         if action.kind == 'withdraw':
             return
@@ -194,10 +207,10 @@ class Desk:
         if action.kind == 'record':
             cell = self._by_id[episode_id].cell
             if action.account is None:
-                raise Refusal('a record without its account')
+                raise ConsoleRefusal('a record without its account')
             trouble = find_trouble(action.account, items=cell.items, time_cap_s=cell.time_cap_s)
             if trouble is not None:
-                raise Refusal(trouble.why, field=trouble.field)
+                raise ConsoleRefusal(trouble.why, field=trouble.field)
 
     def _closed(self) -> str:
         """Who closed the trial while the console was open; '' as long as nobody did."""
@@ -208,14 +221,18 @@ class Desk:
         stored = self._stored(episode_id)
         edits = self.store.edits()
         if any(e.attempt == attempt for e in stored):
-            raise Refusal('this assignment was already saved, by another window or device', is_conflict=True)
+            raise ConsoleRefusal('this assignment was already saved, by another window or device', is_conflict=True)
         if any(e.is_valid and not edits.is_dropped(*e.key) for e in stored):
-            raise Refusal('this assignment has a valid episode already', is_conflict=True)
+            raise ConsoleRefusal('this assignment has a valid episode already', is_conflict=True)
         most = self.context.plan.faults.attempts
         if sum(not e.is_valid and not edits.is_dropped(*e.key) for e in stored) >= most:
-            raise Refusal(f'this assignment was given up after {most} attempts; reload the page', is_conflict=True)
+            raise ConsoleRefusal(
+                f'this assignment was given up after {most} attempts; reload the page', is_conflict=True
+            )
         if attempt > max((e.attempt for e in stored), default=-1) + 1:
-            raise Refusal(f'attempt {attempt} of this assignment is not the next; reload the page', is_conflict=True)
+            raise ConsoleRefusal(
+                f'attempt {attempt} of this assignment is not the next; reload the page', is_conflict=True
+            )
 
     def _stored(self, episode_id: str) -> list[Episode]:
         attempts = self.store.episodes(attempts='all', dropped=True, events=False, where={'episode_id': episode_id})
@@ -299,9 +316,9 @@ class Desk:
             return {'done': 'undo', 'key': action.key}
         return self._carry_out(action)
 
-    def _task(self, key: str) -> Task:
+    def _task(self, key: str) -> SlotAttempt:
         episode_id, attempt = parse_key(key)
-        return Task(self._by_id[episode_id], attempt)
+        return SlotAttempt(self._by_id[episode_id], attempt)
 
     def _code(self, episode_id: str) -> str:
         slot = self._by_id[episode_id]
@@ -317,3 +334,123 @@ def _recorded(episode: Episode) -> Answer:
 
 def _shown(value: object) -> str:
     return f'{value:.3g}' if isinstance(value, float) else str(value)
+
+
+# Who may use a console that other machines can reach: whoever has the key that was printed with its address.
+
+KEY_BYTES = 24
+SHORTEST_KEY = 16
+COOKIE_AGE_S = 30 * 86_400
+
+
+def access_key(folder: Path) -> str:
+    """The key of this console; it outlives a restart, so that a phone with unsent episodes can still send them."""
+    path = folder / 'access-key'
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        key = path.read_text(encoding='ascii', errors='replace').strip()
+        if len(key) < SHORTEST_KEY:
+            raise InputError(
+                f'{path}: wanted a key, found {len(key)} characters; remove the file for a new one'
+            ) from None
+        return key
+    with os.fdopen(handle, 'w', encoding='ascii') as stream:
+        key = secrets.token_urlsafe(KEY_BYTES)
+        stream.write(key + '\n')
+        stream.flush()
+        os.fsync(stream.fileno())
+    return key
+
+
+def install_access(app: FastAPI, key: str, *, cookie: str, is_secure: bool) -> None:
+    """Refuse every request without the key, in the address once and in a cookie from then on."""
+    from starlette.responses import PlainTextResponse
+
+    def fits(given: str) -> bool:
+        return hmac.compare_digest(given.encode(), key.encode())
+
+    @app.middleware('http')
+    async def check(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
+        is_new = fits(request.query_params.get('key', ''))
+        if not is_new and not fits(request.cookies.get(cookie, '')):
+            refusal = 'wanted the access key: open the address that `robotrials console` printed, with its key'
+            return PlainTextResponse(refusal, status_code=401)
+        response = await answer(request)
+        if is_new:
+            response.set_cookie(cookie, key, max_age=COOKIE_AGE_S, httponly=True, samesite='strict', secure=is_secure)
+        return response
+
+
+PAGES = Pages('robotrials.service.console')
+VERSIONED = ('icon.svg', 'frame.css', 'console.css', 'theme.js', 'console.js', 'console.webmanifest')
+MODULES = tuple(
+    f'/static/console-{name}.js' for name in ('rules', 'box', 'view')
+)  # imported by name, so without a version
+
+
+class GivenStopRequest(BaseModel):
+    model_config = ConfigDict(extra='forbid')
+    key: str = Field(default='', max_length=80)  # of the episode under way, if any
+    t_s: float | None = Field(default=None, ge=0, le=1e6, allow_inf_nan=False)
+
+
+def create_console(desk: Desk, *, key: str = '', is_secure: bool = False) -> FastAPI:
+    """The console of a desk. Without a `key` it answers to this machine alone; with one, to whoever has it."""
+    app = FastAPI(title='robotrials console', docs_url=None, redoc_url=None, openapi_url=None)
+    name = desk.journal.path.stem
+    space = hashlib.sha256(f'{desk.context.trial_id} {name}'.encode()).hexdigest()[:12]
+    if key:
+        install_access(app, key, cookie=f'{CONSOLE_PREFIX}-{space}', is_secure=is_secure)
+    install_frame(app, is_local=not key)
+    shell: dict[str, Any] = {
+        'title': 'Console', 'store': desk.store.path.name, 'operator': desk.context.operator, 'space': space,
+        'has_stop': desk.has_stop,
+    }  # fmt: skip
+
+    @app.exception_handler(RobotrialsError)
+    async def tell(request: Request, error: Exception) -> Response:
+        status = 503 if isinstance(error, StoreError) else 400
+        field = ''
+        if isinstance(error, ConsoleRefusal):
+            status, field = (409 if error.is_conflict else 400), error.field
+        return JSONResponse({'error': str(error), 'field': field}, status_code=status)
+
+    @app.get('/')
+    def page() -> HTMLResponse:
+        return PAGES.page('console.html.j2', **shell)
+
+    @app.get('/worker.js')
+    def worker() -> Response:
+        files = ['/', *MODULES, *map(static_url, VERSIONED)]
+        version = hashlib.sha256(PAGES.text('console.html.j2', **shell).encode() + _modules()).hexdigest()[:12]
+        text = PAGES.text('worker.js.j2', files=files, name=f'{CONSOLE_PREFIX}-{space}-', version=version)
+        return Response(text, media_type='text/javascript', headers={'Cache-Control': 'no-cache'})
+
+    @app.get('/api/state')
+    def state() -> Answer:
+        return desk.state()
+
+    @app.post('/api/actions')
+    def act(action: Action) -> Answer:
+        return desk.act(action)
+
+    @app.post('/api/stop')
+    async def stop(request: Request) -> Answer:
+        given = _stop_request(await request.body())
+        # A thread outside the pool that serves the other addresses: however many of those wait, this one runs.
+        return await asyncio.to_thread(desk.stop_arm, key=given.key, t_s=given.t_s)
+
+    return app
+
+
+def _stop_request(body: bytes) -> GivenStopRequest:
+    """Of which episode and when, as far as it can be read: no request to stop the arm is refused for its form."""
+    try:
+        return GivenStopRequest.model_validate_json(body)
+    except ValidationError:
+        return GivenStopRequest()
+
+
+def _modules() -> bytes:
+    return b''.join(static_url(path.removeprefix('/static/')).encode() for path in MODULES)

@@ -21,15 +21,13 @@ from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Redirect
 from robotrials.errors import InputError, RobotrialsError
 from robotrials.measure.geometry.projection import Rescoring
 from robotrials.record import Episode, Store
-from robotrials.record.select import Where
-from robotrials.service.explorer.detail import episode_data
-from robotrials.service.explorer.index import FILTERS, PAGE_ROWS, SORTS, EpisodeIndex, LiveIndex
+from robotrials.record.blinding import Where
+from robotrials.service.explorer.index import FILTERS, PAGE_ROWS, SORTS, EpisodeIndex, LiveIndex, episode_data
 from robotrials.service.frame import Pages, install_frame
-from robotrials.show.catalog import FIGURES, SIMULATED, find_figure
+from robotrials.show.catalog import FIGURES, SIMULATED, ShowRequest, find_figure, input_of, summary_of
 from robotrials.show.figure import FigureMark, figure_marks, leading
-from robotrials.show.request import ShowRequest, input_of, summary_of
 from robotrials.verdict.analysis import Analysis, analyse
-from robotrials.verdict.analysis.curve_point import curve_points
+from robotrials.verdict.analysis.ranking import curve_points
 from robotrials.verdict.analysis.selection import Absent
 from robotrials.verdict.analysis.subject import Input
 
@@ -165,7 +163,7 @@ PAGES = Pages('robotrials.service.explorer')
 Query = Sequence[tuple[str, str]]
 
 
-class Side(enum.StrEnum):
+class Neighbour(enum.StrEnum):
     """Which neighbour of an episode."""
 
     BEFORE = 'before'
@@ -215,7 +213,7 @@ def create_explorer(
         )  # fmt: skip
 
     @app.get('/episode/{episode_id}/{attempt}/{side}')
-    def neighbour(episode_id: str, attempt: int, side: Side, request: Request) -> RedirectResponse:
+    def neighbour(episode_id: str, attempt: int, side: Neighbour, request: Request) -> RedirectResponse:
         """The episode before or after one in its list, looked for when it is asked for: that takes the whole index."""
         query = request.query_params.multi_items()
         key = _neighbour(index.now(), (episode_id, attempt), query, side=side)
@@ -358,11 +356,11 @@ def _trail(query: Query) -> str:
     return urlencode([(n, v) for n, v in query if n in (*FILTERS, 'episode_id', 'sort') and v])
 
 
-def _neighbour(index: EpisodeIndex, key: tuple[str, int], query: Query, *, side: Side) -> tuple[str, int] | None:
+def _neighbour(index: EpisodeIndex, key: tuple[str, int], query: Query, *, side: Neighbour) -> tuple[str, int] | None:
     """The episode before or after this one in the list that was filtered; None at its end."""
     rows, _, _ = _rows(index, query)
     place = np.flatnonzero(rows == index.place(key))
     if not len(place):
         raise InputError(f'episode {key[0]} attempt {key[1]} is not in this list')
-    wanted = int(place[0]) + (1 if side is Side.AFTER else -1)
+    wanted = int(place[0]) + (1 if side is Neighbour.AFTER else -1)
     return index.key(int(rows[wanted])) if 0 <= wanted < len(rows) else None

@@ -1,4 +1,7 @@
-"""Who may do what: users, and tokens that are shown once, stored hashed, scoped, and can expire or be revoked."""
+"""Who may do what: users, and tokens that are shown once, stored hashed, scoped, and can expire or be revoked.
+
+What a request is refused with: a status, a code for programs, a message for people.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,23 @@ from dataclasses import dataclass
 from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
+from robotrials.errors import RobotrialsError
 from robotrials.service.platform.config import Quota
-from robotrials.service.platform.refusal import Refusal, not_found
 from robotrials.service.platform.table import Token, User, note
+
+
+class Refusal(RobotrialsError):  # noqa: N818 - reads as the fact it states
+    """A request that is not carried out; nothing was changed by it unless the message says so."""
+
+    def __init__(self, status: int, code: str, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.status, self.code, self.retry_after_s = status, code, retry_after_s
+
+
+def not_found(what: str) -> Refusal:
+    """Also for what belongs to somebody else: that it exists is none of the asker's business."""
+    return Refusal(404, 'not_found', f'no such {what}')
+
 
 PREFIX = 'tlt_'
 TOKEN_BYTES = 32

@@ -26,13 +26,12 @@ from robotrials.record import Store
 from robotrials.record.folder import put_durably
 from robotrials.service.platform.access import Scope, add_user, issue_token
 from robotrials.service.platform.benchmark import ATTEMPTS, store_path
-from robotrials.service.platform.config import FILE, PlatformConfig, read_config
+from robotrials.service.platform.config import FILE, PlatformConfig, make_private_folder, read_config
 from robotrials.service.platform.database import Database, ServerClock
-from robotrials.service.platform.intake import ENDING
+from robotrials.service.platform.lease import ENDING
 from robotrials.service.platform.migration import current_revision, known_revisions, migrate
-from robotrials.service.platform.private import make_private_folder
 from robotrials.service.platform.submission import finish_if_done
-from robotrials.service.platform.table import Base, Benchmark, Job, Lease, Submission, User, check_trail, note
+from robotrials.service.platform.table import Base, BenchmarkRow, JobRow, Lease, Submission, User, check_trail, note
 
 FORMAT = BACKUP_FORMAT
 HEAD = 'backup.json'
@@ -159,19 +158,21 @@ def _fill(database: Database, tar: tarfile.TarFile, head: dict[str, Any], archiv
         trail = check_trail(session)
         if not trail.is_whole or trail.head != head['trail']:
             raise StoreError(f'{archive}: its audit trail is not whole (entry {trail.broken_at}: {trail.why})')
-        for benchmark in session.scalars(select(Benchmark)):
+        for benchmark in session.scalars(select(BenchmarkRow)):
             _settle_run_meanwhile(session, config, benchmark, now=database.clock())
     return n_rows
 
 
-def _settle_run_meanwhile(session: Session, config: PlatformConfig, benchmark: Benchmark, *, now: float) -> None:
+def _settle_run_meanwhile(session: Session, config: PlatformConfig, benchmark: BenchmarkRow, *, now: float) -> None:
     """Settle waiting jobs by what the store has of them beyond the rows."""
     path = store_path(config.folder, benchmark)
     if not (path / 'trial.json').exists():
         return
     store = Store.open(path)
     stored = {e.key: e for part in store.parts() for e in store.recorded(part)}
-    for job in session.scalars(select(Job).where(Job.benchmark_id == benchmark.id, Job.state == 'queued')).all():
+    for job in session.scalars(
+        select(JobRow).where(JobRow.benchmark_id == benchmark.id, JobRow.state == 'queued')
+    ).all():
         while job.state == 'queued' and (episode := stored.get((job.episode_id, job.attempt))) is not None:
             job.outcome, job.reason, job.updated_at = episode.outcome.value, episode.reason, now
             if episode.is_valid:
@@ -234,11 +235,11 @@ def check_offline(config: PlatformConfig, *, tell: Callable[[str], None]) -> lis
             trail = check_trail(session)
             problems = [] if trail.is_whole else [f'audit: entry {trail.broken_at}: {trail.why}']
             tell(f'audit: {trail.n_entries} entries, head {trail.head}')
-            for benchmark in session.scalars(select(Benchmark).order_by(Benchmark.name)):
+            for benchmark in session.scalars(select(BenchmarkRow).order_by(BenchmarkRow.name)):
                 rows = session.execute(
-                    select(Job.episode_id, Lease.attempt, Lease.state)
-                    .join(Lease, Lease.job_id == Job.id)
-                    .where(Job.benchmark_id == benchmark.id, Lease.state.in_(('done', 'failed', *ENDING)))
+                    select(JobRow.episode_id, Lease.attempt, Lease.state)
+                    .join(Lease, Lease.job_id == JobRow.id)
+                    .where(JobRow.benchmark_id == benchmark.id, Lease.state.in_(('done', 'failed', *ENDING)))
                 )
                 settled = [(row[0], row[1], row[2]) for row in rows]
                 recorded = _recorded(config, benchmark)
@@ -249,7 +250,7 @@ def check_offline(config: PlatformConfig, *, tell: Callable[[str], None]) -> lis
         database.close()
 
 
-def _recorded(config: PlatformConfig, benchmark: Benchmark) -> Counter[tuple[str, int]]:
+def _recorded(config: PlatformConfig, benchmark: BenchmarkRow) -> Counter[tuple[str, int]]:
     """How often each attempt lies in the store."""
     path = store_path(config.folder, benchmark)
     if not (path / 'trial.json').exists():

@@ -29,14 +29,13 @@ from robotrials.run.component import HOSTS
 from robotrials.run.plan import FaultOutcome, PolicyEntry, Scenes, TrialPlan, plan_from_json
 from robotrials.run.schedule import Slot, trial_slots
 from robotrials.run.station import Context, media_folder
-from robotrials.service.platform.access import check_name, new_id
+from robotrials.service.platform.access import Refusal, check_name, new_id, not_found
 from robotrials.service.platform.bundle import MOST_FILES, pack_bundle
 from robotrials.service.platform.cells import check_runnable
 from robotrials.service.platform.config import PlatformConfig, Strategy
 from robotrials.service.platform.database import Database
 from robotrials.service.platform.job import THINKING_S, benchmark_slots, read_benchmark
-from robotrials.service.platform.refusal import Refusal, not_found
-from robotrials.service.platform.table import UNSETTLED, Benchmark, Job, Lease, Submission, note
+from robotrials.service.platform.table import UNSETTLED, BenchmarkRow, JobRow, Lease, Submission, note
 
 ATTEMPTS = 2  # a job that the rig broke is requeued once
 POLICY_FAULTS = ('policy_crash', 'policy_hang', 'policy_late', 'policy_answer')
@@ -47,13 +46,13 @@ MOST_MOMENTS = MOST_FILES - 100  # of RGB-D in an episode, beside its other file
 def declare(
     session: Session, name: str, toml: str, *, mode: str, strategy: Strategy, arms: int | None, now: float,
     reference: str = '', unchecked: bool = False, longest_episode_s: float = math.inf,
-) -> Benchmark:  # fmt: skip
+) -> BenchmarkRow:  # fmt: skip
     """A new benchmark; its store is made when the first submission comes. `unchecked`: whatever cells say they can."""
     check_name(name, 'name of a benchmark')
     plan = platform_plan(toml, name=name, is_trial=mode == 'trial', longest_episode_s=longest_episode_s)
     if not unchecked:
         check_runnable(session, plan)
-    if session.scalar(select(Benchmark).where(Benchmark.name == name)) is not None:
+    if session.scalar(select(BenchmarkRow).where(BenchmarkRow.name == name)) is not None:
         raise Refusal(409, 'exists', f'there is a benchmark named {name!r} already')
     if mode != 'trial' and (arms is not None or strategy is Strategy.BLINDED_ROTATION):
         raise Refusal(422, 'bad_benchmark', 'arms and blinded_rotation are for a trial; this benchmark is open')
@@ -61,7 +60,7 @@ def declare(
         strategy = Strategy.BLINDED_ROTATION
         if arms is not None and arms < 2:
             raise Refusal(422, 'bad_benchmark', f'arms is {arms}, wanted 2 or more, or none')
-    benchmark = Benchmark(
+    benchmark = BenchmarkRow(
         id=new_id('ben'), name=name, mode=mode, state='collecting' if mode == 'trial' else 'open', host=plan.host.use,
         strategy=strategy.value, plan=plan.as_json(), arms=arms, created_at=now, closed_at=None,
         reference=reference,
@@ -125,28 +124,28 @@ def _check_length(plan: TrialPlan, longest_episode_s: float) -> None:
         )
 
 
-def find_benchmark(session: Session, name: str, *, lock: bool = False, near: bool = False) -> Benchmark:
+def find_benchmark(session: Session, name: str, *, lock: bool = False, near: bool = False) -> BenchmarkRow:
     """The benchmark of a name; with `near` the refusal tells the names there are, for who may list them."""
-    query = select(Benchmark).where(Benchmark.name == name)
+    query = select(BenchmarkRow).where(BenchmarkRow.name == name)
     benchmark = session.scalar(query.with_for_update() if lock else query)
     if benchmark is None and near:
-        known = session.scalars(select(Benchmark.name).order_by(Benchmark.name))
+        known = session.scalars(select(BenchmarkRow.name).order_by(BenchmarkRow.name))
         raise Refusal(404, 'not_found', str(UnknownName('benchmark', name, known)))
     if benchmark is None:
         raise not_found('benchmark')
     return benchmark
 
 
-def is_open(benchmark: Benchmark) -> bool:
+def is_open(benchmark: BenchmarkRow) -> bool:
     """Whether names may be shown: of an open benchmark those of finished submissions, of a trial once it is closed."""
     return benchmark.mode == 'open' or benchmark.state == 'closed'
 
 
-def store_path(folder: Path, benchmark: Benchmark) -> Path:
+def store_path(folder: Path, benchmark: BenchmarkRow) -> Path:
     return folder / 'stores' / benchmark.name
 
 
-def open_store(folder: Path, benchmark: Benchmark) -> Store:
+def open_store(folder: Path, benchmark: BenchmarkRow) -> Store:
     """The benchmark's store, made if it is new. Its shown plan has no secret in it."""
     plan = plan_from_json(benchmark.plan)
     path = store_path(folder, benchmark)
@@ -163,7 +162,7 @@ def open_store(folder: Path, benchmark: Benchmark) -> Store:
     return store
 
 
-def submission_plan(benchmark: Benchmark) -> str:
+def submission_plan(benchmark: BenchmarkRow) -> str:
     """The plan of one submission: of a trial the trial's; else with a secret, and so a trial id, of its own.
 
     Its own id lets the record open one submission while others are still blinded, and its own secret puts the slots
@@ -176,7 +175,7 @@ def submission_plan(benchmark: Benchmark) -> str:
     return dataclasses.replace(plan, blinding=blinding).as_json()
 
 
-def start_trial(session: Session, benchmark: Benchmark, *, now: float) -> None:
+def start_trial(session: Session, benchmark: BenchmarkRow, *, now: float) -> None:
     """Close the set of arms, and put all their jobs into one balanced rotation."""
     if benchmark.state != 'collecting':
         raise Refusal(409, 'not_collecting', f'this benchmark is {benchmark.state}; only a collecting trial starts')
@@ -225,7 +224,7 @@ def add_jobs(
     for slot in slots:
         position, block = (slot.number, 0) if places is None else places[slot.number]
         session.add(
-            Job(
+            JobRow(
                 id=new_id('job'),
                 submission_id=submission.id,
                 benchmark_id=submission.benchmark_id,
@@ -242,15 +241,15 @@ def add_jobs(
     return len(slots)
 
 
-def close_benchmark(session: Session, benchmark: Benchmark, *, by: str, why: str, now: float) -> None:
+def close_benchmark(session: Session, benchmark: BenchmarkRow, *, by: str, why: str, now: float) -> None:
     """Close a benchmark: a trial is unblinded, once; one that is not finished wants a reason. No more submissions."""
     if benchmark.state == 'closed':
         raise Refusal(409, 'closed', 'this benchmark is closed already')
-    live = select(func.count()).select_from(Lease).join(Job, Job.id == Lease.job_id)
-    if session.scalar(live.where(Job.benchmark_id == benchmark.id, Lease.state.in_(UNSETTLED))):
+    live = select(func.count()).select_from(Lease).join(JobRow, JobRow.id == Lease.job_id)
+    if session.scalar(live.where(JobRow.benchmark_id == benchmark.id, Lease.state.in_(UNSETTLED))):
         raise Refusal(409, 'under_way', 'episodes are under way; drain the cells first, or wait for them to end')
     left = session.scalar(
-        select(func.count()).select_from(Job).where(Job.benchmark_id == benchmark.id, Job.state == 'queued')
+        select(func.count()).select_from(JobRow).where(JobRow.benchmark_id == benchmark.id, JobRow.state == 'queued')
     )
     if left and not why:
         raise Refusal(409, 'unfinished', f'{left} episodes are still to be run; wait for them, or say why (why)')
@@ -265,14 +264,14 @@ def close_benchmark(session: Session, benchmark: Benchmark, *, by: str, why: str
 def cancel_jobs(session: Session, submission: Submission, *, reason: str, now: float) -> int:
     """Take what was not begun out of the queue."""
     jobs = session.scalars(
-        select(Job).where(Job.submission_id == submission.id, Job.state == 'queued').with_for_update()
+        select(JobRow).where(JobRow.submission_id == submission.id, JobRow.state == 'queued').with_for_update()
     ).all()
     for job in jobs:
         job.state, job.reason, job.updated_at = 'cancelled', reason, now
     return len(jobs)
 
 
-def open_names(folder: Path, benchmark: Benchmark, submissions: list[Submission], *, by: str, now: float) -> None:
+def open_names(folder: Path, benchmark: BenchmarkRow, submissions: list[Submission], *, by: str, now: float) -> None:
     """Tell the record the names behind codes whose blinding has ended; telling it again changes nothing."""
     store = open_store(folder, benchmark)
     known = store.unblindings().by_trial
@@ -304,7 +303,7 @@ class Quarantine:
         self._why: dict[tuple[str, str], str] = {}  # benchmark id, reading or writing -> what is wrong
         self._guard = threading.Lock()
 
-    def why(self, benchmark: Benchmark) -> str:
+    def why(self, benchmark: BenchmarkRow) -> str:
         """What is wrong with a benchmark's store; empty if nothing is known to be."""
         return self._why.get((benchmark.id, 'writing')) or self._why.get((benchmark.id, 'reading'), '')
 
@@ -315,7 +314,7 @@ class Quarantine:
             return frozenset(benchmark_id for benchmark_id, doing in self._why if doing == 'writing')
 
     @contextlib.contextmanager
-    def around(self, benchmark: Benchmark) -> Iterator[None]:
+    def around(self, benchmark: BenchmarkRow) -> Iterator[None]:
         """Use a benchmark's store: if that fails because the store is damaged, it is set apart, with a refusal."""
         try:
             yield
@@ -332,7 +331,7 @@ class Quarantine:
     def look(self) -> None:
         """Look at every benchmark's store as a server starts: at its log, and whether its files are there."""
         with self._database.read() as session:
-            benchmarks = list(session.scalars(select(Benchmark)))
+            benchmarks = list(session.scalars(select(BenchmarkRow)))
         for benchmark in benchmarks:
             has_store = (store_path(self._config.folder, benchmark) / 'trial.json').exists()
             if has_store and (damage := self._damage(benchmark)):
@@ -344,12 +343,12 @@ class Quarantine:
         if not quarantined:
             return
         with self._database.read() as session:
-            benchmarks = list(session.scalars(select(Benchmark).where(Benchmark.id.in_(quarantined))))
+            benchmarks = list(session.scalars(select(BenchmarkRow).where(BenchmarkRow.id.in_(quarantined))))
         for benchmark in benchmarks:
             if not self._damage(benchmark):
                 self.bring_back(benchmark, 'writing')
 
-    def _damage(self, benchmark: Benchmark) -> str:
+    def _damage(self, benchmark: BenchmarkRow) -> str:
         """What is damaged in a store; empty if it is sound, so that the error was about something else."""
         path = store_path(self._config.folder, benchmark)
         try:
@@ -360,7 +359,7 @@ class Quarantine:
         except RobotrialsError as error:
             return str(error)
 
-    def set_apart(self, benchmark: Benchmark, doing: str, why: str) -> None:
+    def set_apart(self, benchmark: BenchmarkRow, doing: str, why: str) -> None:
         """Put it on record, once, in the log and in the audit trail: that is where its owner looks."""
         with self._guard:
             is_new = (benchmark.id, doing) not in self._why
@@ -370,7 +369,7 @@ class Quarantine:
             with self._database.write() as session:
                 note(session, 'benchmark.quarantine', benchmark.id, name=benchmark.name, why=why)
 
-    def bring_back(self, benchmark: Benchmark, doing: str) -> None:
+    def bring_back(self, benchmark: BenchmarkRow, doing: str) -> None:
         """It went well: if it did not before, that is over."""
         with self._guard:
             was_apart = self._why.pop((benchmark.id, doing), None) is not None
@@ -383,7 +382,7 @@ class Quarantine:
 # Episodes for their submitters, once blinding has ended.
 
 
-def open_facts(benchmark: Benchmark, episode: Episode) -> Episode:
+def open_facts(benchmark: BenchmarkRow, episode: Episode) -> Episode:
     """An episode as its submitter may see it: while a benchmark takes submissions, nobody is told its start states."""
     return episode if benchmark.state == 'closed' else episode.replace(seed=None, instance=None)
 

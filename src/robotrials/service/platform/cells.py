@@ -15,23 +15,21 @@ from sqlalchemy.orm import Session
 from robotrials.errors import InputError
 from robotrials.run.component import check_spec_fits
 from robotrials.run.plan import TrialPlan
-from robotrials.service.platform.access import Caller, check_name, new_id
-from robotrials.service.platform.api_client import check_public
-from robotrials.service.platform.config import PlatformConfig
+from robotrials.service.platform.access import Caller, Refusal, check_name, new_id, not_found
+from robotrials.service.platform.client import check_public
+from robotrials.service.platform.config import PlatformConfig, WorkerKeys
 from robotrials.service.platform.link import host_spec_from_map
-from robotrials.service.platform.private import WorkerKeys
-from robotrials.service.platform.refusal import Refusal, not_found
-from robotrials.service.platform.table import LIVE, Lease, Worker, note
+from robotrials.service.platform.table import LIVE, Lease, WorkerRow, note
 
 PROTOCOL = 2
 ADDRESS = re.compile(r'wss?://[A-Za-z0-9.\-_\[\]:]+(/[A-Za-z0-9._~\-/]*)?')
-_WORKER = select(Worker).where(Worker.id == bindparam('worker_id'))
+_WORKER = select(WorkerRow).where(WorkerRow.id == bindparam('worker_id'))
 _LOCKED_WORKER = _WORKER.with_for_update()
 _LIVE_LEASE = select(Lease).where(Lease.worker_id == bindparam('worker_id'), Lease.state.in_(LIVE))
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class HeartbeatAnswer:
     """What a worker is told when it is heard of."""
 
     leases: tuple[str, ...]  # that still hold; an episode of any other is to be ended
@@ -53,7 +51,7 @@ def register(
     keys: WorkerKeys,
     private: Sequence[str] = (),
     spec: str = '',
-) -> tuple[Worker, list[str]]:
+) -> tuple[WorkerRow, list[str]]:
     """The worker of this name, with a new secret, and its leases that were not begun, which are void.
 
     One that was begun stays until the worker is heard of: an episode may lie finished in its spool.
@@ -67,7 +65,7 @@ def register(
         check_public(urlsplit(address).hostname or '', allowed=private, what='address')
     except ValueError as error:  # an InputError is one, and so is an address that cannot be taken apart
         raise Refusal(422, 'private_address', str(error)) from error
-    worker = session.scalar(select(Worker).where(Worker.name == name).with_for_update())
+    worker = session.scalar(select(WorkerRow).where(WorkerRow.name == name).with_for_update())
     if worker is not None and worker.user_id != caller.user_id:
         raise Refusal(409, 'exists', f'there is a worker named {name!r} of another user; give another name')
     if worker is not None and worker.key not in ('', key):
@@ -77,7 +75,7 @@ def register(
         )  # fmt: skip
     secret = keys.new()
     if worker is None:
-        worker = Worker(
+        worker = WorkerRow(
             id=new_id('wrk'), name=name, user_id=caller.user_id, host=host, address=address, protocol=protocol,
             secret=secret, state='idle', wanted='run', note='', registered_at=now, heard_at=now, idle_since=now,
             busy_s=0.0, first_at=now, spec=spec, key=key,
@@ -95,13 +93,13 @@ def register(
 
 def forget_foreign(session: Session, keys: WorkerKeys) -> None:
     """Have workers register anew whose secrets were not made with this server's key: nothing we sign would hold."""
-    for worker in session.scalars(select(Worker).where(Worker.secret != '')):
+    for worker in session.scalars(select(WorkerRow).where(WorkerRow.secret != '')):
         if not keys.knows(worker.secret):
             worker.secret, worker.state, worker.idle_since = '', 'lost', None
             note(session, 'worker.forget', worker.id, why='another key')
 
 
-def find_worker(session: Session, worker_id: str, *, caller: Caller | None = None, lock: bool = False) -> Worker:
+def find_worker(session: Session, worker_id: str, *, caller: Caller | None = None, lock: bool = False) -> WorkerRow:
     """A worker; for a worker's own requests it must be the caller's."""
     worker = session.scalar(_LOCKED_WORKER if lock else _WORKER, {'worker_id': worker_id})
     if worker is None or (caller is not None and worker.user_id != caller.user_id):
@@ -110,9 +108,9 @@ def find_worker(session: Session, worker_id: str, *, caller: Caller | None = Non
 
 
 def heartbeat(
-    session: Session, worker: Worker, config: PlatformConfig, *, state: str, lease_id: str | None, step: int | None,
+    session: Session, worker: WorkerRow, config: PlatformConfig, *, state: str, lease_id: str | None, step: int | None,
     text: str, now: float,
-) -> Heard:  # fmt: skip
+) -> HeartbeatAnswer:  # fmt: skip
     """Note that a worker lives, renew the lease it is at, and tell it what is wanted of it."""
     if not worker.secret:
         raise Refusal(410, 'register', 'this server has another key than before; register again')
@@ -133,14 +131,14 @@ def heartbeat(
         worker.wanted = 'run'
     commands = {'drain': ('drain',), 'stop': ('stop',), 'resume': ('resume',)}.get(worker.wanted, ())
     if live is None:
-        return Heard((), commands, None)
+        return HeartbeatAnswer((), commands, None)
     if live.state == 'running' and live.id != lease_id and (live.begun_at or now) < worker.registered_at:
-        return Heard((), commands, None, abandoned=live.id)
+        return HeartbeatAnswer((), commands, None, abandoned=live.id)
     holds = live.state == 'storing' or live.expires_at > now
-    return Heard((live.id,) if holds else (), commands, live.expires_at if holds else None)
+    return HeartbeatAnswer((live.id,) if holds else (), commands, live.expires_at if holds else None)
 
 
-def command(session: Session, worker: Worker, wanted: str) -> None:
+def command(session: Session, worker: WorkerRow, wanted: str) -> None:
     """Drain, stop or resume a cell; an episode that a stop ends is uploaded by its worker."""
     if worker.wanted != wanted:
         note(session, f'worker.{wanted}', worker.id, before=worker.wanted)
@@ -150,8 +148,8 @@ def command(session: Session, worker: Worker, wanted: str) -> None:
 def mark_lost(session: Session, config: PlatformConfig, *, now: float) -> list[str]:
     """Workers that were not heard of for too long."""
     silent = session.scalars(
-        select(Worker)
-        .where(Worker.state != 'lost', Worker.heard_at <= now - config.lost_s)
+        select(WorkerRow)
+        .where(WorkerRow.state != 'lost', WorkerRow.heard_at <= now - config.lost_s)
         .with_for_update(skip_locked=True)
     ).all()
     for worker in silent:
@@ -160,10 +158,10 @@ def mark_lost(session: Session, config: PlatformConfig, *, now: float) -> list[s
     return [worker.id for worker in silent]
 
 
-def list_workers(session: Session) -> list[tuple[Worker, Lease | None]]:
+def list_workers(session: Session) -> list[tuple[WorkerRow, Lease | None]]:
     """Every cell and the lease it is at."""
     live = {lease.worker_id: lease for lease in session.scalars(select(Lease).where(Lease.state.in_(LIVE)))}
-    workers = session.scalars(select(Worker).order_by(Worker.name))
+    workers = session.scalars(select(WorkerRow).order_by(WorkerRow.name))
     return [(worker, live.get(worker.id)) for worker in workers]
 
 
@@ -183,9 +181,9 @@ def checked_spec(values: Mapping[str, Any] | None) -> str:
 
 def check_runnable(session: Session, plan: TrialPlan) -> None:
     """Refuse a plan whose tasks or conditions no registered cell has, if any of them says what it has."""
-    cells = select(Worker.name, Worker.spec).where(Worker.host == plan.host.use, Worker.spec != '')
+    cells = select(WorkerRow.name, WorkerRow.spec).where(WorkerRow.host == plan.host.use, WorkerRow.spec != '')
     reasons = []
-    for name, spec in session.execute(cells.order_by(Worker.name)):
+    for name, spec in session.execute(cells.order_by(WorkerRow.name)):
         try:
             check_spec_fits(plan, host_spec_from_map(json.loads(spec)))
             return

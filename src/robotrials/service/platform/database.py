@@ -25,8 +25,8 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.orm import Session
 
 from robotrials.errors import SetupError, install_hint
-from robotrials.service.platform.private import close_to_others
-from robotrials.service.platform.refusal import Refusal
+from robotrials.service.platform.access import Refusal
+from robotrials.service.platform.config import close_to_others
 from robotrials.service.platform.table import write_notes
 
 BUSY_MS = 20_000

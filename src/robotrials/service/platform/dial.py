@@ -27,7 +27,7 @@ from robotrials.run.seam import (
     Session,
     Setup,
 )
-from robotrials.service.platform.api_client import check_public
+from robotrials.service.platform.client import check_public
 from robotrials.service.platform.link import check_size, told_setup
 
 WIRES = ('groot', 'openpi', 'openvla', 'positronic', 'roboarena', 'vla-eval')

@@ -112,7 +112,7 @@ class Welcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class End:
+class EpisodeEnd:
     """How an episode ended; `outcome` is empty while blinding hides it."""
 
     outcome: str = ''

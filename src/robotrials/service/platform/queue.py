@@ -15,14 +15,13 @@ from sqlalchemy.orm import Session
 
 from robotrials.record import Episode
 from robotrials.run.fault import FaultKind
-from robotrials.service.platform.access import Caller, new_id
+from robotrials.service.platform.access import Caller, Refusal, new_id, not_found
 from robotrials.service.platform.benchmark import ATTEMPTS
 from robotrials.service.platform.config import PlatformConfig, Strategy
 from robotrials.service.platform.job import Job as JobOrder
 from robotrials.service.platform.job import job_from_json
-from robotrials.service.platform.refusal import Refusal, not_found
 from robotrials.service.platform.submission import finish_if_done
-from robotrials.service.platform.table import LIVE, Benchmark, Job, Lease, Submission, Worker, note
+from robotrials.service.platform.table import LIVE, BenchmarkRow, JobRow, Lease, Submission, WorkerRow, note
 
 SHARE_WINDOW_S = 86_400.0
 
@@ -46,7 +45,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class IdleWorker:
     """An idle worker."""
 
     worker_id: str
@@ -87,7 +86,7 @@ def ordered(offers: Sequence[Offer], *, shares: Shares, busy: dict[str, int]) ->
     return [offer for _, offer in turns]
 
 
-def deal(offers: Sequence[Offer], cells: Sequence[Cell], *, avoided: set[tuple[str, str]]) -> dict[str, str]:
+def deal(offers: Sequence[Offer], cells: Sequence[IdleWorker], *, avoided: set[tuple[str, str]]) -> dict[str, str]:
     """Job -> worker: each offer takes the first free cell with its host that it need not avoid."""
     free = list(cells)
     dealt: dict[str, str] = {}
@@ -105,53 +104,53 @@ def deal(offers: Sequence[Offer], cells: Sequence[Cell], *, avoided: set[tuple[s
 # One look into an index for each submission, whatever a database knows of its tables: joined to the jobs in one
 # statement, PostgreSQL took 50 times as long until it had gathered statistics.
 _FIRST = (
-    select(Job.id)
-    .where(Job.submission_id == Submission.id, Job.state == 'queued')
-    .order_by(Job.position)
+    select(JobRow.id)
+    .where(JobRow.submission_id == Submission.id, JobRow.state == 'queued')
+    .order_by(JobRow.position)
     .limit(1)
     .correlate(Submission)
     .scalar_subquery()
 )
 _WAITING = (
     select(
-        _FIRST, Submission.id, Submission.user_id, Benchmark.id, Benchmark.host, Benchmark.strategy,
+        _FIRST, Submission.id, Submission.user_id, BenchmarkRow.id, BenchmarkRow.host, BenchmarkRow.strategy,
         Submission.kind, Submission.priority, Submission.created_at,
     )
-    .join(Benchmark, Benchmark.id == Submission.benchmark_id)
+    .join(BenchmarkRow, BenchmarkRow.id == Submission.benchmark_id)
     .where(Submission.state == 'queued', or_(Submission.kind == 'dial', Submission.asked_at > bindparam('asked_after')))
 )  # fmt: skip
-_PLACES = select(Job.id, Job.position, Job.block, Job.failed_on).where(
-    Job.id.in_(bindparam('job_ids', expanding=True)), Job.state == 'queued'
+_PLACES = select(JobRow.id, JobRow.position, JobRow.block, JobRow.failed_on).where(
+    JobRow.id.in_(bindparam('job_ids', expanding=True)), JobRow.state == 'queued'
 )
 _LIVE_COUNTS = (
-    select(Job.submission_id, Job.benchmark_id, func.count())
-    .join(Lease, Lease.job_id == Job.id)
+    select(JobRow.submission_id, JobRow.benchmark_id, func.count())
+    .join(Lease, Lease.job_id == JobRow.id)
     .where(Lease.state.in_(LIVE))
-    .group_by(Job.submission_id, Job.benchmark_id)
+    .group_by(JobRow.submission_id, JobRow.benchmark_id)
 )
-_HEARD = Worker.heard_at > bindparam('heard_after')
+_HEARD = WorkerRow.heard_at > bindparam('heard_after')
 _IDLE = (
-    select(Worker.id, Worker.host, Worker.idle_since)
+    select(WorkerRow.id, WorkerRow.host, WorkerRow.idle_since)
     .where(
-        Worker.state == 'idle', Worker.wanted == 'run', _HEARD,
-        Worker.id.not_in(select(Lease.worker_id).where(Lease.state.in_(LIVE))),
+        WorkerRow.state == 'idle', WorkerRow.wanted == 'run', _HEARD,
+        WorkerRow.id.not_in(select(Lease.worker_id).where(Lease.state.in_(LIVE))),
     )
-    .order_by(Worker.idle_since, Worker.name)
+    .order_by(WorkerRow.idle_since, WorkerRow.name)
 )  # fmt: skip
 _QUEUED_JOB = (
-    select(Job)
-    .where(Job.id == bindparam('job_id'), Job.state == 'queued')
-    .with_for_update(skip_locked=True, of=Job)
+    select(JobRow)
+    .where(JobRow.id == bindparam('job_id'), JobRow.state == 'queued')
+    .with_for_update(skip_locked=True, of=JobRow)
 )  # fmt: skip
 _IDLE_WORKER = (
-    select(Worker)
-    .where(Worker.id == bindparam('worker_id'), Worker.state == 'idle', Worker.wanted == 'run')
+    select(WorkerRow)
+    .where(WorkerRow.id == bindparam('worker_id'), WorkerRow.state == 'idle', WorkerRow.wanted == 'run')
     .with_for_update(skip_locked=True)
 )
 _GRANTED = (
     select(Lease)
-    .join(Job, Job.id == Lease.job_id)
-    .where(Job.submission_id == bindparam('submission_id'), Lease.state == 'granted')
+    .join(JobRow, JobRow.id == Lease.job_id)
+    .where(JobRow.submission_id == bindparam('submission_id'), Lease.state == 'granted')
     .order_by(Lease.granted_at)
     .limit(1)
 )
@@ -198,21 +197,21 @@ def _open_blocks(session: Session, benchmark_ids: set[str]) -> dict[str, int]:
     if not benchmark_ids:
         return {}
     rows = session.execute(
-        select(Job.benchmark_id, func.min(Job.block))
-        .where(Job.benchmark_id.in_(benchmark_ids), Job.state == 'queued')
-        .group_by(Job.benchmark_id)
+        select(JobRow.benchmark_id, func.min(JobRow.block))
+        .where(JobRow.benchmark_id.in_(benchmark_ids), JobRow.state == 'queued')
+        .group_by(JobRow.benchmark_id)
     )
     return {row[0]: row[1] for row in rows}
 
 
-def idle_cells(session: Session, config: PlatformConfig, *, now: float) -> list[Cell]:
+def idle_cells(session: Session, config: PlatformConfig, *, now: float) -> list[IdleWorker]:
     """Workers that are idle, heard of lately, wanted to run, and without a live lease; the longest idle first."""
     rows = session.execute(_IDLE, {'heard_after': now - config.lost_s})
-    return [Cell(worker_id, host, idle_since or 0.0) for worker_id, host, idle_since in rows]
+    return [IdleWorker(worker_id, host, idle_since or 0.0) for worker_id, host, idle_since in rows]
 
 
 def avoided_cells(
-    session: Session, offers: Sequence[Offer], cells: Sequence[Cell], *, now: float, config: PlatformConfig
+    session: Session, offers: Sequence[Offer], cells: Sequence[IdleWorker], *, now: float, config: PlatformConfig
 ) -> set[tuple[str, str]]:
     """(job, worker) pairs that may not be: the worker a job broke on, while another could take it.
 
@@ -222,7 +221,9 @@ def avoided_cells(
     if not broken:
         return set()
     alive = session.execute(
-        select(Worker.id, Worker.host).where(Worker.state.in_(('idle', 'busy')), Worker.wanted == 'run', _HEARD),
+        select(WorkerRow.id, WorkerRow.host).where(
+            WorkerRow.state.in_(('idle', 'busy')), WorkerRow.wanted == 'run', _HEARD
+        ),
         {'heard_after': now - config.lost_s},
     )
     hosts = {row[0]: row[1] for row in alive}
@@ -287,7 +288,12 @@ def grant_to_submission(
 
 
 def grant_to_worker(
-    session: Session, worker: Worker, config: PlatformConfig, *, now: float, quarantined: frozenset[str] = frozenset()
+    session: Session,
+    worker: WorkerRow,
+    config: PlatformConfig,
+    *,
+    now: float,
+    quarantined: frozenset[str] = frozenset(),
 ) -> Lease | None:
     """A lease on a dialled submission for a worker that asks, if one was dealt to it."""
     cells = idle_cells(session, config, now=now)
@@ -375,7 +381,7 @@ def planning_order(submission: Submission) -> JobOrder:
     return JobOrder(job_id='', plan=submission.plan, slot=0, attempt=0, code=submission.code)
 
 
-def job_order(session: Session, job: Job, *, attempt: int) -> JobOrder:
+def job_order(session: Session, job: JobRow, *, attempt: int) -> JobOrder:
     """A job as its worker is told of it."""
     import json
 
@@ -402,8 +408,8 @@ def expired(session: Session, config: PlatformConfig, *, now: float) -> list[Exp
     A cell that fell silent, or that says it is draining or out of service, is evidence that the rig broke.
     """
     rows = session.execute(
-        select(Lease.id, Lease.state, Lease.begun_at, Worker.heard_at, Worker.state)
-        .join(Worker, Worker.id == Lease.worker_id)
+        select(Lease.id, Lease.state, Lease.begun_at, WorkerRow.heard_at, WorkerRow.state)
+        .join(WorkerRow, WorkerRow.id == Lease.worker_id)
         .where(Lease.state.in_(('granted', 'running')), Lease.expires_at <= now)
     )
     return [
@@ -450,7 +456,7 @@ def give_back(session: Session, lease: Lease, reason: str, *, now: float) -> Set
 def settle(session: Session, lease_id: str, episode: Episode, *, now: float) -> tuple[Settled, bool]:
     """The second transaction: what the store has becomes what the queue knows; and whether the submission is done."""
     lease = locked_lease(session, lease_id)
-    job = session.scalars(select(Job).where(Job.id == lease.job_id).with_for_update(of=Job)).one()
+    job = session.scalars(select(JobRow).where(JobRow.id == lease.job_id).with_for_update(of=JobRow)).one()
     lease.state, lease.ended_at = ('done' if lease.digest else 'failed'), lease.ended_at or now
     lease.worker.busy_s += lease.ended_at - lease.granted_at
     job.outcome, job.reason, job.updated_at = episode.outcome.value, episode.reason, now

@@ -1,6 +1,12 @@
 """Scores: what the analysis of a benchmark's store says, as far as blinding allows; kept until the store changes.
 
 Nothing here computes a number: everything is read from `robotrials.verdict.analysis`.
+
+How submissions stand on a leaderboard: each on the benchmark's own cells, with every one of its account beside it.
+
+What a submission did not run, it has failed: otherwise whoever cancels when losing, or leaves a hard task out, would be
+ranked by the rest, and would shrink the cells on which others are compared. And whoever submits k times has k chances
+to be lucky: all of them stand on the board, and each is tested at alpha / k.
 """
 
 from __future__ import annotations
@@ -8,33 +14,234 @@ from __future__ import annotations
 import dataclasses
 import math
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from robotrials.errors import NotEstimable, StoreError
+from robotrials.errors import InputError, NotEstimable, StoreError
 from robotrials.measure.geometry.projection import Rescoring
-from robotrials.record import Episode, Store
+from robotrials.record import Episode, Outcome, Store
+from robotrials.run.fault import FaultKind
 from robotrials.service.platform.benchmark import Quarantine, is_open, store_path
-from robotrials.service.platform.standing import (
-    MISSING,
-    BoardGrid,
-    SetAside,
-    Standings,
-    complete_selection,
-    make_grid,
-    read_standings,
-)
-from robotrials.service.platform.table import Benchmark
-from robotrials.show.verdict_text import short_decision
+from robotrials.service.platform.job import benchmark_slots
+from robotrials.service.platform.queue import planning_order
+from robotrials.service.platform.table import BenchmarkRow, JobRow, Lease, Submission
+from robotrials.show.phrase import short_decision
 from robotrials.stats import Estimate, Rate
 from robotrials.verdict.analysis import Absent, Analysis, present
-from robotrials.verdict.analysis.board_score import expected_iou, iou_caution, success_source
+from robotrials.verdict.analysis.cameras import expected_iou, iou_caution, success_source
+from robotrials.verdict.analysis.condition_drop import condition_drops
 from robotrials.verdict.analysis.contrast import Cells
-from robotrials.verdict.analysis.success import Rates, count_rates
+from robotrials.verdict.analysis.ranking import Rates, count_rates
+from robotrials.verdict.analysis.selection import Selection, ordered_episodes, select_store
 from robotrials.verdict.planning.analysis_plan import SuccessSource, declared_analysis
+from robotrials.verdict.robustness import conditions_by_severity
+
+MISSING = f'{FaultKind.POLICY_WITHDRAWN.value}: it was not run to an end, which counts as a failure'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoardStanding:
+    """One submission that was begun and is over: its missing episodes, as failures, and how many its account has."""
+
+    policy: str
+    account: str
+    state: str
+    reason: str
+    missing: tuple[Episode, ...]
+    n_of_account: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetAside:
+    """A submission that is shown and not ranked: it was voided, or ended before it was given a cell."""
+
+    policy: str
+    state: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standings:
+    ranked: tuple[BoardStanding, ...] = ()
+    aside: tuple[SetAside, ...] = ()
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        return tuple(s.policy for s in self.ranked)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What a board hangs on, besides the store."""
+        return (
+            *((s.policy, s.state, len(s.missing), s.n_of_account) for s in self.ranked),
+            *((a.policy, a.reason) for a in self.aside),
+        )
+
+    def of(self, policy: str) -> BoardStanding:
+        return next(s for s in self.ranked if s.policy == policy)
+
+    def missing(self, where: Mapping[str, str]) -> list[Episode]:
+        """The missing episodes that match a filter."""
+        return [e for s in self.ranked for e in s.missing if all(getattr(e, k) == v for k, v in where.items())]
+
+
+def read_standings(session: Session, benchmark: BenchmarkRow) -> Standings:
+    """Every submission whose name may be shown; nothing of a trial before it is closed."""
+    if not is_open(benchmark):
+        return Standings()
+    every = list(
+        session.scalars(select(Submission).where(Submission.benchmark_id == benchmark.id).order_by(Submission.policy))
+    )
+    opened = [s for s in every if s.opened_at is not None]
+    begun = set(
+        session.scalars(
+            select(JobRow.submission_id)
+            .outerjoin(
+                Lease, Lease.job_id == JobRow.id
+            )  # one that a restored backup knows from the record has no lease
+            .where(JobRow.benchmark_id == benchmark.id, (Lease.state != 'unclaimed') | (JobRow.state == 'done'))
+            .distinct()
+        )
+    )
+    ranked = [s for s in opened if s.id in begun and s.state != 'void']
+    # Also those that are not over yet: who leaves what goes badly unfinished, and tries again, has tried twice.
+    counts = Counter(s.user.name for s in every if s.id in begun and s.state != 'void')
+    return Standings(
+        ranked=tuple(
+            BoardStanding(
+                policy=s.policy, account=s.user.name, state=s.state, reason=s.reason, n_of_account=counts[s.user.name],
+                missing=_missing(session, s),
+            )
+            for s in ranked
+        ),
+        aside=tuple(
+            SetAside(policy=s.policy, state=s.state, reason=s.reason or 'it ended before it was given a cell')
+            for s in opened
+            if s not in ranked
+        ),
+    )  # fmt: skip
+
+
+def _missing(session: Session, submission: Submission) -> tuple[Episode, ...]:
+    slots = session.scalars(
+        select(JobRow.slot).where(JobRow.submission_id == submission.id, JobRow.state != 'done').order_by(JobRow.slot)
+    ).all()
+    if not slots:
+        return ()
+    context, planned = planning_order(submission).context(), benchmark_slots(submission.plan)
+    is_reference = submission.policy == submission.benchmark.reference
+    return tuple(
+        context.planned(planned[slot]).replace(
+            policy=submission.policy, is_reference=is_reference, outcome=Outcome.FAILURE, success=False,
+            is_unrecoverable=True, reason=MISSING,
+        )
+        for slot in slots
+    )  # fmt: skip
+
+
+def complete_selection(
+    store: Store, policies: Sequence[str], missing: Sequence[Episode], where: Mapping[str, str]
+) -> Selection:
+    """The episodes of a store that match, with those that are missing; a missing one takes the place of an INVALID."""
+    asked = {'policy': list(policies), **where}
+    try:
+        selection = select_store(store, where=asked)
+    except NotEstimable:
+        if not missing:
+            raise
+        selection = Selection(
+            source=str(store.path), episodes=(), store=store, where=asked, trial=store.trial,
+            every_policy=tuple(sorted(policies)),
+        )  # fmt: skip
+    if not missing:
+        return selection
+    ids = {e.episode_id for e in missing}
+    kept = [e for e in selection.episodes if e.episode_id not in ids]
+    return dataclasses.replace(
+        selection, episodes=ordered_episodes([*kept, *missing]),
+        every_policy=tuple(sorted({*selection.every_policy, *policies})),
+    )  # fmt: skip
+
+
+# The leaderboard as RADAR prints it: splits and conditions across, successes of n everywhere, drops with intervals.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridField:
+    """Successes of n episodes; under a changed condition also the paired drop from the baseline, in shares."""
+
+    successes: int = 0
+    n: int = 0
+    drop: float | None = None
+    low: float | None = None
+    high: float | None = None
+    note: str = ''  # why there is no interval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridRow:
+    """One policy: its splits and their total under the baseline, then each condition over all splits."""
+
+    policy: str
+    splits: Mapping[str, GridField]
+    total: GridField
+    conditions: Mapping[str, GridField]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoardGrid:
+    """Every number with what it rests on; a policy with one episode has a row."""
+
+    baseline: str
+    splits: tuple[str, ...] = ()
+    conditions: tuple[str, ...] = ()
+    rows: tuple[GridRow, ...] = field(default=())
+
+
+def make_grid(analysis: Analysis, policies: Iterable[str]) -> BoardGrid:
+    """The grid of these policies, in their order. Missing episodes count as failures, as everywhere on a board."""
+    baseline = analysis.plan.baseline
+    valid = [e for e in analysis.episodes if e.is_valid]
+    named = conditions_by_severity(valid)
+    splits = tuple(sorted({e.cell for e in valid}))
+    conditions = tuple(dict.fromkeys(named(e) for e in valid if e.condition != baseline))
+    drops = {}
+    if conditions:
+        try:
+            condition_drop_list = condition_drops(
+                analysis.episodes, analysis.plan, rng=analysis.stream('drops')
+            )  # as a report does
+            drops = {(d.policy, d.condition): d for d in condition_drop_list}
+        except (InputError, NotEstimable):
+            pass  # counts are shown all the same; each field says that it has no drop
+    rows = []
+    for policy in policies:
+        own = [e for e in valid if e.policy == policy]
+        at_baseline = [e for e in own if e.condition == baseline]
+        fields = {}
+        for condition in conditions:
+            drop = drops.get((policy, condition))
+            interval = None if drop is None else drop.success_interval
+            counted = _counted(e for e in own if e.condition != baseline and named(e) == condition)
+            fields[condition] = GridField(
+                successes=counted.successes, n=counted.n, drop=None if drop is None else drop.success_drop,
+                low=None if interval is None else interval.low, high=None if interval is None else interval.high,
+                note='' if interval is not None else (drop.note if drop is not None else 'no episodes to compare with'),
+            )  # fmt: skip
+        by_split = {name: _counted(e for e in at_baseline if e.cell == name) for name in splits}
+        rows.append(GridRow(policy=policy, splits=by_split, total=_counted(at_baseline), conditions=fields))
+    return BoardGrid(baseline=baseline, splits=splits, conditions=conditions, rows=tuple(rows))
+
+
+def _counted(episodes: Iterable[Episode]) -> GridField:
+    listed = list(episodes)
+    return GridField(successes=sum(e.is_success for e in listed), n=len(listed))
+
 
 COLUMNS = ('hrt', 'success', 'safety', 'sbu', 'vsi', 'expected_iou')
 FILTERS = ('task', 'stratum', 'condition')
@@ -104,7 +311,7 @@ class Scores:
         self._analyses: dict[tuple[object, ...], Analysis] = {}
         self._lock = threading.Lock()
 
-    def board(self, session: Session, benchmark: Benchmark, *, where: Mapping[str, str] | None = None) -> Board:
+    def board(self, session: Session, benchmark: BenchmarkRow, *, where: Mapping[str, str] | None = None) -> Board:
         """The leaderboard: every submission that was begun and whose name is open, on the benchmark's own cells."""
         standings = read_standings(session, benchmark)
         analysis = self.analysis(benchmark, standings, where=where)
@@ -124,7 +331,7 @@ class Scores:
             return self._boards.setdefault(key, board)
 
     def analysis(
-        self, benchmark: Benchmark, standings: Standings, *, where: Mapping[str, str] | None = None,
+        self, benchmark: BenchmarkRow, standings: Standings, *, where: Mapping[str, str] | None = None,
         alpha: float | None = None,
     ) -> Analysis | Absent:  # fmt: skip
         """The analysis of submissions as they stand; Absent, with why, if there is none yet."""
@@ -158,7 +365,7 @@ class Scores:
                 self._analyses[key] = analysis
             return self._analyses[key]
 
-    def _set_apart(self, benchmark: Benchmark, error: StoreError) -> Absent:
+    def _set_apart(self, benchmark: BenchmarkRow, error: StoreError) -> Absent:
         """Where a board would be; what is wrong is for the log and the audit trail, which its owner reads."""
         self._quarantine.set_apart(benchmark, 'reading', str(error))
         return Absent('quarantined: the record of this benchmark is damaged, and is shown again once it is repaired')
@@ -168,7 +375,7 @@ class Scores:
             while len(kept) >= MOST_KEPT:
                 kept.pop(next(iter(kept)))
 
-    def episodes(self, benchmark: Benchmark, policy: str) -> list[Episode]:
+    def episodes(self, benchmark: BenchmarkRow, policy: str) -> list[Episode]:
         """Every attempt of one open policy."""
         path = store_path(self._folder, benchmark)
         if not (path / 'trial.json').exists():

@@ -15,18 +15,16 @@ from sqlalchemy.exc import DBAPIError
 from robotrials.errors import WriteError
 from robotrials.old_name import METRIC_PREFIX
 from robotrials.record.folder import held_lock
-from robotrials.service.platform.access import RateLimiter, Scope, add_user, issue_token
+from robotrials.service.platform.access import RateLimiter, Refusal, Scope, add_user, issue_token
 from robotrials.service.platform.cells import forget_foreign, mark_lost
-from robotrials.service.platform.config import PlatformConfig
+from robotrials.service.platform.config import PlatformConfig, WorkerKeys, make_private_file, make_private_folder
 from robotrials.service.platform.database import DISK_FULL, Database, Outage, ServerClock
-from robotrials.service.platform.intake import Intake
+from robotrials.service.platform.lease import LeaseEnds
 from robotrials.service.platform.migration import migrate
-from robotrials.service.platform.private import WorkerKeys, make_private_file, make_private_folder
 from robotrials.service.platform.queue import expired
-from robotrials.service.platform.refusal import Refusal
 from robotrials.service.platform.score import Scores
 from robotrials.service.platform.submission import cancel_absent
-from robotrials.service.platform.table import Job, Lease, User, Worker, trail_length
+from robotrials.service.platform.table import JobRow, Lease, User, WorkerRow, trail_length
 
 # What Prometheus can ask of a server. No label names a user, a submission or a policy.
 
@@ -63,12 +61,12 @@ class Metrics:
     def text(self, database: Database) -> bytes:
         """The state of now in Prometheus' text format."""
         with database.read() as session:
-            for gauge, table in ((self._jobs, Job), (self._leases, Lease), (self._workers, Worker)):
+            for gauge, table in ((self._jobs, JobRow), (self._leases, Lease), (self._workers, WorkerRow)):
                 gauge.clear()
                 for state, n in session.execute(select(table.state, func.count()).group_by(table.state)):
                     gauge.labels(state).set(n)
             self._heard.clear()
-            for name, heard_at in session.execute(select(Worker.name, Worker.heard_at)):
+            for name, heard_at in session.execute(select(WorkerRow.name, WorkerRow.heard_at)):
                 self._heard.labels(name).set(max(0.0, database.clock() - heard_at))
             self._audit.set(trail_length(session))
         return generate_latest(self.registry)
@@ -99,7 +97,7 @@ class Platform:
                 forget_foreign(session, self.keys)
             self.metrics = Metrics()
             self.limiter = RateLimiter()
-            self.intake = Intake(config, self.database)
+            self.intake = LeaseEnds(config, self.database)
             self.scores = Scores(config.folder, self.intake.quarantine)
             self.intake.quarantine.look()
             self.n_recovered = self.intake.recover()

@@ -16,12 +16,11 @@ from sqlalchemy.orm import Session
 from robotrials.declaration import read_table
 from robotrials.errors import InputError
 from robotrials.run.plan import PolicyEntry
-from robotrials.service.platform.access import Caller, check_name, new_id
+from robotrials.service.platform.access import Caller, Refusal, check_name, new_id, not_found
 from robotrials.service.platform.benchmark import add_jobs, cancel_jobs, find_benchmark, start_trial, submission_plan
 from robotrials.service.platform.config import DialRules
 from robotrials.service.platform.dial import check_dial
-from robotrials.service.platform.refusal import Refusal, not_found
-from robotrials.service.platform.table import LIVE, Benchmark, Job, Lease, Submission, User, note
+from robotrials.service.platform.table import LIVE, BenchmarkRow, JobRow, Lease, Submission, User, note
 
 DAY_S = 86_400.0
 OPEN_STATES = ('waiting', 'queued')
@@ -108,7 +107,7 @@ def _with_key(session: Session, user_id: str, client_key: str) -> Submission | N
     return session.scalar(select(Submission).where(Submission.user_id == user_id, Submission.client_key == client_key))
 
 
-def _start_if_full(session: Session, benchmark: Benchmark, *, now: float) -> None:
+def _start_if_full(session: Session, benchmark: BenchmarkRow, *, now: float) -> None:
     if benchmark.mode != 'trial' or benchmark.arms is None:
         return
     waiting = select(func.count()).select_from(Submission)
@@ -164,7 +163,7 @@ def list_submissions(session: Session, caller: Caller) -> list[Submission]:
 def job_counts(session: Session, submission_id: str) -> dict[str, int]:
     """State -> how many jobs are in it."""
     rows = session.execute(
-        select(Job.state, func.count()).where(Job.submission_id == submission_id).group_by(Job.state)
+        select(JobRow.state, func.count()).where(JobRow.submission_id == submission_id).group_by(JobRow.state)
     )
     return {row[0]: row[1] for row in rows}
 
@@ -189,8 +188,10 @@ def cancel_absent(
     """
     if now - since < min(absence_s, DAY_S):
         return []
-    begun = select(Job.submission_id).join(Lease, Lease.job_id == Job.id).where(Lease.state != 'unclaimed')
-    busy = select(Job.submission_id).where(Job.state.in_(('leased', 'running')) | (Job.updated_at > now - absence_s))
+    begun = select(JobRow.submission_id).join(Lease, Lease.job_id == JobRow.id).where(Lease.state != 'unclaimed')
+    busy = select(JobRow.submission_id).where(
+        JobRow.state.in_(('leased', 'running')) | (JobRow.updated_at > now - absence_s)
+    )
     absent = session.scalars(
         select(Submission)
         .where(
@@ -226,9 +227,11 @@ def void(session: Session, submission: Submission, *, by: str, why: str, now: fl
 
 
 def _live_leases(session: Session, submission: Submission) -> list[str]:
-    live = select(Lease.id).join(Job, Job.id == Lease.job_id)
+    live = select(Lease.id).join(JobRow, JobRow.id == Lease.job_id)
     return list(
-        session.scalars(live.where(Job.submission_id == submission.id, Lease.state.in_(LIVE), Lease.state != 'storing'))
+        session.scalars(
+            live.where(JobRow.submission_id == submission.id, Lease.state.in_(LIVE), Lease.state != 'storing')
+        )
     )
 
 
@@ -239,8 +242,8 @@ def finish_if_done(session: Session, submission_id: str, *, now: float) -> bool:
     ).one()
     left = session.scalar(
         select(func.count())
-        .select_from(Job)
-        .where(Job.submission_id == submission_id, Job.state.in_(('queued', 'leased', 'running')))
+        .select_from(JobRow)
+        .where(JobRow.submission_id == submission_id, JobRow.state.in_(('queued', 'leased', 'running')))
     )
     if submission.state != 'queued' or left:
         return False

@@ -60,7 +60,7 @@ class SignIn(Base):
     token: Mapped[Token] = relationship(lazy='joined')
 
 
-class Benchmark(Base):
+class BenchmarkRow(Base):
     __tablename__ = 'benchmarks'
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
     name: Mapped[str] = mapped_column(unique=True)
@@ -101,11 +101,11 @@ class Submission(Base):
     finished_at: Mapped[float | None]
     opened_at: Mapped[float | None]  # when the record was told its name
     reason: Mapped[str] = mapped_column(default='', server_default='')  # why it was ended before its time
-    benchmark: Mapped[Benchmark] = relationship(lazy='joined')
+    benchmark: Mapped[BenchmarkRow] = relationship(lazy='joined')
     user: Mapped[User] = relationship(lazy='joined')
 
 
-class Worker(Base):
+class WorkerRow(Base):
     __tablename__ = 'workers'
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
     name: Mapped[str] = mapped_column(unique=True)
@@ -126,7 +126,7 @@ class Worker(Base):
     key: Mapped[str] = mapped_column(default='', server_default='')  # public, that it signs results with; in hex
 
 
-class Job(Base):
+class JobRow(Base):
     """One slot of one submission. `attempt` is the number of the attempt that is under way or comes next."""
 
     __tablename__ = 'jobs'
@@ -174,8 +174,8 @@ class Lease(Base):
     digest: Mapped[str] = mapped_column(String(64), default='')  # of the result that was accepted
     fault: Mapped[str] = mapped_column(default='')  # why it ended without one
     steps: Mapped[int] = mapped_column(default=0)  # as far as the worker told
-    job: Mapped[Job] = relationship(lazy='select')
-    worker: Mapped[Worker] = relationship(lazy='select')
+    job: Mapped[JobRow] = relationship(lazy='select')
+    worker: Mapped[WorkerRow] = relationship(lazy='select')
 
 
 class LateResult(Base):

@@ -25,8 +25,8 @@ from robotrials.errors import AnswerError, InputError, RobotrialsError, WriteErr
 from robotrials.record.log import load_key, make_key, public_half
 from robotrials.run.fault import Fault, FaultKind
 from robotrials.run.seam import HostSpec
-from robotrials.service.platform.api_client import UNREACHABLE, Api, ApiError
 from robotrials.service.platform.bundle import BUNDLE_LIMITS, SIGNED_BYTES, sign_bundle
+from robotrials.service.platform.client import UNREACHABLE, Api, ApiError
 from robotrials.service.platform.job import (
     IMPOSSIBLE,
     NOT_BEGUN,
@@ -39,7 +39,7 @@ from robotrials.service.platform.job import (
 from robotrials.service.platform.link import (
     VERSION,
     ClientLink,
-    End,
+    EpisodeEnd,
     ErrorCode,
     MessageType,
     encode,
@@ -47,7 +47,7 @@ from robotrials.service.platform.link import (
     spec_to_map,
 )
 from robotrials.service.platform.worker_episode import Attempt, CellOptions, CellStation, NotBegun, error_code
-from robotrials.service.platform.worker_port import Spool, WorkerPort
+from robotrials.service.platform.worker_port import BundleSpool, WorkerPort
 from robotrials.worlds.wrapper import Interrupts
 
 log = logging.getLogger('robotrials.worker')
@@ -95,7 +95,7 @@ class CellWorker:
     def __init__(self, options: WorkerOptions) -> None:
         self._options = options
         self._api = Api(options.server, options.token)
-        self._spool = Spool(options.folder)
+        self._spool = BundleSpool(options.folder)
         with contextlib.suppress(FileExistsError):
             make_key(options.folder / KEY)
         self._key = load_key(options.folder / KEY)
@@ -492,7 +492,7 @@ def _farewell(job: Job, attempt: Attempt) -> bytes:
     """The last word to a client: how it ended, as far as blinding lets it be told."""
     if attempt.fault is not None:
         return encode_error(error_code(attempt.fault), _told_fault(job, attempt.fault))
-    end = End(
+    end = EpisodeEnd(
         outcome='' if job.blinded else attempt.episode.outcome.value,
         reason='' if job.blinded else attempt.episode.reason,
         n_steps=attempt.n_steps,

@@ -26,7 +26,7 @@ from robotrials.run.environment.recipe import own_environment
 from robotrials.run.fault import EpisodeStop, Fault, FaultKind, policy_fault
 from robotrials.run.host import Ability
 from robotrials.run.loop import Rollout
-from robotrials.run.mark import AlarmBoard, Phase
+from robotrials.run.mark import AlarmBoard, WorkerPhase
 from robotrials.run.plan import HostEntry, LatencyMode, LimitOptions, PolicyEntry, TrialPlan, WatchdogOptions
 from robotrials.run.seam import Action, ClosablePolicy, HostSpec, Policy
 from robotrials.run.station import Station, rollout_of_fault, setup_of
@@ -35,7 +35,7 @@ from robotrials.service.platform.dial import open_dialled
 from robotrials.service.platform.job import ARM, Job
 from robotrials.service.platform.link import ClientLink, ErrorCode, LinkPolicy, Stopped, Welcome, greet
 from robotrials.wire import WireLimits
-from robotrials.worlds.wrapper import GuardedHost, Interrupts, Workspace
+from robotrials.worlds.wrapper import GuardedHost, Interrupts, ToolWorkspace
 
 # What a worker makes of a plan for its cell: the host to open, the limits that hold, the time that answers took.
 
@@ -168,7 +168,7 @@ class CellOptions:
     host: str
     options: dict[str, object] = field(default_factory=dict)  # in place of the plan's own, such as a robot's address
     limits: LimitOptions = field(default_factory=LimitOptions)
-    workspace: Workspace | None = None
+    workspace: ToolWorkspace | None = None
     checks_reset: bool = True
 
 
@@ -190,7 +190,7 @@ class WorkerBoard(AlarmBoard):
         super().__init__(limits)
         self._since_s = time.monotonic()
 
-    def enter(self, phase: Phase, episode_s: float = 0.0) -> None:
+    def enter(self, phase: WorkerPhase, episode_s: float = 0.0) -> None:
         self._since_s = time.monotonic()
         super().enter(phase, episode_s)
 
@@ -203,7 +203,7 @@ class WorkerBoard(AlarmBoard):
     @property
     def is_asking(self) -> bool:
         """Whether the call under way is the policy's to answer."""
-        return self._phase is Phase.POLICY
+        return self._phase is WorkerPhase.POLICY
 
 
 class CellStation(Station):
@@ -226,7 +226,7 @@ class CellStation(Station):
         entry = HostEntry(self._cell.host, self._cell.options)
         try:
             with WorkerBoard(WatchdogOptions()) as board:
-                board.enter(Phase.START)
+                board.enter(WorkerPhase.START)
                 self._host = open_host(inspected_entry(entry, checks_reset=self._cell.checks_reset))
         except Exception:  # whatever a host raises: its first job says what is wrong
             self.close()
@@ -240,10 +240,10 @@ class CellStation(Station):
         board = self.board = WorkerBoard(plan.watchdog)
         with board, contextlib.ExitStack() as afterwards:
             afterwards.callback(setattr, self, 'board', None)
-            board.enter(Phase.START)
+            board.enter(WorkerPhase.START)
             host = self._open(plan)
             host.limit_calls(plan.watchdog.host_s)
-            board.enter(Phase.IDLE)  # meeting the policy has limits of its own
+            board.enter(WorkerPhase.IDLE)  # meeting the policy has limits of its own
             arrivals_s: Mapping[int, float] = {}
             try:
                 policy, arrivals_s = self._policy(job, plan, host, link)
@@ -257,7 +257,7 @@ class CellStation(Station):
                     execute=job.dial.execute if job.dial is not None else None,
                     limits=stricter(plan.loop.limits, self._cell.limits),
                 )  # fmt: skip
-            board.enter(Phase.STORE)
+            board.enter(WorkerPhase.STORE)
         if rollout.fault is not None and not rollout.fault.kind.is_the_policys:
             self.close()
         return self._attempt(job, host, rollout, arrivals_s)

@@ -23,7 +23,7 @@ from typing import Protocol
 
 from robotrials.errors import AnswerError, InputError, NoAnswer, RemoteError, RigError
 from robotrials.record.folder import move_durably, write_durably
-from robotrials.service.platform.api_client import ApiError, command_id
+from robotrials.service.platform.client import ApiError, command_id
 from robotrials.service.platform.job import LeaseClaim, TokenRefused
 from robotrials.service.platform.link import CLIENT_LIMITS, VERSION, ClientLink, ErrorCode, MessageType, Stopped
 from robotrials.wire.link import Deadline, Link
@@ -40,7 +40,7 @@ REASONS = {200: 'OK', 400: 'Bad Request', 401: 'Unauthorized', 404: 'Not Found',
            503: 'Service Unavailable'}  # fmt: skip
 
 
-class Desk(Protocol):
+class PortWorker(Protocol):
     """What the port asks of the worker behind it."""
 
     def admit(self, token: str) -> LeaseClaim:
@@ -61,7 +61,7 @@ class WorkerPort:
 
     def __init__(
         self,
-        desk: Desk,
+        desk: PortWorker,
         *,
         interrupts: Interrupts,
         host: str,
@@ -236,7 +236,7 @@ class Flushed:
     trouble: str = ''
 
 
-class Spool:
+class BundleSpool:
     """A folder of bundles by lease. A bundle is there whole or not at all."""
 
     def __init__(self, folder: Path) -> None:

@@ -7,21 +7,30 @@ from typing import TYPE_CHECKING
 from robotrials.catalog import late_names
 
 if TYPE_CHECKING:
-    from robotrials.verdict.analysis.analysis import Analysis
+    from robotrials.verdict.analysis.analysis import Analysis, analyse, analyse_pairs
     from robotrials.verdict.analysis.change import PolicyChange, Shift, StoreChange, compare_stores
     from robotrials.verdict.analysis.condition_drop import RobustnessPart
-    from robotrials.verdict.analysis.contrast import Contrast
-    from robotrials.verdict.analysis.endpoint_pairs import Comparisons
-    from robotrials.verdict.analysis.frame import ComparisonFrame
-    from robotrials.verdict.analysis.gate import Finding, GateEndpoint, GateResult, GateRules, GateVerdict, gate_stores
-    from robotrials.verdict.analysis.needed import NeededUnits
-    from robotrials.verdict.analysis.open import analyse, analyse_pairs
-    from robotrials.verdict.analysis.pairs import TimeComparison, compare_timing
+    from robotrials.verdict.analysis.contrast import Contrast, NeededUnits
+    from robotrials.verdict.analysis.endpoint_pairs import Comparisons, TimeComparison, compare_timing
+    from robotrials.verdict.analysis.gate import (
+        GateEndpoint,
+        GateFinding,
+        GateResult,
+        GateRules,
+        GateVerdict,
+        gate_stores,
+    )
     from robotrials.verdict.analysis.quality import ArmQuality, DataQuality, KnownPolicy, Presence
-    from robotrials.verdict.analysis.ranking import PolicyCurve, Ranking, Times
+    from robotrials.verdict.analysis.ranking import PolicyCurve, Ranking, Rates, Times
     from robotrials.verdict.analysis.safety import SafetyPart
-    from robotrials.verdict.analysis.selection import Absent, Selection, present, select_episodes, select_store
-    from robotrials.verdict.analysis.success import Rates
+    from robotrials.verdict.analysis.selection import (
+        Absent,
+        ComparisonFrame,
+        Selection,
+        present,
+        select_episodes,
+        select_store,
+    )
     from robotrials.verdict.analysis.verdict import EndpointPairs, EndpointVerdict
 
 __all__ = [
@@ -34,8 +43,8 @@ __all__ = [
     'DataQuality',
     'EndpointPairs',
     'EndpointVerdict',
-    'Finding',
     'GateEndpoint',
+    'GateFinding',
     'GateResult',
     'GateRules',
     'GateVerdict',
@@ -64,21 +73,16 @@ __all__ = [
 ]  # fmt: skip
 
 _PLACES = {
-    '.analysis': 'Analysis',
+    '.analysis': 'Analysis analyse analyse_pairs',
     '.change': 'PolicyChange Shift StoreChange compare_stores',
-    '.contrast': 'Contrast',
-    '.endpoint_pairs': 'Comparisons',
-    '.frame': 'ComparisonFrame',
-    '.gate': 'Finding GateEndpoint GateResult GateRules GateVerdict gate_stores',
-    '.needed': 'NeededUnits',
-    '.open': 'analyse analyse_pairs',
-    '.pairs': 'TimeComparison compare_timing',
-    '.quality': 'ArmQuality DataQuality KnownPolicy Presence',
-    '.ranking': 'PolicyCurve Ranking Times',
     '.condition_drop': 'RobustnessPart',
+    '.contrast': 'Contrast NeededUnits',
+    '.endpoint_pairs': 'Comparisons TimeComparison compare_timing',
+    '.gate': 'GateEndpoint GateFinding GateResult GateRules GateVerdict gate_stores',
+    '.quality': 'ArmQuality DataQuality KnownPolicy Presence',
+    '.ranking': 'PolicyCurve Ranking Rates Times',
     '.safety': 'SafetyPart',
-    '.selection': 'Absent Selection present select_episodes select_store',
-    '.success': 'Rates',
+    '.selection': 'Absent ComparisonFrame Selection present select_episodes select_store',
     '.verdict': 'EndpointPairs EndpointVerdict',
 }
 __getattr__, __dir__ = late_names(__name__, _PLACES)

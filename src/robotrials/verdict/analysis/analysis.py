@@ -2,57 +2,69 @@
 
 Parts are worked out when they are asked for, once. Whoever shows a number reads it here: verbs, tables, figures,
 reports, the gate and Python give the same digits, because there is nothing else to ask.
+
+The one way to an analysis: from a store or from episodes, with the plan that was declared for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from robotrials.errors import UnknownName
+from robotrials.record import Store, read_store
 from robotrials.record.rows import coded, distinct
 from robotrials.verdict.analysis import endpoint_pairs as pairing
 from robotrials.verdict.analysis.arm import frame_sides, success_of
 from robotrials.verdict.analysis.contrast import Cells, contrast, rate_value
 from robotrials.verdict.analysis.endpoint_pairs import Comparisons, both_readings, counted_sides, success_order
-from robotrials.verdict.analysis.frame import build_frame
 from robotrials.verdict.analysis.quality import after_closing, comparability_cautions, interim_looks, known_policies
-from robotrials.verdict.analysis.ranking import build_times, policy_curves, policy_failures, rank_policies
-from robotrials.verdict.analysis.selection import Absent, or_absent, present, stream
-from robotrials.verdict.analysis.success import count_rates
+from robotrials.verdict.analysis.ranking import build_times, count_rates, policy_curves, policy_failures, rank_policies
+from robotrials.verdict.analysis.selection import (
+    Absent,
+    build_frame,
+    or_absent,
+    present,
+    select_episodes,
+    select_store,
+    stream,
+)
 from robotrials.verdict.analysis.verdict import too_few
-from robotrials.verdict.planning.analysis_plan import EndpointName, SuccessSource
+from robotrials.verdict.planning.analysis_plan import (
+    AnalysisPlan,
+    DeclaredAnalysis,
+    EndpointName,
+    SuccessSource,
+    declared_analysis,
+)
 
 if TYPE_CHECKING:
     from robotrials.measure.geometry.camera_score import CameraScore
     from robotrials.measure.geometry.projection import Rescoring
     from robotrials.measure.safety import EpisodeSafety, Registry, SafetySummary, Scoring
-    from robotrials.measure.safety.sensitivity import SensitivityRow
+    from robotrials.measure.safety.summary import SensitivityRow
     from robotrials.measure.timing import FailureModes
     from robotrials.measure.timing.incidence import Incidence
-    from robotrials.record import Episode, Provenance, TrialInfo
+    from robotrials.record import Episode, Provenance, Trajectory, TrialInfo
+    from robotrials.record.blinding import Where
     from robotrials.verdict.analysis.arm import Side
-    from robotrials.verdict.analysis.behind import EpisodesBehind, Film, Placement
     from robotrials.verdict.analysis.cameras import CameraPart, OverlapCurve
     from robotrials.verdict.analysis.condition_drop import RobustnessPart
     from robotrials.verdict.analysis.contrast import Contrast
-    from robotrials.verdict.analysis.detail import Detail
-    from robotrials.verdict.analysis.endpoint_pairs import Advance
-    from robotrials.verdict.analysis.frame import ComparisonFrame
-    from robotrials.verdict.analysis.pairs import TimeComparison
+    from robotrials.verdict.analysis.detail import Detail, EpisodesBehind, Film, Placement
+    from robotrials.verdict.analysis.endpoint_pairs import Advance, TimeComparison
     from robotrials.verdict.analysis.planning import Planning
     from robotrials.verdict.analysis.practice import Practice
     from robotrials.verdict.analysis.quality import AfterClosing, DataQuality, InterimLooks, KnownPolicy, Presence
-    from robotrials.verdict.analysis.ranking import PolicyCurve, Ranking, Times
+    from robotrials.verdict.analysis.ranking import PolicyCurve, Ranking, Rates, Times, TwoStories
     from robotrials.verdict.analysis.safety import SafetyComparison, SafetyPart, TrajectoryPass
-    from robotrials.verdict.analysis.selection import Selection
-    from robotrials.verdict.analysis.success import Rates, TwoStories
+    from robotrials.verdict.analysis.selection import ComparisonFrame, Selection
     from robotrials.verdict.analysis.verdict import EndpointPairs, WinnerPrice
-    from robotrials.verdict.planning.analysis_plan import AnalysisPlan, DeclaredAnalysis
 
 
 class Analysis:
@@ -94,7 +106,7 @@ class Analysis:
     @cached_property
     def behind(self) -> EpisodesBehind:
         """The episodes behind its numbers."""
-        from robotrials.verdict.analysis.behind import EpisodesBehind
+        from robotrials.verdict.analysis.detail import EpisodesBehind
 
         return EpisodesBehind(self.selection, self.plan.baseline)
 
@@ -213,7 +225,7 @@ class Analysis:
     @cached_property
     def stories(self) -> TwoStories | Absent:
         """Whether operations done by tau and episode success agree about the ranked policies."""
-        from robotrials.verdict.analysis.success import two_stories
+        from robotrials.verdict.analysis.ranking import two_stories
 
         if isinstance(self.ranking, Absent):
             return self.ranking
@@ -281,7 +293,7 @@ class Analysis:
 
     def flips_to_undo(self, a: str, b: str) -> int | None:
         """Successes of the policy that succeeds more often whose failure would undo that claim; None without one."""
-        from robotrials.verdict.analysis.flip import flips_to_undo
+        from robotrials.verdict.analysis.endpoint_pairs import flips_to_undo
 
         return flips_to_undo(self, a, b)
 
@@ -527,14 +539,14 @@ class Analysis:
     @cached_property
     def films(self) -> tuple[Film, ...]:
         """Every recorded film, of all cameras."""
-        from robotrials.verdict.analysis.behind import find_films
+        from robotrials.verdict.analysis.detail import find_films
 
         return find_films(self.selection)
 
     @cached_property
     def leading_films(self) -> dict[tuple[str, int], Film]:
         """One film per episode, by its key: the one to look at."""
-        from robotrials.verdict.analysis.behind import leading_films
+        from robotrials.verdict.analysis.detail import leading_films
 
         return leading_films(self.films)
 
@@ -548,7 +560,7 @@ class Analysis:
     @cached_property
     def placements(self) -> tuple[Placement, ...] | Absent:
         """Where objects came to lie, the smallest overlap first."""
-        from robotrials.verdict.analysis.behind import find_placements
+        from robotrials.verdict.analysis.detail import find_placements
 
         return find_placements(self.selection)
 
@@ -647,3 +659,34 @@ class Analysis:
         if not isinstance(self.times, Absent):
             short = [f'{stratum} is judged less far than declared: {why}.' for stratum, why in self.times.short.items()]
         return (*about, *frame.cautions, *unranked, *unscored, *short)
+
+
+def analyse(
+    source: Store | Path | str | Iterable[Episode], *, where: Where | None = None, plan: AnalysisPlan | None = None,
+    advance: Callable[[str, int, int], None] | None = None, title: str = '', **changes: Any,
+) -> Analysis:  # fmt: skip
+    """The analysis of a store (or its folder), or of episodes.
+
+    `title` is the name that the user knows the source by, where that is no store's folder. `plan` declares one in
+    Python; `changes` are fields of the plan that differ from what was declared, and every output says so. None leaves
+    a field as it is.
+    """
+    if isinstance(source, str | Path):
+        source = read_store(source)
+    if isinstance(source, Store):
+        selection = select_store(source, where=where)
+        selection = replace(selection, source=title) if title else selection
+        declared = declared_analysis(source.trial.plan, source.path)
+    else:
+        selection = select_episodes(source, source=title or 'episodes')
+        declared = DeclaredAnalysis(AnalysisPlan())
+    if plan is not None:
+        declared = DeclaredAnalysis(plan, 'call')
+    return Analysis(selection, declared.changed_by(**changes), advance=advance)
+
+
+def analyse_pairs(pairs: Iterable[tuple[Episode, Trajectory | None]], *, source: str, **changes: Any) -> Analysis:
+    """The analysis of episodes with their trajectories, read from files that are no store."""
+    kept = list(pairs)
+    selection = select_episodes([e for e, _ in kept], source=source, trajectories=[t for _, t in kept])
+    return Analysis(selection, DeclaredAnalysis(AnalysisPlan()).changed_by(**changes))

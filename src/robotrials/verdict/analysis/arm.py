@@ -27,17 +27,23 @@ from robotrials.measure.timing.operation import (
 from robotrials.record import EventKind, Outcome
 from robotrials.record.rows import EpisodeRows, column, distinct, pick
 from robotrials.value import dataclass
-from robotrials.verdict.analysis.frame import projected_episodes, ranked_episodes, stratum_names
-from robotrials.verdict.analysis.selection import asked_for, one_name, with_one_name
+from robotrials.verdict.analysis.selection import (
+    asked_for,
+    one_name,
+    projected_episodes,
+    ranked_episodes,
+    stratum_names,
+    with_one_name,
+)
 from robotrials.verdict.planning.analysis_plan import declared_analysis
 
 if TYPE_CHECKING:
     from robotrials.measure.safety import EpisodeSafety, Registry, Scoring
     from robotrials.record import Episode, Store
-    from robotrials.record.select import Where
-    from robotrials.stats.argument import BoolArray, FloatArray
+    from robotrials.record.blinding import Where
+    from robotrials.stats.interval import BoolArray, FloatArray
     from robotrials.stats.matching import Labels as UnitNames
-    from robotrials.verdict.analysis.frame import ComparisonFrame
+    from robotrials.verdict.analysis.selection import ComparisonFrame
     from robotrials.verdict.planning.analysis_plan import AnalysisPlan, DeclaredAnalysis
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from robotrials.errors import InputError, NotEstimable, UnknownName
 from robotrials.measure.safety import Scoring, load_registry
 from robotrials.measure.timing.better import better
+from robotrials.measure.timing.curve import Endpoint as Timed
 from robotrials.measure.timing.operation import stratum_of
-from robotrials.measure.timing.unit import Endpoint as Timed
 from robotrials.stats import Interval, holm
 from robotrials.verdict.analysis.arm import (
     arm_caveats,
@@ -32,7 +32,7 @@ from robotrials.verdict.planning.analysis_plan import EndpointName, SuccessSourc
 if TYPE_CHECKING:
     from robotrials.measure.safety import EpisodeSafety
     from robotrials.record import Episode, Store
-    from robotrials.record.select import Where
+    from robotrials.record.blinding import Where
     from robotrials.verdict.analysis.arm import Arm, Side
     from robotrials.verdict.analysis.cameras import Silence
     from robotrials.verdict.analysis.contrast import Contrast, LeftOut

@@ -1,4 +1,15 @@
-"""All pairs on every endpoint: contrasts, one list of claims over all pairs and primary endpoints, and dominance."""
+"""Pairs of policies on every endpoint, their times to success, and how many outcomes a verdict rests on.
+
+All pairs on every endpoint: contrasts, one list of claims over all pairs and primary endpoints, and dominance.
+
+Two policies' times to success: mean times, whether curves differ anywhere, and what single scalars say.
+
+How many outcomes a verdict rests on: the successes that would have to be failures for a claim to fall.
+
+A claim that one episode would undo is a claim all the same, but a reader should know. Successes of the policy that is
+ahead are turned into failures, those first that weigh most: at starts where the other failed, in the smallest cells.
+The count is enough to undo the claim; another choice of episodes might need one less.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +19,35 @@ from dataclasses import replace
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from robotrials.errors import InputError, NotEstimable
+from robotrials.measure.timing import NullMethod, Operations, auc, logrank, macro_ks, scalar_label
+from robotrials.measure.timing.better import better
+from robotrials.measure.timing.curve import Endpoint, check_tau, common_follow_up
+from robotrials.measure.timing.curve_test import reversal
+from robotrials.measure.timing.scalar import check_cells
 from robotrials.record import Episode
-from robotrials.stats import Interval
+from robotrials.stats import Estimate, Interval
 from robotrials.stats.dominance import Claim, PairFlags, adjusted_p_values, judge
+from robotrials.stats.interval import check_count, check_open_unit, check_rng
 from robotrials.value import dataclass
 from robotrials.verdict.analysis.arm import success_of
 from robotrials.verdict.analysis.contrast import Contrast, contrast
-from robotrials.verdict.analysis.selection import Absent
+from robotrials.verdict.analysis.selection import Absent, or_absent, present
 from robotrials.verdict.analysis.verdict import EndpointPairs, EndpointVerdict, Standing, lettered
 from robotrials.verdict.planning.analysis_plan import EndpointName
 
 if TYPE_CHECKING:
+    from robotrials.measure.timing import Logrank, MacroKS
+    from robotrials.measure.timing.better import Better
+    from robotrials.measure.timing.curve import CommonFollowUp
+    from robotrials.measure.timing.curve_test import Reversal
     from robotrials.stats.dominance import Judgement, PairDecision
+    from robotrials.verdict.analysis.analysis import Analysis
     from robotrials.verdict.analysis.arm import Side
-    from robotrials.verdict.analysis.frame import ComparisonFrame
-    from robotrials.verdict.analysis.pairs import TimeComparison
-    from robotrials.verdict.analysis.ranking import Stream, Times
-    from robotrials.verdict.analysis.success import Rates
+    from robotrials.verdict.analysis.ranking import Rates, Stream, Times
+    from robotrials.verdict.analysis.selection import ComparisonFrame
     from robotrials.verdict.planning.analysis_plan import AnalysisPlan, Correction
 
 
@@ -77,8 +99,6 @@ def compare_shapes(
     advance: Advance | None = None,
 ) -> tuple[TimeComparison, ...]:  # fmt: skip
     """Whether curves differ anywhere, and every scalar of them, pair by pair; the KS p-values corrected over pairs."""
-    from robotrials.verdict.analysis.pairs import compare_cells
-
     comparisons = []
     for pair in contrasts:
         names = [c.name for c in pair.cells]
@@ -316,3 +336,199 @@ def _rates(sides: Mapping[str, Side], missing_as: float) -> dict[str, float]:
 
 def _order(rates: Mapping[str, float]) -> tuple[str, ...]:
     return tuple(sorted(rates, key=lambda p: (-rates[p], p)))
+
+
+Cells = Mapping[str, Operations]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TimeComparison:
+    """What lies behind a contrast of times: mean times, the shapes of curves, scalars. > 0 favours policy a.
+
+    It names no winner: who is faster is the contrast's claim, and a difference in shape is no more than that.
+    """
+
+    policy_a: str
+    policy_b: str
+    better: Better
+    reversal: Reversal
+    ks: MacroKS | Absent  # whether the curves differ anywhere
+    advantages: Mapping[str, Estimate]
+    logrank: Logrank | Absent
+    strata: tuple[str, ...]
+    n_pairs: int = 1
+    p_different: float | None = None  # of the KS test, corrected over pairs
+
+    @property
+    def favouring_a(self) -> tuple[str, ...]:
+        """Scalars whose interval excludes zero in a's favour."""
+        return tuple(n for n, e in self.advantages.items() if e.interval is not None and e.interval.low > 0)
+
+    @property
+    def favouring_b(self) -> tuple[str, ...]:
+        return tuple(n for n, e in self.advantages.items() if e.interval is not None and e.interval.high < 0)
+
+    @property
+    def crossing_text(self) -> tuple[str, str]:
+        """What each side is ahead by, in words."""
+        return _listed(self.favouring_a), _listed(self.favouring_b)
+
+
+def _listed(names: Sequence[str]) -> str:
+    *first, last = (scalar_label(name) for name in names) if names else ('nothing',)
+    return f'{", ".join(first)} and {last}' if first else last
+
+
+def compare_cells(
+    a: Cells, b: Cells, *, names: tuple[str, str], primary: Better, stream: Stream,
+    thresholds_s: Sequence[float] = (30.0, 60.0), n_resamples: int = 2000,
+) -> TimeComparison:  # fmt: skip
+    """What lies behind the difference of mean times `primary` of two policies given as stratum -> Operations."""
+    strata = tuple(primary.tau_s)
+    first, second = {s: a[s] for s in strata}, {s: b[s] for s in strata}
+    follow = common_follow_up(first, second, primary.tau_s)
+    return TimeComparison(
+        policy_a=names[0], policy_b=names[1], better=primary, reversal=reversal(primary),
+        ks=_ks(follow, primary, stream('ks', *sorted(names)), n_resamples=n_resamples),
+        advantages=_advantages(first, second, primary, thresholds_s, stream, names, n_resamples, level=primary.level),
+        logrank=or_absent(lambda: logrank(follow.a, follow.b)), strata=strata,
+    )  # fmt: skip
+
+
+def _ks(follow: CommonFollowUp, effect: Better, rng: np.random.Generator, *, n_resamples: int) -> MacroKS | Absent:
+    if effect.ks_refused:
+        return Absent(effect.ks_refused, 'run both policies under one protocol')
+    method = NullMethod.PAIRED_SWAP if effect.is_paired else NullMethod.PERMUTATION
+    arms = [{s: _by_unit(c) for s, c in cells.items()} for cells in (follow.a, follow.b)]
+    return or_absent(lambda: macro_ks(*arms, n_resamples=n_resamples, rng=rng, method=method))
+
+
+def _by_unit(cell: Operations) -> Operations:
+    """Whole units as what is shuffled, and as what is matched."""
+    whole = cell.by_unit()
+    return replace(whole, scenes=whole.units)
+
+
+def _advantages(
+    a: Cells, b: Cells, primary: Better, thresholds_s: Sequence[float], stream: Stream, names: tuple[str, str],
+    n_resamples: int, *, level: float,
+) -> dict[str, Estimate]:  # fmt: skip
+    """Macro differences of scalars, oriented so that positive favours a."""
+
+    def judged(endpoint: Endpoint, tau_s: float | Mapping[str, float]) -> Estimate:
+        judgement = better(a, b, tau_s=tau_s, paired=primary.is_paired, level=level, endpoint=endpoint)
+        return Estimate(judgement.difference, judgement.interval, judgement.withheld, n=sum(judgement.n_units))
+
+    advantages = {'rmst_s': Estimate(primary.difference, primary.interval, primary.withheld, n=sum(primary.n_units))}
+    least = min(primary.tau_s.values())
+    for t in thresholds_s:
+        if t < least:
+            advantages[f'chance_{t:g}s'] = judged(Endpoint.CHANCE, t)
+    advantages['chance_tau'] = judged(Endpoint.CHANCE, primary.tau_s)
+    advantages['hard_failure'] = judged(Endpoint.HARD_FAILURE, primary.tau_s)
+    order = sorted(names)
+    sides = (a, b) if order[0] == names[0] else (b, a)
+    area = or_absent(
+        lambda: auc(*sides, tau_s=primary.tau_s, n_resamples=n_resamples, rng=stream('auc', *order), level=level)
+    )
+    if not isinstance(area, Absent):
+        advantages['auc_between'] = _centred(area.macro, sign=1.0 if order[0] == names[0] else -1.0)
+    return advantages
+
+
+def _centred(found: Estimate, *, sign: float) -> Estimate:
+    """An AUC as a difference from one half."""
+    if found.value is None:
+        return found
+    interval = None
+    if found.interval is not None:
+        low, high = found.interval.low - 0.5, found.interval.high - 0.5
+        interval = replace(found.interval, low=low, high=high).scaled(sign)
+    return Estimate(sign * (found.value - 0.5), interval, found.note, n=found.n)
+
+
+def compare_timing(
+    a: Cells, b: Cells, *, rng: np.random.Generator, names: tuple[str, str] = ('a', 'b'),
+    tau_s: float | Mapping[str, float] = 240.0, paired: bool = False, thresholds_s: Sequence[float] = (30.0, 60.0),
+    alpha: float = 0.05, n_resamples: int = 2000,
+) -> TimeComparison:  # fmt: skip
+    """Mean times, curves and scalars of two policies given as stratum -> Operations: a single pair.
+
+    `rng` feeds the permutations of the KS test and the interval of AUC. Who is faster is asked of episodes
+    (`robotrials.load(...).compare()`), whose starts and items operations no longer know.
+    """
+    for cells in (a, b):
+        check_cells(cells)
+    check_rng(rng)
+    check_count('n_resamples', n_resamples, least=1)
+    check_open_unit('alpha', alpha)
+    for time_s in tau_s.values() if isinstance(tau_s, Mapping) else (tau_s,):
+        check_tau(time_s)
+    streams = {'ks': rng, 'auc': rng}
+    strata = [s for s in sorted(a) if s in b]
+    first, second = {s: a[s] for s in strata}, {s: b[s] for s in strata}
+    comparison = compare_cells(
+        first, second, names=names, primary=better(first, second, tau_s=tau_s, paired=paired, level=1 - alpha),
+        stream=lambda quantity, *_: streams[quantity], thresholds_s=thresholds_s, n_resamples=n_resamples,
+    )  # fmt: skip
+    return replace(comparison, p_different=None if isinstance(comparison.ks, Absent) else comparison.ks.p_value)
+
+
+MOST_EPISODES = 5_000  # of a pair: beyond, no handful of episodes decides, and each try costs seconds
+
+
+def flips_to_undo(analysis: Analysis, a: str, b: str) -> int | None:
+    """Successes of the policy that succeeds more often whose failure would undo that claim; None without a claim."""
+    pairs = present(analysis.pairs)
+    success = pairs.endpoints.get(EndpointName.SUCCESS)
+    if not isinstance(success, EndpointPairs) or analysis.by_cameras is not None:
+        return None
+    winner = success.pair(a, b).ahead
+    if winner is None or not success.is_primary:
+        return None
+    ahead, behind = analysis.sides[winner], analysis.sides[b if winner == a else a]
+    if ahead.n_episodes + behind.n_episodes > MOST_EPISODES:
+        return None
+    order = _by_weight(ahead, behind)
+    low, high = 0, len(order)  # holds with `low` flips, falls with `high`
+    while high - low > 1:
+        middle = (low + high) // 2
+        keys = {e.key for e in order[:middle]}
+        low, high = (middle, high) if _holds(analysis, pairs, ahead, behind, keys) else (low, middle)
+    return high
+
+
+def _by_weight(ahead: Side, behind: Side) -> Sequence[Episode]:
+    """Successes of the one ahead, the weightiest first."""
+    weighed: list[tuple[bool, int, str, Episode]] = []
+    for cell, group in ahead.cells.items():
+        starts, others = ahead.starts(cell), behind.starts(cell)
+        failed = {
+            s for s, e in zip(others, behind.cells.get(cell, ()), strict=False) if s is not None and not e.is_success
+        }
+        for start, episode in zip(starts, group, strict=False):
+            if episode.is_success:
+                weighed.append((start not in failed, len(group), episode.episode_id, episode))
+    return [row[-1] for row in sorted(weighed, key=lambda row: row[:-1])]
+
+
+def _holds(analysis: Analysis, pairs: Comparisons, ahead: Side, behind: Side, flipped: set[tuple[str, int]]) -> bool:
+    """Whether the claim is still made, by the same list of claims, with these successes as failures."""
+
+    def value(episode: Episode) -> float:
+        return float(episode.is_success and episode.key not in flipped)
+
+    turned = contrast(ahead, behind, endpoint=EndpointName.SUCCESS, plan=analysis.plan, value=value)
+    names = {ahead.name, behind.name}
+    contrasts = {
+        endpoint.endpoint: [
+            turned if endpoint.endpoint is EndpointName.SUCCESS and {p.policy_a, p.policy_b} == names else p.contrast
+            for p in endpoint.pairs
+        ]
+        for endpoint in pairs.tested
+    }
+    judgement = judged(contrasts, analysis.plan, analysis.primary, chances=analysis.chances)
+    own = next(
+        j for j in judgement.claims if set(j.claim.pair) == names and j.claim.endpoint == EndpointName.SUCCESS.value
+    )
+    return turned.ahead == ahead.name and own.p_adjusted is not None and own.p_adjusted <= analysis.plan.alpha

@@ -18,7 +18,7 @@ import numpy as np
 from robotrials.errors import InputError, NotEstimable, UnknownName
 from robotrials.measure.safety import Scoring, load_registry
 from robotrials.stats import MeanCell, ratio_noninferiority
-from robotrials.stats.argument import check_open_unit
+from robotrials.stats.interval import check_open_unit
 from robotrials.stats.success_rule import SuccessContrast
 from robotrials.verdict.analysis.arm import (
     arm_caveats,
@@ -38,12 +38,12 @@ from robotrials.verdict.planning import MoreEpisodes, more_episodes, more_for_ma
 from robotrials.verdict.planning.analysis_plan import EndpointName, Pairing, SuccessSource
 
 if TYPE_CHECKING:
-    from robotrials.measure.timing.unit import UnitMeans
+    from robotrials.measure.timing.curve import UnitMeans
     from robotrials.record import Store
-    from robotrials.record.select import Where
+    from robotrials.record.blinding import Where
     from robotrials.stats import RatioNonInferiority
-    from robotrials.stats.argument import FloatArray
-    from robotrials.stats.evidence import UnseenRule
+    from robotrials.stats.interval import FloatArray
+    from robotrials.stats.matching import UnseenRule
     from robotrials.verdict.analysis.arm import Arm, Scores, Side
     from robotrials.verdict.analysis.cameras import Silence
     from robotrials.verdict.analysis.contrast import Contrast, LeftOut
@@ -56,7 +56,7 @@ ENDPOINTS = ('success', 'speed', 'safety')
 FAR_CAP = 4.0
 
 
-class Finding(enum.StrEnum):
+class GateFinding(enum.StrEnum):
     """What an endpoint's data say; 'no worse' goes first, since a difference may be real and within the margin."""
 
     NO_WORSE = 'no worse'
@@ -71,7 +71,7 @@ class GateEndpoint:
 
     name: str
     measure: str
-    finding: Finding
+    finding: GateFinding
     margin: float
     is_required: bool = True
     new: float | None = None
@@ -123,7 +123,7 @@ class Levels:
 
 
 def missing_endpoint(name: str, measure: str, margin: float, note: str) -> GateEndpoint:
-    return GateEndpoint(name, measure, Finding.MISSING, margin, note=note)
+    return GateEndpoint(name, measure, GateFinding.MISSING, margin, note=note)
 
 
 def rate_endpoint(name: str, measure: str, found: Contrast, *, margin: float, levels: Levels) -> GateEndpoint:
@@ -132,7 +132,8 @@ def rate_endpoint(name: str, measure: str, found: Contrast, *, margin: float, le
     assert isinstance(found.rule, SuccessContrast)
     p_margin, p_worse = found.p_margin, found.p_behind(found.a)
     made = GateEndpoint(
-        name, measure, Finding.SHORT, margin, new=found.values[0], reference=found.values[1], estimate=found.estimate,
+        name, measure, GateFinding.SHORT, margin, new=found.values[0], reference=found.values[1],
+        estimate=found.estimate,
         contrast=found, p_worse=p_worse, note=found.note,
     )  # fmt: skip
     rule = found.rule.rule
@@ -143,14 +144,14 @@ def rate_endpoint(name: str, measure: str, found: Contrast, *, margin: float, le
     return replace(
         made, finding=finding, low=rule.bound(levels.alpha, is_lower=True),
         high=rule.bound(levels.alpha_worse, is_lower=False),
-        more=_more_for_margin(rule, found, margin, levels) if finding is Finding.SHORT else None,
+        more=_more_for_margin(rule, found, margin, levels) if finding is GateFinding.SHORT else None,
     )  # fmt: skip
 
 
-def _finding(p_margin: float | None, p_worse: float | None, levels: Levels) -> Finding:
+def _finding(p_margin: float | None, p_worse: float | None, levels: Levels) -> GateFinding:
     if p_margin is not None and p_margin <= levels.alpha:
-        return Finding.NO_WORSE
-    return Finding.WORSE if p_worse is not None and p_worse <= levels.alpha_worse else Finding.SHORT
+        return GateFinding.NO_WORSE
+    return GateFinding.WORSE if p_worse is not None and p_worse <= levels.alpha_worse else GateFinding.SHORT
 
 
 def _more_for_margin(rule: UnseenRule, found: Contrast, margin: float, levels: Levels) -> MoreEpisodes | None:
@@ -178,10 +179,10 @@ def speed_endpoint(found: Contrast, *, margin: float, levels: Levels) -> GateEnd
     p_worse = found.p_behind(found.a)
     finding = _finding(ratio.p_value, p_worse, levels)
     more = None
-    if finding is Finding.SHORT:
+    if finding is GateFinding.SHORT:
         standing = time_standing(cells, margin=margin, cap=tau_s, alpha=levels.alpha)
         more = _in_episodes(more_episodes(standing, alpha=levels.alpha, power=levels.power), found)
-    is_size_open = finding is Finding.SHORT or (finding is Finding.WORSE and ratio.low <= 1)
+    is_size_open = finding is GateFinding.SHORT or (finding is GateFinding.WORSE and ratio.low <= 1)
     return GateEndpoint(
         'speed', measure, finding, margin, new=ratio.new, reference=ratio.reference, estimate=ratio.ratio,
         low=ratio.low, high=ratio.high, p_worse=p_worse, contrast=replace(found, p_margin=ratio.p_value), more=more,
@@ -311,7 +312,7 @@ class GateResult:
         """What would do for every required endpoint that is short of episodes; None where none is, or nothing would."""
         if self.verdict is not GateVerdict.NOT_SHOWN:
             return None
-        short = [e.more for e in self.required if e.finding is Finding.SHORT]
+        short = [e.more for e in self.required if e.finding is GateFinding.SHORT]
         known = [m for m in short if m is not None]
         if not short or len(known) < len(short):
             return None
@@ -452,9 +453,9 @@ def _success_endpoint(
         return missing_endpoint('success', measure, margin, str(error))
     silence = f'{len(ends[0])} unscored ends of the candidate and {len(ends[1])} of the baseline'
     best, worst = (rate_endpoint('success', measure, f, margin=margin, levels=levels) for f in (favour, against))
-    if best.finding is Finding.WORSE:
+    if best.finding is GateFinding.WORSE:
         return replace(best, note=f'success by cameras, {silence} counted for the candidate')
-    if worst.finding is Finding.WORSE:
+    if worst.finding is GateFinding.WORSE:
         return missing_endpoint('success', measure, margin, f'success by cameras: {silence} decide')
     return replace(worst, note=f'success by cameras, {silence} counted against the candidate')
 
@@ -470,9 +471,9 @@ def _speed_endpoint(sides: tuple[Side, Side], plan: AnalysisPlan, *, margin: flo
 
 def _verdict(required: Sequence[GateEndpoint]) -> GateVerdict:
     findings = {e.finding for e in required}
-    if Finding.WORSE in findings:
+    if GateFinding.WORSE in findings:
         return GateVerdict.FAIL
-    return GateVerdict.PASS if findings == {Finding.NO_WORSE} else GateVerdict.NOT_SHOWN
+    return GateVerdict.PASS if findings == {GateFinding.NO_WORSE} else GateVerdict.NOT_SHOWN
 
 
 def _safety_endpoint(

@@ -19,7 +19,7 @@ from robotrials.verdict.planning.analysis_plan import declared_analysis
 if TYPE_CHECKING:
     from robotrials.measure.annotate import LabelStatus
     from robotrials.record import Episode, Store
-    from robotrials.record.select import Where
+    from robotrials.record.blinding import Where
     from robotrials.stats import Estimate
     from robotrials.verdict.planning.analysis_plan import DeclaredAnalysis
 

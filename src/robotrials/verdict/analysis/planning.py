@@ -10,7 +10,7 @@ import numpy as np
 
 from robotrials.errors import InputError, UnknownName
 from robotrials.measure.timing import NullMethod, Operations
-from robotrials.measure.timing.cohort import cut
+from robotrials.measure.timing.curve import cut
 from robotrials.measure.timing.operation import Unit
 from robotrials.verdict.analysis.arm import Side
 from robotrials.verdict.analysis.contrast import common_cap_s
@@ -27,13 +27,13 @@ from robotrials.verdict.planning import (
     null_calibration,
     watch_trial,
 )
-from robotrials.verdict.planning.detection import METRICS, PER_CELL
+from robotrials.verdict.planning.power import DETECTION_PER_CELL, METRICS
 
 if TYPE_CHECKING:
     from robotrials.measure.timing import Cohort
     from robotrials.verdict.analysis.analysis import Analysis
-    from robotrials.verdict.analysis.frame import ComparisonFrame
     from robotrials.verdict.analysis.ranking import Stream, Times
+    from robotrials.verdict.analysis.selection import ComparisonFrame
     from robotrials.verdict.planning import BridgePower, Calibration, DesignCalibration, DetectionStudy, WatchedTrial
     from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 
@@ -81,7 +81,7 @@ class Planning:
         return pairs_of(frame)
 
     def detection(
-        self, *, per_cell: Sequence[int] = PER_CELL, pairs: Sequence[tuple[str, str]] | None = None,
+        self, *, per_cell: Sequence[int] = DETECTION_PER_CELL, pairs: Sequence[tuple[str, str]] | None = None,
         metrics: Sequence[str] = METRICS, n_trials: int = DETECTION_TRIALS, n_resamples: int = DETECTION_RESAMPLES,
         method: str = NullMethod.PERMUTATION, threads: int | None = None, on_row: OnRow | None = None,
     ) -> DetectionStudy:  # fmt: skip
@@ -187,7 +187,7 @@ class AssumedPlanning:
         )
 
     def detection(
-        self, *, per_cell: Sequence[int] = PER_CELL, pairs: Sequence[tuple[str, str]] | None = None,
+        self, *, per_cell: Sequence[int] = DETECTION_PER_CELL, pairs: Sequence[tuple[str, str]] | None = None,
         metrics: Sequence[str] = METRICS, n_trials: int = DETECTION_TRIALS, n_resamples: int = DETECTION_RESAMPLES,
         method: str = NullMethod.PERMUTATION, threads: int | None = None, on_row: OnRow | None = None,
     ) -> DetectionStudy:  # fmt: skip

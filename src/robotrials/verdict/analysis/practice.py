@@ -12,8 +12,8 @@ import numpy as np
 
 from robotrials.errors import InputError, NotEstimable
 from robotrials.stats import Interval, performance_profile, probability_of_improvement, rank_policies, success_posterior
+from robotrials.verdict.analysis.ranking import ALL_STRATA
 from robotrials.verdict.analysis.selection import Absent, or_absent
-from robotrials.verdict.analysis.success import ALL_STRATA
 from robotrials.verdict.analysis.verdict import too_few
 from robotrials.verdict.planning import episode_promptness
 from robotrials.verdict.planning.analysis_plan import EndpointName
@@ -21,9 +21,9 @@ from robotrials.verdict.planning.analysis_plan import EndpointName
 if TYPE_CHECKING:
     from robotrials.record import Episode
     from robotrials.stats import Bootstrap, Profile, Ranks, Rate
-    from robotrials.stats.argument import FloatArray
+    from robotrials.stats.interval import FloatArray
     from robotrials.verdict.analysis.analysis import Analysis
-    from robotrials.verdict.analysis.frame import ComparisonFrame
+    from robotrials.verdict.analysis.selection import ComparisonFrame
 
 DENSITY_POINTS = 401
 PROFILE_POINTS = 61

@@ -14,13 +14,13 @@ import numpy as np
 
 from robotrials.measure.timing.operation import scene_of, stratum_of
 from robotrials.record import PolicyCard, Provenance
-from robotrials.stats.rank import kruskal_wallis, midranks
+from robotrials.stats.interaction import kruskal_wallis, midranks
 from robotrials.value import dataclass
 from robotrials.verdict.analysis.arm import is_blinded
 
 if TYPE_CHECKING:
     from robotrials.record import Edit, Episode, Store, Unblinding
-    from robotrials.record.select import Where
+    from robotrials.record.blinding import Where
     from robotrials.verdict.analysis.selection import Selection
 
 

@@ -1,9 +1,19 @@
-"""Who works how fast: scores, curves and failures of every policy under the condition that ranks them."""
+"""What each policy did alone: success rates, times and curves, and the order they give.
+
+Who works how fast: scores, curves and failures of every policy under the condition that ranks them.
+
+Episode success: rates of every policy, by stratum, by task, and the mean over strata.
+
+The episodes behind a success curve: every placement at its place on the curve that the analysis draws.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -11,22 +21,28 @@ import numpy as np
 
 from robotrials.errors import InputError, NotEstimable
 from robotrials.measure.timing import Cohort, operations, rmst, success_curve
-from robotrials.measure.timing.curve import check_tau
-from robotrials.measure.timing.operation import Unit
-from robotrials.measure.timing.unit import followed_to
-from robotrials.record.rows import column, join
+from robotrials.measure.timing.curve import check_tau, followed_to
+from robotrials.measure.timing.operation import Unit, row_units
+from robotrials.record import Episode
+from robotrials.record.rows import EpisodeRows, coded, column, join
+from robotrials.stats import Estimate, Interval, Rate
+from robotrials.stats.interval import FEWEST_PER_CELL, MacroArm, Spread, macro_interval
+from robotrials.stats.success_rule import unit_shares
 from robotrials.value import dataclass
-from robotrials.verdict.analysis.frame import SEPARATOR
-from robotrials.verdict.analysis.selection import Absent
+from robotrials.verdict.analysis.arm import success_of
+from robotrials.verdict.analysis.selection import SEPARATOR, Absent, present
 
 if TYPE_CHECKING:
     from robotrials.measure.timing import CohortScore, FailureModes, Operations, RelativeScore, Scale
     from robotrials.measure.timing.operation import FloatArray
-    from robotrials.record import Episode
-    from robotrials.stats import Estimate
-    from robotrials.verdict.analysis.frame import ComparisonFrame
+    from robotrials.stats.interval import BoolArray
+    from robotrials.stats.success_rule import UnitShares
+    from robotrials.verdict.analysis.analysis import Analysis
+    from robotrials.verdict.analysis.selection import ComparisonFrame
     from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 
+
+if TYPE_CHECKING:
     Stream = Callable[..., np.random.Generator]
 
 ALL_STRATA = ''
@@ -97,14 +113,14 @@ class Ranking:
     @cached_property
     def relative(self) -> Mapping[str, RelativeScore]:
         """HRT of everyone who shares a stratum with the reference."""
-        from robotrials.measure.timing.reference import hrt
+        from robotrials.measure.timing.scalar import hrt
 
         return self._against_reference('hrt', hrt)
 
     @cached_property
     def areas(self) -> Mapping[str, RelativeScore]:
         """AUC against the reference."""
-        from robotrials.measure.timing.reference import auc
+        from robotrials.measure.timing.scalar import auc
 
         return self._against_reference('auc', auc)
 
@@ -341,3 +357,191 @@ def two_digits_down(value: float) -> float:
     """64.05 becomes 64, 0.0377 becomes 0.037."""
     step = 10.0 ** (math.floor(math.log10(value)) - 1)
     return round(math.floor(value / step + 1e-9) * step, 12)
+
+
+Flag = Callable[[Episode], float]  # 0 is not flagged
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rates:
+    """Counts of one kind of episode (successes, safe ones) by policy and stratum, and the mean over strata."""
+
+    counts: Mapping[tuple[str, str], Rate]  # (policy, stratum or ALL_STRATA)
+    by_task: Mapping[tuple[str, str], Rate]
+    macro: Mapping[str, Estimate]  # policy -> equal-weight mean over the strata it is judged on
+
+
+def count_rates(frame: ComparisonFrame, plan: AnalysisPlan, flag: Flag) -> Rates:
+    """Rates of every policy with a valid episode; start states that repeat are one unit in the macro interval."""
+    in_cells, in_tasks = _SuccessTally(), _SuccessTally()
+    macro: dict[str, Estimate] = {}
+    for policy in frame.everyone:
+        flags = {s: flagged(group, flag) for s, group in judged_cells(frame, policy).items()}
+        for stratum, group in judged_cells(frame, policy).items():
+            for name in (stratum, ALL_STRATA):
+                in_cells.add((policy, name), len(group), int(flags[stratum].sum()))
+            codes, tasks = coded(group, 'task')
+            n, hits = (np.bincount(codes, weights).tolist() for weights in (None, flags[stratum]))
+            for (task,), count, hit in zip(tasks, n, hits, strict=True):
+                in_tasks.add((policy, task), count, int(hit))
+        macro[policy] = macro_rate(shares_of(frame, judged_cells(frame, policy), plan, flags), plan.level)
+    return Rates(in_cells.rates(plan.level), in_tasks.rates(plan.level), macro)
+
+
+@dataclass(frozen=True, slots=True)
+class _SuccessTally:
+    """How many episodes of each (policy, stratum or task) there are, and how many of them are flagged."""
+
+    n: Counter[tuple[str, str]] = field(default_factory=Counter)
+    flagged: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def add(self, key: tuple[str, str], n: int, n_flagged: int) -> None:
+        self.n[key] += n
+        self.flagged[key] += n_flagged
+
+    def rates(self, level: float) -> dict[tuple[str, str], Rate]:
+        return {key: Rate(self.flagged[key], n, level) for key, n in self.n.items()}
+
+
+def judged_cells(frame: ComparisonFrame, policy: str) -> Mapping[str, Sequence[Episode]]:
+    """The strata that a policy is judged on: the ranked ones, or all that it has when it stands apart."""
+    is_apart = policy in frame.apart or not frame.strata
+    return frame.cells[policy] if is_apart else frame.ranked_cells(policy)
+
+
+def flagged(group: Sequence[Episode], flag: Flag) -> BoolArray:
+    """(n,) which episodes are flagged; success is read off columns where there are any."""
+    if isinstance(group, EpisodeRows) and flag is success_of:
+        return group.successes()
+    return np.array([bool(flag(e)) for e in group], dtype=np.bool_)
+
+
+def shares_of(
+    frame: ComparisonFrame, cells: Mapping[str, Sequence[Episode]], plan: AnalysisPlan, flags: Mapping[str, BoolArray]
+) -> dict[str, UnitShares]:
+    """Stratum -> the share of flagged episodes of each unit."""
+    unit = Unit(plan.unit)
+    shares = {}
+    for stratum, group in cells.items():
+        labels = (
+            row_units(group, unit) if isinstance(group, EpisodeRows) else [frame.unit_label(e, unit) for e in group]
+        )
+        shares[stratum] = unit_shares(flags[stratum], labels)
+    return shares
+
+
+def macro_rate(shares: Mapping[str, UnitShares], level: float) -> Estimate:
+    """The equal-weight mean over strata with the rule's interval; one stratum of single runs has Wilson's."""
+    if not shares:
+        return Estimate(None, note='no stratum')
+    parts = list(shares.values())
+    means = np.array([p.shares.mean() for p in parts])
+    n = sum(len(p.shares) for p in parts)
+    value = math.fsum(means.tolist()) / len(means)
+    if len(parts) == 1 and set(parts[0].shares.tolist()) <= {0.0, 1.0}:
+        return Estimate(value, Rate(round(parts[0].shares.sum()), n, level).interval, n=n)
+    fewest = min(len(p.shares) for p in parts)
+    if fewest < FEWEST_PER_CELL:
+        return Estimate(value, note=f'no interval: {fewest} units in a stratum, {FEWEST_PER_CELL} are needed', n=n)
+    arm = MacroArm(means, np.zeros(len(parts)), np.ones(len(parts)), np.array([float(len(p.shares)) for p in parts]))
+    terms = np.array([np.var(p.shares, ddof=1) / len(p.shares) for p in parts]) / len(parts) ** 2
+    spread = Spread(terms, np.array([len(p.shares) - 1.0 for p in parts]))
+    return Estimate(value, macro_interval(arm, spread, level=level), n=n)
+
+
+# Where operations done by tau and episode success tell different stories of the same policies.
+
+
+@dataclass(frozen=True, slots=True)
+class TwoStories:
+    """Policies of which F(tau) and the episode success rate say different things; both empty: they agree.
+
+    `apart` are policies whose two shares lie beyond each other's intervals. It is asked only where an episode is one
+    operation: with several, an episode succeeds less often than an operation by definition. `reversed` are pairs that
+    the two put in opposite orders, at least one of them beyond an interval.
+    """
+
+    done: Mapping[str, Estimate]  # macro F(tau): operations done by tau
+    success: Mapping[str, Estimate]  # macro episode success
+    apart: tuple[str, ...] = ()
+    reversed: tuple[tuple[str, str], ...] = ()  # (ahead by F(tau), ahead by episode success)
+
+    @property
+    def is_divided(self) -> bool:
+        return bool(self.apart or self.reversed)
+
+
+def two_stories(ranking: Ranking, rates: Rates, *, single: Sequence[str]) -> TwoStories:
+    """Compare the two shares of every ranked policy; `single` names those whose episodes are one operation each."""
+    done = {p: _done(ranking.scores[p].macro['missing_at_tau']) for p in ranking.order}
+    success = {p: rates.macro[p] for p in ranking.order}
+    divergent = tuple(p for p in ranking.order if p in single and _is_beyond(done[p], success[p]))
+    return TwoStories(done, success, divergent, tuple(_reversed(done, success, ranking.order)))
+
+
+def _done(missing: Estimate) -> Estimate:
+    """F(tau) from 1 - F(tau)."""
+    if missing.value is None:
+        return missing
+    interval = None
+    if missing.interval is not None:
+        interval = Interval(1.0 - missing.interval.high, 1.0 - missing.interval.low)
+    return Estimate(1.0 - missing.value, interval, missing.note, n=missing.n)
+
+
+def _is_beyond(a: Estimate, b: Estimate) -> bool:
+    """Whether each value lies outside the other's interval; without intervals nothing is said."""
+    return _is_outside(a, b) and _is_outside(b, a)
+
+
+def _is_outside(value: Estimate, other: Estimate) -> bool:
+    if value.value is None or other.interval is None:
+        return False
+    return not other.interval.low <= value.value <= other.interval.high
+
+
+def _reversed(
+    done: Mapping[str, Estimate], success: Mapping[str, Estimate], policies: Sequence[str]
+) -> list[tuple[str, str]]:
+    pairs = []
+    for a, b in itertools.combinations(policies, 2):
+        gaps = [_gap(shares[a], shares[b]) for shares in (done, success)]
+        is_clear = any(_is_beyond(shares[a], shares[b]) for shares in (done, success))
+        if gaps[0] * gaps[1] < 0 and is_clear:
+            pairs.append((a, b) if gaps[0] > 0 else (b, a))
+    return pairs
+
+
+def _gap(a: Estimate, b: Estimate) -> float:
+    return 0.0 if a.value is None or b.value is None else a.value - b.value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CurvePoint:
+    """One placement: how long it took, the chance of success by then, and when in its episode it was."""
+
+    took_s: float
+    chance: float
+    episode: Episode
+    at_s: float
+
+
+def curve_points(analysis: Analysis) -> list[tuple[PolicyCurve, tuple[CurvePoint, ...]]] | Absent:
+    """Each policy's curve over all strata, as in every report of this analysis, with the placements up to its tau."""
+    if isinstance(analysis.curves, Absent):
+        return analysis.curves
+    times, frame = present(analysis.times), present(analysis.frame)
+    rows = []
+    for curve in analysis.curves[ALL_STRATA]:
+        points = []
+        for stratum, cell in times.cohorts[curve.policy].cells.items():
+            own = frame.cells[curve.policy][stratum]
+            for place in np.flatnonzero(cell.observed & (cell.durations_s <= curve.times_s.max(initial=-1.0))):
+                took_s = float(cell.durations_s[place])
+                step = int(np.searchsorted(curve.times_s, took_s + 1e-12, side='right')) - 1
+                same = np.flatnonzero(cell.episode[: place + 1] == cell.episode[place])
+                chance = float(curve.chance[step]) if step >= 0 else 0.0
+                at_s = float(cell.durations_s[same].sum())
+                points.append(CurvePoint(took_s, chance, own[int(cell.episode[place])], at_s))
+        rows.append((curve, tuple(sorted(points, key=lambda p: (p.took_s, p.episode.key)))))
+    return rows

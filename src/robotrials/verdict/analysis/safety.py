@@ -33,7 +33,7 @@ from robotrials.verdict.robustness import (
 
 if TYPE_CHECKING:
     from robotrials.measure.safety import EpisodeSafety, Registry, SafetySummary, Scoring
-    from robotrials.measure.safety.sensitivity import SensitivityRow
+    from robotrials.measure.safety.summary import SensitivityRow
     from robotrials.record import Episode, Trajectory
     from robotrials.verdict.analysis.contrast import Contrast
     from robotrials.verdict.analysis.selection import Selection
@@ -206,7 +206,7 @@ def safety_savings(
     selection: Selection, scoring: Scoring, plan: AnalysisPlan, *, stream: Callable[..., np.random.Generator]
 ) -> tuple[tuple[str, SafetySummary], ...]:
     """The same episodes with the registry, without it, and without it with tilt in the body's frame."""
-    from robotrials.measure.safety.sensitivity import with_body_frame_tilt
+    from robotrials.measure.safety.summary import with_body_frame_tilt
 
     naive = replace(scoring, use_applicability=False)
     body = replace(naive, registry=with_body_frame_tilt(scoring.registry))
@@ -233,7 +233,7 @@ def _scores(selection: Selection, scoring: Scoring) -> Iterator[EpisodeSafety]:
 
 def safety_variants(selection: Selection, scoring: Scoring) -> tuple[SensitivityRow, ...]:
     """Safety, SBU and VSI of every policy under each variant of the thresholds."""
-    from robotrials.measure.safety.sensitivity import load_variants, score_variants, sensitivity_rows
+    from robotrials.measure.safety.summary import load_variants, score_variants, sensitivity_rows
 
     chosen = load_variants(registry=scoring.registry)
     scored = score_variants(selection.pairs(), chosen, scoring=scoring)

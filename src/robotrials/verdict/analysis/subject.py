@@ -14,7 +14,7 @@ from robotrials.value import dataclass
 if TYPE_CHECKING:
     from robotrials.measure.actions.compare import ActionReport, Difficulty, GroupScore, ModelScores
     from robotrials.measure.safety import Registry
-    from robotrials.verdict.audit import Benchmark, Candidate, CitationCounts, LeaderboardAudit, RunComparison
+    from robotrials.verdict.audit import Benchmark, CitationCounts, HarvestedPaper, LeaderboardAudit, RunComparison
     from robotrials.verdict.audit.topline import Cutoff
 
 PUBLISHED = 'published'
@@ -101,7 +101,7 @@ def paper_counts(sources: Sequence[str]) -> CitationCounts:
     """Papers by what they do with each benchmark."""
     from robotrials.verdict.audit import candidates_from_leaderboard, citation_counts, read_candidates, read_leaderboard
 
-    candidates: list[Candidate] = []
+    candidates: list[HarvestedPaper] = []
     for source in sources:
         is_leaderboard = source.lower().endswith('.json')
         candidates += (

@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING
 
 from robotrials.record.blinding import ALL_ARMS
 from robotrials.stats import Estimate, different_matrix, letter_groups
-from robotrials.stats.evidence import fewest_for_claim
+from robotrials.stats.matching import fewest_for_claim
 from robotrials.value import dataclass
 from robotrials.verdict.analysis.selection import Absent
 from robotrials.verdict.planning.analysis_plan import Correction, EndpointName
 
 if TYPE_CHECKING:
     from robotrials.stats import Interval
-    from robotrials.verdict.analysis.contrast import Contrast, ContrastCell
-    from robotrials.verdict.analysis.frame import ComparisonFrame
-    from robotrials.verdict.analysis.needed import NeededUnits
+    from robotrials.verdict.analysis.contrast import Contrast, ContrastCell, NeededUnits
+    from robotrials.verdict.analysis.selection import ComparisonFrame
 
 
 class Standing(enum.StrEnum):

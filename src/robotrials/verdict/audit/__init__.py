@@ -7,19 +7,17 @@ from typing import TYPE_CHECKING
 from robotrials.catalog import late_names
 
 if TYPE_CHECKING:
-    from robotrials.verdict.audit.candidate_table import (
-        candidates_from_bibtex,
-        candidates_from_leaderboard,
-        read_candidates,
-    )
     from robotrials.verdict.audit.card import BenchmarkCard, CardFinding, CardStanding
     from robotrials.verdict.audit.citation import (
+        BenchmarkUsage,
         BenchmarkUse,
-        Candidate,
         CitationCounts,
-        Tracker,
-        Usage,
+        HarvestedPaper,
+        UsageTracker,
+        candidates_from_bibtex,
+        candidates_from_leaderboard,
         citation_counts,
+        read_candidates,
     )
     from robotrials.verdict.audit.datasource import (
         DataSource,
@@ -32,7 +30,13 @@ if TYPE_CHECKING:
         nearest_start,
         read_datasource,
     )
-    from robotrials.verdict.audit.determinism import RunComparison, compare_traces
+    from robotrials.verdict.audit.determinism import (
+        Channel,
+        RunComparison,
+        TraceComparison,
+        compare_traces,
+        compare_trajectories,
+    )
     from robotrials.verdict.audit.leaderboard import (
         Leaderboard,
         LeaderboardAudit,
@@ -72,15 +76,14 @@ if TYPE_CHECKING:
         find_benchmark,
         topline,
     )
-    from robotrials.verdict.audit.trace import Channel, TraceComparison, compare_trajectories
 
 __all__ = [
     'BENCHMARKS',
     'Alteration',
     'Benchmark',
     'BenchmarkCard',
+    'BenchmarkUsage',
     'BenchmarkUse',
-    'Candidate',
     'CardFinding',
     'CardStanding',
     'Channel',
@@ -88,6 +91,7 @@ __all__ = [
     'Classification',
     'DataSource',
     'Drop',
+    'HarvestedPaper',
     'InstanceOutcome',
     'Leaderboard',
     'LeaderboardAudit',
@@ -109,10 +113,9 @@ __all__ = [
     'StartStates',
     'Topline',
     'TraceComparison',
-    'Tracker',
     'TrainingCount',
     'TrainingMix',
-    'Usage',
+    'UsageTracker',
     'align',
     'audit_leaderboard',
     'candidates_from_bibtex',
@@ -143,14 +146,16 @@ __all__ = [
 ]
 
 _PLACES = {
-    '.candidate_table': 'candidates_from_bibtex candidates_from_leaderboard read_candidates',
     '.card': 'BenchmarkCard CardFinding CardStanding',
-    '.citation': 'BenchmarkUse Candidate CitationCounts Tracker Usage citation_counts',
+    '.citation': (
+        'BenchmarkUsage BenchmarkUse CitationCounts HarvestedPaper UsageTracker candidates_from_bibtex '
+        'candidates_from_leaderboard citation_counts read_candidates'
+    ),
     '.datasource': (
         'DataSource NearestImage NearestStart SourcePoint SourceProtocol StartStates nearest_image '
         'nearest_start read_datasource'
     ),
-    '.determinism': 'RunComparison compare_traces',
+    '.determinism': 'Channel RunComparison TraceComparison compare_traces compare_trajectories',
     '.leaderboard': 'Leaderboard LeaderboardAudit Rule audit_leaderboard read_leaderboard',
     '.outcome': (
         'InstanceOutcome PairedSignificance align compare_outcomes outcomes_of paired_significance read_outcomes'
@@ -160,6 +165,5 @@ _PLACES = {
     '.run_score': 'MixScore RunOutcomes TrainingMix read_mix',
     '.shortcut': 'Shortcut ShortcutVerdict read_shortcut shortcut',
     '.topline': 'BENCHMARKS Benchmark Classification Protocol Topline cutoffs find_benchmark topline',
-    '.trace': 'Channel TraceComparison compare_trajectories',
 }
 __getattr__, __dir__ = late_names(__name__, _PLACES)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from robotrials.errors import NotEstimable
 from robotrials.verdict.audit.datasource import DataSource
-from robotrials.verdict.audit.determinism import Grade, Graded, RunComparison, Target
+from robotrials.verdict.audit.determinism import Grade, Graded, ReproductionTarget, RunComparison
 from robotrials.verdict.audit.overfit import DropReading, Overfit
 from robotrials.verdict.audit.shortcut import InputNeed, Shortcut, ShortcutVerdict
 from robotrials.verdict.audit.topline import Cutoff, Protocol, cutoffs
@@ -60,7 +60,7 @@ class DeterminismCheck:
     is_closed_loop: bool | None
     lacking: tuple[str, ...]  # items of Appendix B.3 that a run does not record
 
-    def grade(self, target: Target) -> Grade:
+    def grade(self, target: ReproductionTarget) -> Grade:
         return next(g.grade for g in self.grades if g.target is target)
 
 

@@ -22,8 +22,7 @@ from robotrials.old_name import DATASOURCE_FORMAT
 from robotrials.stats import Interval, wilson
 from robotrials.value import dataclass
 from robotrials.verdict.analysis.contrast import Contrast
-from robotrials.verdict.analysis.outcome_contrast import outcome_contrast
-from robotrials.verdict.audit.outcome import InstanceOutcome
+from robotrials.verdict.audit.outcome import InstanceOutcome, outcome_contrast
 from robotrials.verdict.audit.run_score import read_result, write_result
 
 FORMAT = DATASOURCE_FORMAT

@@ -49,7 +49,7 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LeaderboardEntry:
     """One row of the leaderboard: who was scored, by which paper, and how."""
 
     model: str
@@ -90,7 +90,7 @@ class Entry:
 class Leaderboard:
     source: str
     updated: str
-    entries: tuple[Entry, ...]
+    entries: tuple[LeaderboardEntry, ...]
 
 
 def read_leaderboard(path: Path | str) -> Leaderboard:
@@ -118,14 +118,14 @@ def read_leaderboard(path: Path | str) -> Leaderboard:
     return Leaderboard(str(source), updated, entries)
 
 
-def comparable_score(entry: Entry, preset: Benchmark) -> Score | None:
+def comparable_score(entry: LeaderboardEntry, preset: Benchmark) -> Score | None:
     """The entry's score on the preset's suite, if it is of the preset's training protocol or split."""
     if preset.training and entry.training != preset.training:
         return None
     return entry.overall if preset.suite == 'overall' else entry.suites.get(preset.suite)
 
 
-def stated_protocol_problem(entry: Entry, preset: Benchmark) -> str:
+def stated_protocol_problem(entry: LeaderboardEntry, preset: Benchmark) -> str:
     """How the notes contradict the preset's tasks and samples; '' if they do not."""
     tasks, samples = preset.protocol.tasks, preset.protocol.samples
     notes = entry.notes
@@ -147,14 +147,14 @@ def stated_protocol_problem(entry: Entry, preset: Benchmark) -> str:
     return ''
 
 
-def _entry(row: Any, where: str) -> Entry:
+def _entry(row: Any, where: str) -> LeaderboardEntry:
     if not isinstance(row, dict):
         raise InputError(f'{where}: wanted an object, found {type(row).__name__}')
     for name in ('model', 'benchmark'):
         if not isinstance(row.get(name), str) or not row[name]:
             raise InputError(f'{where}: {name} is {row.get(name)!r}, wanted a name')
     scores = row.get('suite_scores') or {}
-    return Entry(
+    return LeaderboardEntry(
         model=row['model'],
         display_name=str(row.get('display_name') or row['model']),
         benchmark=row['benchmark'],
@@ -208,7 +208,7 @@ class Obstacle(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class PaperClaim:
     """One comparison: a paper's own score against the baseline that the rule picks, and what came of it."""
 
     rule: Rule
@@ -251,7 +251,7 @@ class Shares:
 
 
 @dataclass(frozen=True, slots=True)
-class Coverage:
+class BaselineCoverage:
     """How many papers with an own score have a baseline row of their own, and with copied scores from notes."""
 
     family: str
@@ -264,14 +264,14 @@ class Coverage:
 class LeaderboardAudit:
     """Every claim, judged or not, with the shares and the coverage."""
 
-    claims: tuple[Claim, ...]
-    coverage: tuple[Coverage, ...]
+    claims: tuple[PaperClaim, ...]
+    coverage: tuple[BaselineCoverage, ...]
     alpha: Fraction
     updated: str
     entries: int
 
     def shares(self) -> tuple[Shares, ...]:
-        groups: dict[tuple[Rule, str], list[Claim]] = defaultdict(list)
+        groups: dict[tuple[Rule, str], list[PaperClaim]] = defaultdict(list)
         for claim in self.claims:
             groups[claim.rule, claim.family].append(claim)
         return tuple(_shares(rule, family, claims) for (rule, family), claims in groups.items())
@@ -302,7 +302,7 @@ def audit_leaderboard(
     for suite in libero_suites:
         if suite not in known:
             raise UnknownName('LIBERO suite', suite, known)
-    claims: list[Claim] = []
+    claims: list[PaperClaim] = []
     coverage = []
     for family in families:
         entries = [e for e in leaderboard.entries if e.benchmark == family]
@@ -321,7 +321,7 @@ def audit_leaderboard(
 class _Candidate:
     """An entry with its score on one preset."""
 
-    entry: Entry
+    entry: LeaderboardEntry
     score: Score
     problem: str  # how its notes contradict the preset's protocol
     is_copied: bool = False
@@ -332,18 +332,18 @@ class _Judge:
     """Both rules on one benchmark's entries, one preset at a time."""
 
     family: str
-    entries: Sequence[Entry]
+    entries: Sequence[LeaderboardEntry]
     presets: Sequence[Benchmark]
     copied_baselines: bool
     require_realizable: bool
     alpha: Fraction
 
-    def claims(self, rules: Sequence[Rule]) -> Iterable[Claim]:
-        own: dict[str, list[Entry]] = defaultdict(list)
+    def claims(self, rules: Sequence[Rule]) -> Iterable[PaperClaim]:
+        own: dict[str, list[LeaderboardEntry]] = defaultdict(list)
         for entry in self.entries:
             if entry.is_own:
                 own[entry.paper].append(entry)
-        judged: list[Claim] = []
+        judged: list[PaperClaim] = []
         for preset in self.presets:
             scored = [
                 _Candidate(e, score, stated_protocol_problem(e, preset))
@@ -357,13 +357,13 @@ class _Judge:
             yield from (c for c in judged if c.rule is rule)
             yield from (self._no_score(rule, own[p][0]) for p in sorted(own, key=_order) if p not in with_score)
 
-    def _no_score(self, rule: Rule, entry: Entry) -> Claim:
+    def _no_score(self, rule: Rule, entry: LeaderboardEntry) -> PaperClaim:
         detail = entry.notes[:200] or 'no suite score in the entry'
         if entry.benchmark in ('calvin', 'robotwin_v2') and not entry.training:
             detail = f'split or training protocol not stated once; {detail}'
-        return Claim(rule, self.family, None, entry.paper, entry.model, obstacle=Obstacle.NO_SCORE, detail=detail)
+        return PaperClaim(rule, self.family, None, entry.paper, entry.model, obstacle=Obstacle.NO_SCORE, detail=detail)
 
-    def _by_paper(self, preset: Benchmark, scored: Sequence[_Candidate]) -> Iterable[Claim]:
+    def _by_paper(self, preset: Benchmark, scored: Sequence[_Candidate]) -> Iterable[PaperClaim]:
         baselines: dict[str, list[_Candidate]] = defaultdict(list)
         for candidate in scored:
             entry = candidate.entry
@@ -377,7 +377,7 @@ class _Judge:
             against = _best([c for c in baselines[paper] if c.entry.model != best.entry.model])
             yield self._judged(Rule.PAPER, preset, best, against)
 
-    def _by_date(self, preset: Benchmark, scored: Sequence[_Candidate]) -> Iterable[Claim]:
+    def _by_date(self, preset: Benchmark, scored: Sequence[_Candidate]) -> Iterable[PaperClaim]:
         """Against the best earlier score of the same protocol; one whose notes say otherwise is no predecessor."""
         dated = sorted((c for c in scored if not c.problem), key=lambda c: _order(c.entry.paper))
         previous: _Candidate | None = None
@@ -388,8 +388,8 @@ class _Judge:
                 position += 1
             yield self._judged(Rule.CHRONOLOGY, preset, best, previous)
 
-    def _judged(self, rule: Rule, preset: Benchmark, own: _Candidate, base: _Candidate | None) -> Claim:
-        claim = Claim(rule, self.family, preset, own.entry.paper, own.entry.model, score=own.score)
+    def _judged(self, rule: Rule, preset: Benchmark, own: _Candidate, base: _Candidate | None) -> PaperClaim:
+        claim = PaperClaim(rule, self.family, preset, own.entry.paper, own.entry.model, score=own.score)
         if base is None:
             return replace(claim, obstacle=Obstacle.NO_BASELINE, detail=WHY_NO_BASELINE[rule])
         claim = replace(
@@ -401,7 +401,7 @@ class _Judge:
                 return replace(claim, obstacle=Obstacle.SAMPLES, detail=f'{who}: {candidate.problem}')
         return self._read(claim, preset, own.score, base.score)
 
-    def _read(self, claim: Claim, preset: Benchmark, own: Score, base: Score) -> Claim:
+    def _read(self, claim: PaperClaim, preset: Benchmark, own: Score, base: Score) -> PaperClaim:
         protocol = preset.protocol
         try:
             reading = topline(
@@ -460,7 +460,7 @@ def _detail(reading: Topline) -> str:
     return '; '.join(parts)
 
 
-def _shares(rule: Rule, family: str, claims: Sequence[Claim]) -> Shares:
+def _shares(rule: Rule, family: str, claims: Sequence[PaperClaim]) -> Shares:
     readings = [c.reading for c in claims if c.reading is not None]
     return Shares(
         rule=rule,
@@ -473,8 +473,8 @@ def _shares(rule: Rule, family: str, claims: Sequence[Claim]) -> Shares:
     )
 
 
-def _coverage(family: str, entries: Sequence[Entry]) -> Coverage:
+def _coverage(family: str, entries: Sequence[LeaderboardEntry]) -> BaselineCoverage:
     own = {e.paper for e in entries if e.is_own}
     rows = {e.paper for e in entries if not e.is_own}
     copied = {paper for e in entries for paper in e.also_reported_in if paper != e.paper}
-    return Coverage(family, len(own), len(own & rows), len(own & (rows | copied)))
+    return BaselineCoverage(family, len(own), len(own & rows), len(own & (rows | copied)))

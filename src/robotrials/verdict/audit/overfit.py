@@ -22,8 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from robotrials.errors import InputError, NotEstimable
 from robotrials.old_name import OVERFIT_FORMAT
 from robotrials.stats import Interval, newcombe, paired_wald, two_sample_wald
-from robotrials.verdict.analysis.outcome_contrast import outcome_contrast
-from robotrials.verdict.audit.outcome import InstanceOutcome, by_key, read_outcomes
+from robotrials.verdict.audit.outcome import InstanceOutcome, by_key, outcome_contrast, read_outcomes
 from robotrials.verdict.audit.run_score import read_result, write_result
 
 # Creeping overfitting: how much a policy loses when the test is altered or drawn afresh (Appendix A.2).

@@ -17,8 +17,7 @@ from robotrials.old_name import MIX_FORMAT
 from robotrials.record.folder import write_durably
 from robotrials.stats import Interval, newcombe, wilson
 from robotrials.value import dataclass
-from robotrials.verdict.analysis.outcome_contrast import outcome_contrast
-from robotrials.verdict.audit.outcome import InstanceOutcome, by_key
+from robotrials.verdict.audit.outcome import InstanceOutcome, by_key, outcome_contrast
 
 Key = tuple[str, str]
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from robotrials.declaration import read_table, without_nulls
 from robotrials.errors import InputError, NotEstimable
 from robotrials.old_name import SHORTCUT_FORMAT
-from robotrials.stats.argument import check_open_unit
+from robotrials.stats.interval import check_open_unit
 from robotrials.value import dataclass
 from robotrials.verdict.audit.reported import (
     ProbeStanding,

@@ -28,14 +28,6 @@ if TYPE_CHECKING:
         declared_analysis,
     )
     from robotrials.verdict.planning.bridge import design_effect
-    from robotrials.verdict.planning.detection import (
-        Calibration,
-        DetectionRow,
-        DetectionStudy,
-        NullSetup,
-        detection_rate,
-        null_calibration,
-    )
     from robotrials.verdict.planning.group_sequential import (
         GroupSequential,
         LogrankLook,
@@ -58,11 +50,17 @@ if TYPE_CHECKING:
     )
     from robotrials.verdict.planning.power import (
         BridgePower,
+        Calibration,
         DesignCalibration,
+        DetectionRow,
+        DetectionStudy,
         NeededEpisodes,
+        NullSetup,
         bridge_power,
         calibrate_design_effect,
+        detection_rate,
         needed_episodes,
+        null_calibration,
     )
     from robotrials.verdict.planning.rule_power import (
         AssumedCell,
@@ -81,8 +79,8 @@ if TYPE_CHECKING:
     from robotrials.verdict.planning.sequential import (
         Decision,
         HorizonCheck,
-        Look,
         SequentialComparison,
+        SequentialLook,
         SequentialPower,
         check_horizon,
         sequential_comparison,
@@ -90,7 +88,7 @@ if TYPE_CHECKING:
     )
     from robotrials.verdict.planning.success_size import (
         MoreEpisodes,
-        Standing,
+        TestStanding,
         margin_power,
         margin_size,
         more_episodes,
@@ -134,7 +132,6 @@ __all__ = [
     'GroupSequential',
     'HorizonCheck',
     'LogrankLook',
-    'Look',
     'MoreEpisodes',
     'NeededEpisodes',
     'NullSetup',
@@ -144,9 +141,10 @@ __all__ = [
     'SafeLogrank',
     'SequentialArms',
     'SequentialComparison',
+    'SequentialLook',
     'SequentialPower',
-    'Standing',
     'SurveyedPaper',
+    'TestStanding',
     'UnitScores',
     'WatchedScore',
     'WatchedTrial',
@@ -212,35 +210,35 @@ __all__ = [
 _PLACES = {
     '.analysis_plan': 'AnalysisPlan DeclaredAnalysis EndpointName declared_analysis',
     '.bridge': 'design_effect',
-    '.detection': 'Calibration DetectionRow DetectionStudy NullSetup detection_rate null_calibration',
     '.group_sequential': (
-        'GroupSequential LogrankLook SafeLogrank drift_for_power group_sequential '
-        'operating_characteristics safe_logrank spending_bounds'
+        'GroupSequential LogrankLook SafeLogrank drift_for_power group_sequential operating_characteristics '
+        'safe_logrank spending_bounds'
     ),
     '.plan_size': 'FieldPosition PlanSize SurveyedPaper better_rate field_position plan_size plan_sizes read_survey',
-    '.power': 'BridgePower DesignCalibration NeededEpisodes bridge_power calibrate_design_effect needed_episodes',
+    '.power': (
+        'BridgePower Calibration DesignCalibration DetectionRow DetectionStudy NeededEpisodes NullSetup '
+        'bridge_power calibrate_design_effect detection_rate needed_episodes null_calibration'
+    ),
     '.rule_power': (
         'AssumedCell AssumedCurve RuleDesign RulePower assumed_cells assumed_operations curve_law '
         'lognormal_curve rule_power rule_size sample_law units_needed'
     ),
     '.sequential': (
-        'Decision HorizonCheck Look SequentialComparison SequentialPower check_horizon sequential_comparison '
-        'sequential_power'
+        'Decision HorizonCheck SequentialComparison SequentialLook SequentialPower check_horizon '
+        'sequential_comparison sequential_power'
     ),
     '.success_size': (
-        'MoreEpisodes Standing margin_power margin_size more_episodes more_for_margin paired_margin_power '
-        'paired_margin_size pairs_power pairs_size predictive_power success_power success_size '
-        'time_standing'
+        'MoreEpisodes TestStanding margin_power margin_size more_episodes more_for_margin paired_margin_power '
+        'paired_margin_size pairs_power pairs_size predictive_power success_power success_size time_standing'
     ),
     '.watch': (
         'ArmPair SequentialArms UnitScores WatchedScore WatchedTrial episode_promptness promptness '
         'sequential_arms unit_scores watch_trial'
     ),
     'robotrials.stats.sample_size': (
-        'barnard_power barnard_sample_size cluster_sample_size mcnemar_rollouts '
-        'mcnemar_sample_size mean_sample_size noninferiority_sample_size '
-        'paired_mean_sample_size paired_noninferiority_sample_size two_proportion_power '
-        'two_proportion_sample_size wilson_sample_size'
+        'barnard_power barnard_sample_size cluster_sample_size mcnemar_rollouts mcnemar_sample_size '
+        'mean_sample_size noninferiority_sample_size paired_mean_sample_size '
+        'paired_noninferiority_sample_size two_proportion_power two_proportion_sample_size wilson_sample_size'
     ),
 }
 __getattr__, __dir__ = late_names(__name__, _PLACES)

@@ -22,8 +22,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from robotrials.errors import InputError, UnknownName
-from robotrials.stats.argument import FloatArray, IntArray, check_count, check_labels, check_open_unit, check_values
-from robotrials.stats.interval import normal_cdf, normal_quantile
+from robotrials.stats.interval import (
+    FloatArray,
+    IntArray,
+    check_count,
+    check_labels,
+    check_open_unit,
+    check_values,
+    normal_cdf,
+    normal_quantile,
+)
 
 SHARES = 48
 LARGEST_SHARE = 0.98

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from robotrials.errors import InputError
-from robotrials.stats.argument import BoolArray, FloatArray, check_count, check_open_unit
-from robotrials.stats.interval import Interval, normal_quantile
+from robotrials.stats.interval import BoolArray, FloatArray, Interval, check_count, check_open_unit, normal_quantile
 
 NODES = 128
 BISECTIONS = 45

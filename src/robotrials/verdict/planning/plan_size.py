@@ -12,7 +12,7 @@ from importlib import resources
 from typing import Literal
 
 from robotrials.errors import InputError
-from robotrials.stats.argument import check_count, check_open_unit, check_unit
+from robotrials.stats.interval import check_count, check_open_unit, check_unit
 from robotrials.stats.sample_size import wilson_sample_size
 from robotrials.verdict.planning.success_size import margin_size, pairs_size, success_size
 

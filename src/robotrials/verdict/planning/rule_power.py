@@ -16,15 +16,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from robotrials.errors import InputError
 from robotrials.measure.timing.operation import Operations
-from robotrials.stats.argument import FloatArray, check_count, check_open_unit
-from robotrials.stats.evidence import unseen_reach
+from robotrials.stats.interval import FloatArray, check_count, check_open_unit
+from robotrials.stats.matching import unseen_reach
 from robotrials.stats.proportion import wilson
 from robotrials.stats.trials import TrialTests, success_trials, win_trials
 from robotrials.value import dataclass
 
 if TYPE_CHECKING:
-    from robotrials.stats.evidence import UnseenRule
     from robotrials.stats.interval import Interval
+    from robotrials.stats.matching import UnseenRule
 
 
 # Assumed curves: what a plan believes before there is any rollout, and rollouts drawn from that belief.

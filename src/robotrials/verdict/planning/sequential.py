@@ -18,8 +18,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from robotrials.errors import InputError
-from robotrials.stats.argument import BoolArray, FloatArray, IntArray, check_count, check_open_unit, check_unit
-from robotrials.stats.interval import Interval
+from robotrials.stats.interval import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    Interval,
+    check_count,
+    check_open_unit,
+    check_unit,
+)
 from robotrials.stats.proportion import wilson
 from robotrials.verdict.planning.betting import (
     FUTILE_POWER,
@@ -55,7 +62,7 @@ GO_ON = (Decision.CONTINUE, 'not enough evidence yet')
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class SequentialLook:
     """What was known after some blocks: the evidence, the interval and the decision so far (kept once made).
 
     `evidence_a` is the e-value against "a is not better", `evidence_b` that against "b is not better".
@@ -76,7 +83,7 @@ class Look:
 class SequentialComparison:
     """Every look, and the rollouts that had no partner yet and so were not used."""
 
-    looks: tuple[Look, ...]
+    looks: tuple[SequentialLook, ...]
     alpha: float
     method: SequentialMethod
     horizon: int | None
@@ -94,7 +101,7 @@ class SequentialComparison:
         return self.looks[-1].reason if self.looks else 'no complete round of blocks yet'
 
     @property
-    def stopped_at(self) -> Look | None:
+    def stopped_at(self) -> SequentialLook | None:
         """The first look at which the trial could have stopped, or None while it should go on."""
         return next((look for look in self.looks if look.decision is not Decision.CONTINUE), None)
 
@@ -167,7 +174,7 @@ def sequential_comparison(
     )  # fmt: skip
 
 
-def _adjusted(blocks: Blocks, looks: tuple[Look, ...], rules: _Rules, *, scale: float) -> float | None:
+def _adjusted(blocks: Blocks, looks: tuple[SequentialLook, ...], rules: _Rules, *, scale: float) -> float | None:
     """The estimate at the stop, without the optimism of having stopped there; None while the trial goes on.
 
     Sign walk: median-unbiased by the order of stopping. Betting: the middle of the confidence sequence, which holds at
@@ -182,7 +189,9 @@ def _adjusted(blocks: Blocks, looks: tuple[Look, ...], rules: _Rules, *, scale: 
     return stop.interval.center / scale
 
 
-def _watch(blocks: Blocks, at: IntArray, rules: _Rules, *, width: float, sizes: tuple[int, int]) -> tuple[Look, ...]:
+def _watch(
+    blocks: Blocks, at: IntArray, rules: _Rules, *, width: float, sizes: tuple[int, int]
+) -> tuple[SequentialLook, ...]:
     """The looks after each number of rounds in `at`; a decision, once made, stays."""
     if at.size == 0:
         return ()
@@ -191,7 +200,7 @@ def _watch(blocks: Blocks, at: IntArray, rules: _Rules, *, width: float, sizes: 
     every_round = [log_capital_path(sign * blocks.differences, rules.prior)[:: blocks.strata] for sign in (1.0, -1.0)]
     crossed = _crossings(blocks, at, every_round, rules)
     evidence = [path[at] for path in every_round]
-    reports: list[Look] = []
+    reports: list[SequentialLook] = []
     decision, reason = GO_ON
     for i, n in enumerate((at * blocks.strata).tolist()):
         mean = float(counts[i] @ values) / n
@@ -202,7 +211,9 @@ def _watch(blocks: Blocks, at: IntArray, rules: _Rules, *, width: float, sizes: 
             decision, reason = _futile(blocks, values, counts[i], interval, rules)
         for_a, for_b = (math.exp(min(float(e[i]), 700.0)) for e in evidence)
         reports.append(
-            Look(n, n * sizes[0], n * sizes[1], mean * width, interval.scaled(width), for_a, for_b, decision, reason)
+            SequentialLook(
+                n, n * sizes[0], n * sizes[1], mean * width, interval.scaled(width), for_a, for_b, decision, reason
+            )
         )
     return tuple(reports)
 

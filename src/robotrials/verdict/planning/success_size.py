@@ -15,10 +15,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from robotrials.errors import InputError, NotEstimable
-from robotrials.stats.allowance import Spread, satterthwaite
-from robotrials.stats.argument import FloatArray, IntArray, check_count, check_open_unit, check_unit
-from robotrials.stats.evidence import UnseenRule, one_sided_p_values
-from robotrials.stats.interval import normal_cdf, normal_quantile
+from robotrials.stats.interval import (
+    FloatArray,
+    IntArray,
+    Spread,
+    check_count,
+    check_open_unit,
+    check_unit,
+    normal_cdf,
+    normal_quantile,
+    satterthwaite,
+)
+from robotrials.stats.matching import UnseenRule, one_sided_p_values
 from robotrials.stats.proportion import binomial_pmf, region_chance
 from robotrials.stats.ratio import MeanCell
 from robotrials.stats.sample_size import (
@@ -38,7 +46,7 @@ from robotrials.stats.success_rule import (
 from robotrials.value import dataclass
 
 if TYPE_CHECKING:
-    from robotrials.stats.argument import BoolArray
+    from robotrials.stats.interval import BoolArray
 
 
 MOST_EXACT = 1_000
@@ -255,7 +263,7 @@ class MoreEpisodes:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Standing:
+class TestStanding:
     """What a test has so far: scores oriented so that larger is better, one entry a stratum.
 
     The test passes when mean(y_new - factor * y_reference) exceeds `threshold` by z standard errors.
@@ -273,7 +281,7 @@ class Standing:
     is_paired: bool = False
 
 
-def more_episodes(standing: Standing, *, alpha: float = 0.05, power: float = 0.8) -> MoreEpisodes | None:
+def more_episodes(standing: TestStanding, *, alpha: float = 0.05, power: float = 0.8) -> MoreEpisodes | None:
     """The fewest episodes to add, to the new arm or to both; None where no number that could be run is enough."""
     check_open_unit('alpha', alpha), check_open_unit('power', power)
     with_both = _fewest(standing, alpha, power, with_reference=True)
@@ -286,7 +294,7 @@ def more_episodes(standing: Standing, *, alpha: float = 0.05, power: float = 0.8
     return alone if with_both is None or alone.total <= with_both.total else with_both
 
 
-def _fewest(standing: Standing, alpha: float, power: float, *, with_reference: bool) -> MoreEpisodes | None:
+def _fewest(standing: TestStanding, alpha: float, power: float, *, with_reference: bool) -> MoreEpisodes | None:
     def added(per_cell: int) -> tuple[IntArray, IntArray]:
         rest = np.maximum(per_cell - standing.n_reference, 0) if with_reference else np.zeros_like(standing.n_reference)
         return np.maximum(per_cell - standing.n_new, 0), rest
@@ -314,7 +322,7 @@ def _smallest(is_enough: Callable[[int], bool], start: int) -> int | None:
     return high
 
 
-def predictive_power(standing: Standing, add_new: IntArray, add_reference: IntArray, *, alpha: float) -> float:
+def predictive_power(standing: TestStanding, add_new: IntArray, add_reference: IntArray, *, alpha: float) -> float:
     """The chance that the test on all episodes passes, if the policies are equal and these many are added."""
     s = standing
     n1, n2 = s.n_new.astype(np.float64), s.n_reference.astype(np.float64)
@@ -376,7 +384,7 @@ def more_for_margin(
     return MoreEpisodes(new, reference, per_cell, power)
 
 
-def time_standing(cells: Sequence[MeanCell], *, margin: float, cap: float, alpha: float = 0.05) -> Standing:
+def time_standing(cells: Sequence[MeanCell], *, margin: float, cap: float, alpha: float = 0.05) -> TestStanding:
     """Where a test of mean times stands; scores are negative times."""
     n1, n2 = (np.array([getattr(c, name) for c in cells], dtype=np.float64) for name in ('n_new', 'n_reference'))
     m1, m2 = np.array([c.new for c in cells]), np.array([c.reference for c in cells])
@@ -393,7 +401,7 @@ def time_standing(cells: Sequence[MeanCell], *, margin: float, cap: float, alpha
 
     z2 = normal_quantile(1 - alpha) ** 2
     pooled = float(((n1 * m1 + n2 * m2) / (n1 + n2)).mean())
-    return Standing(
+    return TestStanding(
         -m1, -m2, variance, test_variance, n1.astype(np.int64), n2.astype(np.int64), factor=factor,
         unseen=(z2 * (cap - pooled) ** 2, z2 * pooled**2), is_paired=paired,
     )  # fmt: skip

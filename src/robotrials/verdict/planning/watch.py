@@ -13,12 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from robotrials.errors import InputError, NotEstimable
-from robotrials.measure.timing.curve import check_tau
+from robotrials.measure.timing.curve import check_tau, tau_of
 from robotrials.measure.timing.operation import Unit, scene_of, stratum_of, unit_of
-from robotrials.measure.timing.unit import tau_of
 from robotrials.record import Episode, EventKind, Outcome
-from robotrials.stats.argument import FloatArray, check_count, check_open_unit
 from robotrials.stats.dominance import different_matrix, holm, letter_groups
+from robotrials.stats.interval import FloatArray, check_count, check_open_unit
 from robotrials.verdict.planning.sequential import Decision, SequentialComparison, sequential_comparison
 
 FollowUp = Callable[[str, str], Mapping[str, float]]  # two policies -> stratum -> seconds

@@ -18,31 +18,19 @@ if TYPE_CHECKING:
         half_severity,
         trend_test,
     )
-    from robotrials.verdict.robustness.spatial import (
-        SpatialSensitivity,
-        StartPlace,
-        StartSpread,
-        StartTrial,
-        spatial_sensitivities,
-        start_place,
-        start_spreads,
-        start_trial,
-        told_spread,
-    )
-    from robotrials.verdict.robustness.swap import (
-        Habit,
-        HabitShare,
-        SwapResult,
-        SwapTrial,
-        SwapVerdict,
-        salient_object,
-        swap_tests,
-        swap_trial,
-    )
     from robotrials.verdict.robustness.trial import (
         ConditionDrop,
         ConditionRow,
         ConditionTrial,
+        Habit,
+        HabitShare,
+        SpatialSensitivity,
+        StartPlace,
+        StartSpread,
+        StartTrial,
+        SwapResult,
+        SwapTrial,
+        SwapVerdict,
         by_severity,
         condition_rows,
         condition_trials,
@@ -50,7 +38,15 @@ if TYPE_CHECKING:
         iou_drop,
         recorded_parts,
         recorded_severity,
+        salient_object,
+        spatial_sensitivities,
         split_conditions,
+        start_place,
+        start_spreads,
+        start_trial,
+        swap_tests,
+        swap_trial,
+        told_spread,
     )
 
 __all__ = [
@@ -98,14 +94,12 @@ _PLACES = {
         'CompoundEffect CompoundVerdict Dose DoseResponse compound_effects dose_responses falling_rates '
         'half_severity trend_test'
     ),
-    '.spatial': (
-        'SpatialSensitivity StartPlace StartSpread StartTrial spatial_sensitivities start_place start_spreads '
-        'start_trial told_spread'
-    ),
-    '.swap': 'Habit HabitShare SwapResult SwapTrial SwapVerdict salient_object swap_tests swap_trial',
     '.trial': (
-        'ConditionDrop ConditionRow ConditionTrial by_severity condition_rows condition_trials '
-        'conditions_by_severity iou_drop recorded_parts recorded_severity split_conditions'
+        'ConditionDrop ConditionRow ConditionTrial Habit HabitShare SpatialSensitivity StartPlace StartSpread '
+        'StartTrial SwapResult SwapTrial SwapVerdict by_severity condition_rows condition_trials '
+        'conditions_by_severity iou_drop recorded_parts recorded_severity salient_object '
+        'spatial_sensitivities split_conditions start_place start_spreads start_trial swap_tests swap_trial '
+        'told_spread'
     ),
 }
 __getattr__, __dir__ = late_names(__name__, _PLACES)

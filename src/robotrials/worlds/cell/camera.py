@@ -25,7 +25,7 @@ from robotrials.run.environment.gl import BACKENDS, why_not_drawing
 from robotrials.run.plan import FilmOptions
 from robotrials.run.seam import Footage, Shot
 from robotrials.value import dataclass
-from robotrials.worlds.cell.scene import CAMERAS, Scene, load_mujoco, reported_pose
+from robotrials.worlds.cell.scene import CAMERAS, CompiledCell, load_mujoco, reported_pose
 
 FloatArray = NDArray[np.floating[Any]]
 DepthMap = NDArray[np.float32]
@@ -101,7 +101,7 @@ class Pictures:
         self._model: Any = None
         self._textures = b''
 
-    def take(self, scene: Scene, data: Any) -> dict[str, Picture]:
+    def take(self, scene: CompiledCell, data: Any) -> dict[str, Picture]:
         """Render every camera as the world stands."""
         mujoco = load_mujoco()
         self._prepare(scene.model)
@@ -116,7 +116,7 @@ class Pictures:
             )
         return pictures
 
-    def frame(self, scene: Scene, data: Any, camera: str) -> NDArray[np.uint8]:
+    def frame(self, scene: CompiledCell, data: Any, camera: str) -> NDArray[np.uint8]:
         """One camera's RGB (H, W, 3), without depth."""
         self._prepare(scene.model)
         rgb = np.empty((self.height_px, self.width_px, 3), dtype=np.uint8)
@@ -124,7 +124,7 @@ class Pictures:
         load_mujoco().mjr_readPixels(rgb, None, self._rect, self._context)
         return np.ascontiguousarray(rgb[::-1])
 
-    def _draw(self, scene: Scene, data: Any, camera: str) -> None:
+    def _draw(self, scene: CompiledCell, data: Any, camera: str) -> None:
         mujoco = load_mujoco()
         self._view.fixedcamid = int(scene.model.camera(camera).id)
         mujoco.mjv_updateScene(
@@ -178,7 +178,7 @@ class Pictures:
 
 
 def calibrations(
-    scene: Scene, data: Any, pictures: Pictures, cameras: tuple[str, ...] | None = None
+    scene: CompiledCell, data: Any, pictures: Pictures, cameras: tuple[str, ...] | None = None
 ) -> Iterator[Camera]:
     """Intrinsics and world-from-camera of each camera, as reported now: the wrist camera moves, a bumped one lies."""
     shift = scene.spec.look.camera
@@ -223,7 +223,7 @@ class Filming:
         self._cameras = cameras  # unless others are asked for
         self._pictures = Pictures((), height_px=0, width_px=0)
 
-    def footage(self, scene: Scene, states: FilmStates, options: FilmOptions) -> Footage:
+    def footage(self, scene: CompiledCell, states: FilmStates, options: FilmOptions) -> Footage:
         """A shot for each camera; frames are drawn when they are taken."""
         cameras = options.cameras or self._cameras
         for camera in cameras:
@@ -246,7 +246,7 @@ class Filming:
         ]
         return Footage(states, tuple(shots))
 
-    def _frames(self, scene: Scene, data: Any, camera: str, states: FilmStates) -> Iterator[NDArray[np.uint8]]:
+    def _frames(self, scene: CompiledCell, data: Any, camera: str, states: FilmStates) -> Iterator[NDArray[np.uint8]]:
         for state in states.states:
             _place(scene, data, state)
             yield self._pictures.frame(scene, data, camera)
@@ -255,7 +255,7 @@ class Filming:
         self._pictures.close()
 
 
-def _place(scene: Scene, data: Any, state: NDArray[Any]) -> None:
+def _place(scene: CompiledCell, data: Any, state: NDArray[Any]) -> None:
     """Bodies, cameras and lights where the positions at the head of a state have them."""
     mujoco = load_mujoco()
     data.qpos[:] = state[: scene.model.nq]

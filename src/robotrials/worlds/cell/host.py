@@ -30,21 +30,33 @@ from robotrials.run.seam import (
     HostReport,
     HostSpec,
     Observation,
-    Part,
     ProtocolFacts,
     Rotation,
     Setup,
+    StepPart,
     Target,
     source_hash,
 )
 from robotrials.worlds.cell import item as layout
-from robotrials.worlds.cell import panda, reset, state
+from robotrials.worlds.cell import panda, reset
 from robotrials.worlds.cell import panda as pose
+from robotrials.worlds.cell import task as state
 from robotrials.worlds.cell.camera import FILM_CAMERAS, OVERVIEW, Filming, Picture, Pictures, calibrations, is_near
-from robotrials.worlds.cell.control import WHOLE, Controller, Stretch, stretch
+from robotrials.worlds.cell.control import (
+    KINDS,
+    SEEN_ONLY,
+    STATED,
+    WHOLE,
+    Belt,
+    Controller,
+    Load,
+    Stretch,
+    World,
+    stretch,
+)
 from robotrials.worlds.cell.item import ItemType
-from robotrials.worlds.cell.referee import ROBOT_BODIES, Monitor, Referee, hardest_robot_contact_n, held_items
-from robotrials.worlds.cell.reset import Start, Watch, at_home, known_scene, reset_cell, things_of
+from robotrials.worlds.cell.referee import ROBOT_BODIES, ContactMonitor, Referee, hardest_robot_contact_n, held_items
+from robotrials.worlds.cell.reset import VerifiedStart, Watch, at_home, known_scene, reset_cell, things_of
 from robotrials.worlds.cell.scene import (
     BIN_INNER_M,
     CAMERAS,
@@ -56,7 +68,6 @@ from robotrials.worlds.cell.scene import (
     load_mujoco,
 )
 from robotrials.worlds.cell.task import MAX_ITEMS, TASKS, check_objects, find_task
-from robotrials.worlds.cell.world import KINDS, SEEN_ONLY, STATED, Belt, Load, World
 
 FloatArray = NDArray[np.floating[Any]]
 
@@ -133,7 +144,7 @@ class TabletopHost(Host):
         self._camera_steps = _steps_a_picture(camera_rate_hz)
         self._stop_force_n = float(stop_force_n)
         self._setup: Setup | None = None
-        self._start: Start | None = None
+        self._start: VerifiedStart | None = None
         self._spec = HostSpec(
             name='tabletop',
             action=CONVENTIONS[self._control],
@@ -178,7 +189,7 @@ class TabletopHost(Host):
         self._load = Load(world.disturbance, start.scene, start.data) if world.disturbance is not None else None
         self._belt = Belt(start.layout.scene.belt_m_s, start.scene, start.data) if start.layout.scene.belt_m_s else None
         self._controller = Controller(start.angles_rad, width=1.0)
-        self._monitor = Monitor(start.scene, start.data)
+        self._monitor = ContactMonitor(start.scene, start.data)
         self._referee = Referee(start.layout, stop_force_n=self._stop_force_n)
         self._types = start.layout.scene.item_types
         others = [n for n in self._types if n not in start.layout.distractors]
@@ -217,7 +228,7 @@ class TabletopHost(Host):
     def substeps(self) -> int:
         return SUBSTEPS
 
-    def step_through(self, parts: Sequence[Part]) -> Observation:
+    def step_through(self, parts: Sequence[StepPart]) -> Observation:
         """One control step in which commands take over from each other between the ticks."""
         ends = [part.start for part in parts[1:]] + [SUBSTEPS]
         if not parts or parts[0].start != 0 or any(end <= p.start for p, end in zip(parts, ends, strict=True)):
@@ -351,7 +362,7 @@ class TabletopHost(Host):
 
     # --- inside
 
-    def _begun(self) -> Start:
+    def _begun(self) -> VerifiedStart:
         if self._start is None:
             raise InputError('the cell was not reset yet; call reset(task, seed=...) first')
         return self._start

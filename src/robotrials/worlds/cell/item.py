@@ -28,7 +28,7 @@ COLORS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ItemPrimitive:
     """One primitive of an item, in the item's frame."""
 
     kind: str  # box, cylinder, capsule
@@ -44,7 +44,7 @@ class ItemType:
     """An object type: `box_m` are the full edges of its bounding box, `grasp_m` where the pads meet it."""
 
     name: str
-    shapes: tuple[Shape, ...]
+    shapes: tuple[ItemPrimitive, ...]
     box_m: Triple
     grip_width_m: float  # across the pads, along the item's y
     friction: float
@@ -72,7 +72,7 @@ def block(size_m: float = 0.04, *, color: str = 'red', name: str = 'block') -> I
     half = size_m / 2
     return ItemType(
         name=name,
-        shapes=(Shape('box', (half, half, half), mass_kg=620.0 * size_m**3),),
+        shapes=(ItemPrimitive('box', (half, half, half), mass_kg=620.0 * size_m**3),),
         box_m=(size_m, size_m, size_m),
         grip_width_m=size_m,
         friction=0.8,
@@ -85,7 +85,7 @@ def cylinder(*, color: str = 'grey', height_m: float = 0.07, radius_m: float = 0
     """A standing cylinder, heavy enough to stay where it is when brushed."""
     return ItemType(
         name='cylinder',
-        shapes=(Shape('cylinder', (radius_m, height_m / 2), mass_kg=0.25),),
+        shapes=(ItemPrimitive('cylinder', (radius_m, height_m / 2), mass_kg=0.25),),
         box_m=(2 * radius_m, 2 * radius_m, height_m),
         grip_width_m=2 * radius_m,
         friction=0.8,
@@ -98,7 +98,7 @@ def peg(*, color: str = 'red') -> ItemType:
     """A flat rectangular peg that stands upright, for the slot."""
     return ItemType(
         name='peg',
-        shapes=(Shape('box', (0.016, 0.010, 0.030), mass_kg=0.03),),
+        shapes=(ItemPrimitive('box', (0.016, 0.010, 0.030), mass_kg=0.03),),
         box_m=(0.032, 0.020, 0.060),
         grip_width_m=0.020,
         friction=0.8,
@@ -114,8 +114,8 @@ ORDER_ITEMS: Mapping[str, ItemType] = {
         name='spoon',
         shapes=(
             # Only the handle touches what the spoon lies on: fewer contacts, and the bowl is rounded anyway.
-            Shape('box', (0.040, 0.005, 0.006), mass_kg=0.010, center_m=(-0.015, 0.0, 0.0)),
-            Shape('box', (0.015, 0.013, 0.005), mass_kg=0.008, center_m=(0.040, 0.0, 0.0)),
+            ItemPrimitive('box', (0.040, 0.005, 0.006), mass_kg=0.010, center_m=(-0.015, 0.0, 0.0)),
+            ItemPrimitive('box', (0.015, 0.013, 0.005), mass_kg=0.008, center_m=(0.040, 0.0, 0.0)),
         ),
         box_m=(0.110, 0.026, 0.012),
         grip_width_m=0.010,
@@ -124,7 +124,7 @@ ORDER_ITEMS: Mapping[str, ItemType] = {
     ),
     'battery': ItemType(
         name='battery',
-        shapes=(Shape('cylinder', (0.00725, 0.025), mass_kg=0.023, euler_deg=(0.0, 90.0, 0.0)),),
+        shapes=(ItemPrimitive('cylinder', (0.00725, 0.025), mass_kg=0.023, euler_deg=(0.0, 90.0, 0.0)),),
         box_m=(0.050, 0.0145, 0.0145),
         grip_width_m=0.0145,
         friction=0.5,
@@ -134,10 +134,10 @@ ORDER_ITEMS: Mapping[str, ItemType] = {
     'scissors': ItemType(
         name='scissors',
         shapes=(
-            Shape('box', (0.037, 0.005, 0.005), mass_kg=0.018, center_m=(0.018, 0.0055, 0.0)),
-            Shape('box', (0.018, 0.008, 0.004), mass_kg=0.012, center_m=(-0.037, 0.0135, 0.0)),
-            Shape('box', (0.037, 0.005, 0.005), mass_kg=0.018, center_m=(0.018, -0.0055, 0.0), is_hinged=True),
-            Shape('box', (0.018, 0.008, 0.004), mass_kg=0.012, center_m=(-0.037, -0.0135, 0.0), is_hinged=True),
+            ItemPrimitive('box', (0.037, 0.005, 0.005), mass_kg=0.018, center_m=(0.018, 0.0055, 0.0)),
+            ItemPrimitive('box', (0.018, 0.008, 0.004), mass_kg=0.012, center_m=(-0.037, 0.0135, 0.0)),
+            ItemPrimitive('box', (0.037, 0.005, 0.005), mass_kg=0.018, center_m=(0.018, -0.0055, 0.0), is_hinged=True),
+            ItemPrimitive('box', (0.018, 0.008, 0.004), mass_kg=0.012, center_m=(-0.037, -0.0135, 0.0), is_hinged=True),
         ),
         box_m=(0.110, 0.043, 0.010),
         grip_width_m=0.021,
@@ -168,7 +168,7 @@ def item_xml(name: str, item: ItemType) -> str:
     return f'<body name="{name}" pos="0 0 -5"><freejoint name="{name}"/>{fixed}{hinged}</body>'
 
 
-def _shape_xml(shape: Shape, item: ItemType) -> str:
+def _shape_xml(shape: ItemPrimitive, item: ItemType) -> str:
     sizes = ' '.join(f'{v:g}' for v in shape.size_m)
     place = ' '.join(f'{v:g}' for v in shape.center_m)
     turn = ' '.join(f'{v:g}' for v in shape.euler_deg)

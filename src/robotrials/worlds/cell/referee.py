@@ -17,8 +17,8 @@ from robotrials.run.seam import HostReport
 from robotrials.value import dataclass
 from robotrials.worlds.cell import panda as pose
 from robotrials.worlds.cell.panda import N_JOINTS
-from robotrials.worlds.cell.scene import BIN_INNER_M, SUBSTEPS, TARGET_CENTER_M, WALL_HEIGHT_M, Scene
-from robotrials.worlds.cell.task import Goal, Layout
+from robotrials.worlds.cell.scene import BIN_INNER_M, SUBSTEPS, TARGET_CENTER_M, WALL_HEIGHT_M, CompiledCell
+from robotrials.worlds.cell.task import DrawnEpisode, Goal
 
 # How much of a box lies in its target, for the cell's own verdict: the exact IoU of `robotrials.measure.geometry`.
 
@@ -62,7 +62,7 @@ class _Track:
 class Referee:
     """Watches one episode at control rate. Only the host's own truth is used: poses, speeds, contacts."""
 
-    def __init__(self, layout: Layout, *, stop_force_n: float) -> None:
+    def __init__(self, layout: DrawnEpisode, *, stop_force_n: float) -> None:
         self._layout = layout
         self._stop_force_n = stop_force_n
         goals = {g.item: g for g in layout.goals}
@@ -200,10 +200,10 @@ FORCE_FLOOR_N = 1e-3  # lighter contacts are not kept
 ROBOT_BODIES = frozenset({*(f'link{i}' for i in range(8)), 'hand', 'left_finger', 'right_finger'})
 
 
-class Monitor:
+class ContactMonitor:
     """Largest contact force a pair of bodies and largest torque a joint, over the substeps of one control step."""
 
-    def __init__(self, scene: Scene, data: Any) -> None:
+    def __init__(self, scene: CompiledCell, data: Any) -> None:
         from robotrials.worlds.cell.kernel import above, keep_peaks
 
         self._above, self._keep_peaks = above, keep_peaks

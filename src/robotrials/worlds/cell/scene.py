@@ -51,7 +51,7 @@ LOWEST_KEY = 0.55  # share of the key light's fall that is left when it comes in
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Appearance:
     """The look that a condition asks for; None is the usual one."""
 
     light: Light | None = None
@@ -60,7 +60,7 @@ class Look:
     has_shadows: bool = True
 
 
-def headlight_xml(look: Look) -> str:
+def headlight_xml(look: Appearance) -> str:
     """The light that comes from the camera and from everywhere; a deep shadow is one that it does not fill."""
     gain = light_gain(look.light) * (1 - (look.light.shadow if look.light is not None else 0.0))
     return (
@@ -68,7 +68,7 @@ def headlight_xml(look: Look) -> str:
     )
 
 
-def lights_xml(look: Look) -> str:
+def lights_xml(look: Appearance) -> str:
     """The key light, which casts the shadows, and the fill."""
     light = look.light
     slope = light.slope if light is not None else 0.0
@@ -83,7 +83,7 @@ def lights_xml(look: Look) -> str:
     )
 
 
-def assets_xml(look: Look) -> str:
+def assets_xml(look: Appearance) -> str:
     """Sky and surfaces; the surfaces' own pixels are painted after the compilation."""
     gain = light_gain(look.light)
     high, low = (_color(c, np.minimum(gain, 1 / np.array(c))) for c in SKY)  # a texture has no brighter than white
@@ -104,7 +104,9 @@ def assets_xml(look: Look) -> str:
     return sky + flat
 
 
-def decor_xml(look: Look, *, table_x_m: tuple[float, float], table_y_m: tuple[float, float], floor_m: float) -> str:
+def decor_xml(
+    look: Appearance, *, table_x_m: tuple[float, float], table_y_m: tuple[float, float], floor_m: float
+) -> str:
     """The cloth where it hangs over the table's edges, and the posters; nothing without a background condition."""
     background = look.background
     if background is None or background.strength == 0:
@@ -136,7 +138,7 @@ def _sheet_xml(material: str, center_m: Color, size_m: tuple[float, float], turn
     )
 
 
-def paint(model: Any, look: Look) -> None:
+def paint(model: Any, look: Appearance) -> None:
     """Put the background's cloth on table and platform, and print its posters, in a model that nobody uses yet."""
     background = look.background
     if background is None or background.strength == 0:
@@ -265,7 +267,7 @@ class SceneSpec:
     has_bins: bool
     items: tuple[tuple[str, ItemType], ...]
     fixtures: tuple[Fixture, ...] = ()
-    look: Look = field(default_factory=Look)
+    look: Appearance = field(default_factory=Appearance)
     friction_scale: float = 1.0  # of every sliding contact
     belt_m_s: float = 0.0  # the speed of a conveyor belt; 0: there is none
 
@@ -275,7 +277,7 @@ class SceneSpec:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Scene:
+class CompiledCell:
     """A compiled cell and the addresses that the host reads and writes at every step."""
 
     spec: SceneSpec
@@ -428,7 +430,7 @@ def _middle(ends: tuple[float, float]) -> str:
 
 
 @functools.lru_cache(maxsize=16)
-def compile_scene(spec: SceneSpec) -> Scene:
+def compile_scene(spec: SceneSpec) -> CompiledCell:
     """Compile once a worker; models are shared between episodes and never written."""
     mujoco = load_mujoco()
     model = mujoco.MjModel.from_xml_string(scene_xml(spec))
@@ -441,7 +443,7 @@ def compile_scene(spec: SceneSpec) -> Scene:
     arm = [f'joint{i + 1}' for i in range(7)]
     fingers = ['left_finger', 'right_finger']
     names = [name for name, _ in spec.items]
-    return Scene(
+    return CompiledCell(
         spec=spec,
         model=model,
         joint_qpos=np.array([model.jnt_qposadr[joint[n]] for n in arm]),

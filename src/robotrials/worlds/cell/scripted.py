@@ -28,7 +28,7 @@ from robotrials.run.seam import (
     Setup,
     Target,
 )
-from robotrials.worlds.cell.state import STATE_WIDTH, CellView, ItemView, read_state
+from robotrials.worlds.cell.task import STATE_WIDTH, CellView, ItemView, read_state
 
 FloatArray = NDArray[np.floating[Any]]
 Script = Generator[FloatArray, CellView, None]

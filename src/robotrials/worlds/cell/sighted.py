@@ -29,7 +29,7 @@ from robotrials.run.conditions.instruction import COLORS as COLOR_WORDS
 from robotrials.run.conditions.instruction import spans
 from robotrials.run.seam import Chunk, Observation, PolicySpec, Setup
 from robotrials.worlds.cell.scripted import CONVENTION, RATE_HZ, TEMPERS, ScriptedSession
-from robotrials.worlds.cell.state import PRIVILEGED_SLOT_WIDTH, PRIVILEGED_TO_MOVE, STATE_WIDTH, read_state
+from robotrials.worlds.cell.task import PRIVILEGED_SLOT_WIDTH, PRIVILEGED_TO_MOVE, STATE_WIDTH, read_state
 
 # Where a named thing shall go, as a sighted policy hears and sees it: on the white square, or beside or on a block.
 # The words give the relation and what it refers to; the cameras give where that is. Of the cell it knows what a worker

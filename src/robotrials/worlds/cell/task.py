@@ -2,13 +2,17 @@
 
 Bin-to-bin picking follows PhAIL; the four splits and the spatial tasks follow RADAR. Directions without a viewer are as
 seen from the robot's base: left is +y, behind is +x. A task's variants are its instances.
+
+The observation's state vector: proprioception, and behind it (for scripted policies) the truth about every item.
+
+Both layouts are public and fixed. Poses are (x, y, z, qw, qx, qy, qz) in the world's frame.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -64,7 +68,7 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Layout:
+class DrawnEpisode:
     """One drawn episode: the scene to compile, the start poses on the stage, the goals in order, the words."""
 
     task: str
@@ -91,7 +95,7 @@ class Task:
     split: str
     strata: tuple[str, ...]
     instances: int
-    draw: Callable[[np.random.Generator, str, int, int | None], Layout] = field(repr=False)
+    draw: Callable[[np.random.Generator, str, int, int | None], DrawnEpisode] = field(repr=False)
     scene: str = ''  # tasks that name the same scene have the same layouts
 
 
@@ -115,7 +119,7 @@ def check_objects(task: str, *, stratum: str, items: int | None) -> Task:
 
 def draw_layout(
     task: str, *, seed: int, stratum: str = '', instance: int = 0, items: int | None = None, attempt: int = 0
-) -> Layout:
+) -> DrawnEpisode:
     """The layout of one episode; the same arguments give the same layout on every machine."""
     known_task = check_objects(task, stratum=stratum, items=items)
     chosen = stratum or known_task.strata[0]
@@ -124,7 +128,7 @@ def draw_layout(
     return known_task.draw(rng, chosen, instance % known_task.instances, items)
 
 
-def _draw_order(rng: np.random.Generator, stratum: str, instance: int, items: int | None) -> Layout:
+def _draw_order(rng: np.random.Generator, stratum: str, instance: int, items: int | None) -> DrawnEpisode:
     count = DEFAULT_ORDER if items is None else items
     item = order_item(stratum)
     noun = 'pair of scissors' if stratum == 'scissors' else stratum
@@ -137,7 +141,7 @@ def _draw_order(rng: np.random.Generator, stratum: str, instance: int, items: in
         Goal(name, pose.yaw_pose(*_bin_place(i, count), FLOOR_M + item.half_height_m), is_yaw_free=True)
         for i, name in enumerate(names)
     )
-    return Layout(
+    return DrawnEpisode(
         task='bin_to_bin',
         stratum=stratum,
         scene=SceneSpec(has_bins=True, items=tuple((n, item) for n in names)),
@@ -180,9 +184,9 @@ def _blocks_layout(
     region: Region = SPREAD_REGION,
     fixed: tuple[str, ...] = (),
     is_tied: bool = True,
-) -> Layout:
+) -> DrawnEpisode:
     heights = {n: STAGE_TOP_M + item.half_height_m for n, item in items.items()}
-    return Layout(
+    return DrawnEpisode(
         task=task,
         stratum=stratum,
         scene=SceneSpec(has_bins=False, items=tuple(items.items()), fixtures=fixtures),
@@ -202,7 +206,7 @@ def _on_stage(spot: Spot, item: ItemType, *, above_m: float = 0.0) -> FloatArray
     return pose.yaw_pose(spot.x_m, spot.y_m, STAGE_TOP_M + above_m + item.half_height_m, yaw_rad=spot.yaw_rad)
 
 
-def _draw_single(rng: np.random.Generator, stratum: str, instance: int, items: int | None) -> Layout:
+def _draw_single(rng: np.random.Generator, stratum: str, instance: int, items: int | None) -> DrawnEpisode:
     color = COLORS[instance]
     item = block(color=color)
     start, mark = place_apart([item, item], BLOCK_REGION, rng=rng, clearance_m=0.03)
@@ -254,7 +258,7 @@ def _draw_with_room(
     raise InputError('no collision-free placement of the blocks and their goals was found in 100 tries')
 
 
-def _draw_two(rng: np.random.Generator, stratum: str, instance: int, items: int | None) -> Layout:
+def _draw_two(rng: np.random.Generator, stratum: str, instance: int, items: int | None) -> DrawnEpisode:
     mover, anchor = ('red', 'green') if instance < 5 else ('blue', 'yellow')
     relation = (*RELATIONS, 'on top of')[instance % 5]
     moved, still = block(color=mover), block(color=anchor)
@@ -273,7 +277,7 @@ def _draw_two(rng: np.random.Generator, stratum: str, instance: int, items: int 
     )
 
 
-def _draw_three(rng: np.random.Generator, stratum: str, instance: int, items: int | None) -> Layout:
+def _draw_three(rng: np.random.Generator, stratum: str, instance: int, items: int | None) -> DrawnEpisode:
     turn = instance % 3
     a, b, c = (('red', 'green', 'blue') * 2)[turn : turn + 3]
     if instance < 3:
@@ -285,7 +289,7 @@ def _draw_three(rng: np.random.Generator, stratum: str, instance: int, items: in
     return _draw_tower(rng, stratum, (a, b, c), task='three_block')
 
 
-def _draw_between(rng: np.random.Generator, stratum: str, colors: tuple[str, str, str]) -> Layout:
+def _draw_between(rng: np.random.Generator, stratum: str, colors: tuple[str, str, str]) -> DrawnEpisode:
     mover, left, right = colors
     kinds = {f'{c}_block': block(color=c) for c in colors}
 
@@ -305,7 +309,7 @@ def _draw_between(rng: np.random.Generator, stratum: str, colors: tuple[str, str
     )
 
 
-def _draw_row(rng: np.random.Generator, stratum: str, colors: tuple[str, str, str]) -> Layout:
+def _draw_row(rng: np.random.Generator, stratum: str, colors: tuple[str, str, str]) -> DrawnEpisode:
     left, middle, right = colors
     kinds = {f'{c}_block': block(color=c) for c in colors}
 
@@ -330,7 +334,7 @@ def _draw_row(rng: np.random.Generator, stratum: str, colors: tuple[str, str, st
 
 def _draw_tower(
     rng: np.random.Generator, stratum: str, colors: tuple[str, str, str], *, task: str = 'stacking'
-) -> Layout:
+) -> DrawnEpisode:
     top, middle, bottom = colors
     kinds = {f'{c}_block': block(color=c) for c in colors}
     size = kinds[f'{bottom}_block'].box_m[2]
@@ -349,12 +353,12 @@ def _draw_tower(
     )
 
 
-def _draw_stacking(rng: np.random.Generator, stratum: str, instance: int, items: int | None) -> Layout:
+def _draw_stacking(rng: np.random.Generator, stratum: str, instance: int, items: int | None) -> DrawnEpisode:
     orders = (('red', 'green', 'blue'), ('green', 'blue', 'red'), ('blue', 'red', 'green'))
     return _draw_tower(rng, stratum, orders[instance])
 
 
-def _draw_spatial(rng: np.random.Generator, stratum: str, instance: int, items: int | None) -> Layout:
+def _draw_spatial(rng: np.random.Generator, stratum: str, instance: int, items: int | None) -> DrawnEpisode:
     relation = tuple(RELATIONS)[instance % 4]
     color = COLORS[instance % 4]
     moved, anchor = block(color=color), cylinder()
@@ -390,7 +394,7 @@ def _slot_boxes() -> tuple[tuple[tuple[float, float, float], tuple[float, float,
     )
 
 
-def _draw_insertion(rng: np.random.Generator, stratum: str, instance: int, items: int | None) -> Layout:
+def _draw_insertion(rng: np.random.Generator, stratum: str, instance: int, items: int | None) -> DrawnEpisode:
     item = peg(color=COLORS[instance])
     size = block(0.06)
     spots = place_apart([size, item], BLOCK_REGION, rng=rng, clearance_m=0.03)
@@ -412,7 +416,7 @@ def _draw_insertion(rng: np.random.Generator, stratum: str, instance: int, items
     )
 
 
-def _draw_occlusion(rng: np.random.Generator, stratum: str, instance: int, items: int | None) -> Layout:
+def _draw_occlusion(rng: np.random.Generator, stratum: str, instance: int, items: int | None) -> DrawnEpisode:
     """Two blocks of one colour; a screen hides one of them from the front camera, but not from the side."""
     color = COLORS[instance]
     item = block(color=color)
@@ -439,7 +443,7 @@ def _draw_occlusion(rng: np.random.Generator, stratum: str, instance: int, items
     )
 
 
-def _draw_scale(rng: np.random.Generator, stratum: str, instance: int, items: int | None) -> Layout:
+def _draw_scale(rng: np.random.Generator, stratum: str, instance: int, items: int | None) -> DrawnEpisode:
     """Two blocks that look equally large from the front camera: the larger one is farther from it."""
     color = COLORS[instance % 4]
     camera = np.array([1.20, 0.0, 0.66])
@@ -471,10 +475,10 @@ def _draw_scale(rng: np.random.Generator, stratum: str, instance: int, items: in
 BELT_REGION = Region(BESIDE_BELT_CENTER_M, (0.13, 0.34))  # where the square may lie
 
 
-def _draw_belt(task: str, speed_m_s: float) -> Callable[[np.random.Generator, str, int, int | None], Layout]:
+def _draw_belt(task: str, speed_m_s: float) -> Callable[[np.random.Generator, str, int, int | None], DrawnEpisode]:
     """A block comes along on a belt and is to be put on a square beside it, before the belt takes it away."""
 
-    def draw(rng: np.random.Generator, stratum: str, instance: int, items: int | None) -> Layout:
+    def draw(rng: np.random.Generator, stratum: str, instance: int, items: int | None) -> DrawnEpisode:
         color = COLORS[instance]
         item = block(color=color)
         across, along, yaw = rng.uniform((-0.02, 0.36, -math.pi), (0.02, 0.41, math.pi))
@@ -501,10 +505,10 @@ def _draw_belt(task: str, speed_m_s: float) -> Callable[[np.random.Generator, st
 CHOICES = ('red', 'green', 'blue')
 
 
-def _draw_choice(color: str) -> Callable[[np.random.Generator, str, int, int | None], Layout]:
+def _draw_choice(color: str) -> Callable[[np.random.Generator, str, int, int | None], DrawnEpisode]:
     """Three blocks and a square: the same scene whichever of them is asked for."""
 
-    def draw(rng: np.random.Generator, stratum: str, instance: int, items: int | None) -> Layout:
+    def draw(rng: np.random.Generator, stratum: str, instance: int, items: int | None) -> DrawnEpisode:
         kinds = {f'{c}_block': block(color=c) for c in CHOICES}
         *starts, mark = place_apart([*kinds.values(), block()], BLOCK_REGION, rng=rng, clearance_m=0.024)
         asked = f'{color}_block'
@@ -539,3 +543,94 @@ TASKS: Mapping[str, Task] = {
         *(Task(f'choose_{c}', 'instruction', ('block',), 1, _draw_choice(c), scene='choose') for c in CHOICES),
     )
 }
+
+
+# Proprioception: 7 joint angles in rad, then the gripper's opening, 0 closed .. 1 open.
+PROPRIOCEPTION_WIDTH = 8
+# Privileged: that; 7 joint velocities; measured tool pose; commanded tool pose; commanded opening; gripper in contact;
+# then MAX_ITEMS slots, in the order of the goals: status, grip width in m,
+# is yaw free, item pose, grasp pose of the tool, goal pose of the item.
+SLOT_WIDTH = 3 + 7 * 3
+PRIVILEGED_WIDTH = PROPRIOCEPTION_WIDTH + 7 + 7 + 7 + 1 + 1 + MAX_ITEMS * SLOT_WIDTH
+
+ABSENT, TO_MOVE, PLACED, BYSTANDER, LOST = 0.0, 1.0, 2.0, 3.0, 4.0
+TIP_M = 0.012  # the tool's least height above what the item lies on: the fingertips reach 9 mm below the tool
+
+
+def heading(quaternion: Sequence[float]) -> float:
+    """The heading of an item's long axis in the plane, however it came to lie."""
+    from robotrials.worlds.cell.kernel import heading as of_four
+
+    return of_four(*quaternion)
+
+
+class Slots:
+    """The items' part of the privileged state, for one episode; items in the order of their slots."""
+
+    def __init__(self, items: Sequence[ItemType], goals: Sequence[Goal | None]) -> None:
+        from robotrials.worlds.cell.kernel import write_slots
+
+        self._write = write_slots
+        taken = list(zip(items, goals, strict=True))[:MAX_ITEMS]
+        self._measures = np.array(
+            [(i.grip_width_m, g is not None and g.is_yaw_free, *i.grasp_m, *i.box_m) for i, g in taken], dtype=float
+        ).reshape(-1, 8)
+        self._turns = np.array([item.turns for item, _ in taken], dtype=np.int64)
+        self._goals = np.array([[np.nan] * 7 if g is None else g.pose for _, g in taken], dtype=float).reshape(-1, 7)
+
+    def write(self, out: FloatArray, poses: FloatArray, status: FloatArray) -> None:
+        """Into `out` (MAX_ITEMS, SLOT_WIDTH): the poses (n, 7) and what became of the items (n,)."""
+        n = len(self._turns)
+        out[n:] = ABSENT
+        self._write(out, poses[:n], self._measures, self._turns, self._goals, status[:n], TIP_M)
+
+
+# Reading the tabletop cell's privileged state: the arm's own account, then one slot for every item.
+# Poses are (x, y, z, qw, qx, qy, qz) in the world's frame. The writer is `robotrials.worlds.cell.task`; a test keeps
+# the two sides equal.
+
+SLOTS = 6
+PRIVILEGED_SLOT_WIDTH = 24
+STATE_WIDTH = 31 + SLOTS * PRIVILEGED_SLOT_WIDTH
+PRIVILEGED_TO_MOVE = 1.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ItemView:
+    """An item that is still to be moved: where it is, how to grasp it from above, where it should go."""
+
+    slot: int
+    width_m: float
+    is_yaw_free: bool
+    pose: FloatArray
+    grasp: FloatArray
+    goal: FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CellView:
+    """The part of an observation's state that scripted policies use."""
+
+    opening: float  # 0 closed .. 1 open
+    tool: FloatArray
+    command: FloatArray
+    has_contact: bool
+    items: tuple[ItemView, ...]
+
+
+def read_state(state: FloatArray) -> CellView:
+    """The privileged state vector, by name."""
+    slots = state[31:].reshape(SLOTS, PRIVILEGED_SLOT_WIDTH)
+    items = tuple(
+        ItemView(
+            slot=row,
+            width_m=float(values[1]),
+            is_yaw_free=bool(values[2]),
+            pose=values[3:10],
+            grasp=values[10:17],
+            goal=values[17:24],
+        )
+        for row, values in enumerate(slots)
+        if values[0] == PRIVILEGED_TO_MOVE
+    )
+    return CellView(float(state[7]), state[15:22], state[22:29], bool(state[30]), items)

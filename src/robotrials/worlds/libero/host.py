@@ -31,17 +31,20 @@ from robotrials.run.seam import (
     openblas_kernels,
     source_hash,
 )
-from robotrials.worlds.arm.render import FrameCheck, Shutter, mend_rendering, unseen
 from robotrials.worlds.arm.signal import (
     CONVENTION,
     REST,
     SENSORS,
     Cast,
+    FrameCheck,
     Monitor,
+    Shutter,
     arm_scene,
     arm_signals,
     checked_action,
+    mend_rendering,
     proprioception,
+    unseen,
 )
 from robotrials.worlds.arm.watch import Watch, check_watchers
 from robotrials.worlds.libero.goal import LiberoPlan
@@ -55,11 +58,12 @@ from robotrials.worlds.libero.start import (
     move_camera,
     read_cast,
 )
-from robotrials.worlds.libero.state import LAYOUTS, Privileged
 from robotrials.worlds.libero.suite import (
     CAMERAS,
     CONTROL_RATE_HZ,
+    LAYOUTS,
     SETTLING_STEPS,
+    Privileged,
     assets_hash,
     assets_note,
     find_assets,

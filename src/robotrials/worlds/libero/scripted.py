@@ -28,7 +28,7 @@ from robotrials.run.seam import (
     Target,
 )
 from robotrials.worlds.arm.signal import PROPRIOCEPTION
-from robotrials.worlds.libero.state import PRIVILEGED, THING
+from robotrials.worlds.libero.suite import PRIVILEGED, THING
 
 FloatArray = NDArray[np.float64]
 
@@ -48,7 +48,7 @@ class Manner(enum.StrEnum):
     HASTY = 'hasty'  # straight and fast, and lets go early
 
 
-class Phase(enum.IntEnum):
+class ScriptPhase(enum.IntEnum):
     RAISE = 0
     ABOVE = 1
     DOWN = 2
@@ -60,8 +60,8 @@ class Phase(enum.IntEnum):
     LEAVE = 8
 
 
-WAITS = {Phase.CLOSE: 12, Phase.OPEN: 8}  # steps
-TOLERANCE_M = {Phase.ABOVE: 0.01, Phase.DOWN: 0.008, Phase.LOWER: 0.012}
+WAITS = {ScriptPhase.CLOSE: 12, ScriptPhase.OPEN: 8}  # steps
+TOLERANCE_M = {ScriptPhase.ABOVE: 0.01, ScriptPhase.DOWN: 0.008, ScriptPhase.LOWER: 0.012}
 LONGEST_PHASE = 70  # steps: what is not reached by then is not going to be
 
 
@@ -89,7 +89,7 @@ class ScriptedSession:
 
     def __init__(self, manner: Manner) -> None:
         self._manner = manner
-        self._phase, self._since = Phase.RAISE, 0
+        self._phase, self._since = ScriptPhase.RAISE, 0
         self._grasp: Grasp | None = None
         self._over: FloatArray = np.zeros(3)
         self._stand: FloatArray = np.zeros(3)
@@ -99,44 +99,44 @@ class ScriptedSession:
         if state.shape != (len(PRIVILEGED),):
             raise InputError(f'the state has {state.shape} numbers; give the host the option state = "privileged"')
         hand, target, goal = _read(state)
-        if self._grasp is None or self._phase < Phase.CLOSE:
+        if self._grasp is None or self._phase < ScriptPhase.CLOSE:
             self._grasp = Grasp.of(target, self._grasp)
         place = self._place(hand, target, goal)
         self._advance(hand, place)
         return Chunk(self._action(hand, self._place(hand, target, goal))[None])
 
-    def _place(self, hand: Pose, target: Thing, goal: Thing) -> FloatArray:
+    def _place(self, hand: Pose, target: ScriptTarget, goal: ScriptTarget) -> FloatArray:
         """Where the hand should be in this phase."""
         grasp = self._grasp
         if grasp is None:
             raise RuntimeError('no grasp was chosen')
         is_careful = self._manner is Manner.CAREFUL
         over_m = 0.12 if is_careful else 0.06
-        high_m = max(goal.top_m, target.top_m if self._phase < Phase.CLOSE else 0.0) + over_m
-        if self._phase < Phase.CLOSE:
+        high_m = max(goal.top_m, target.top_m if self._phase < ScriptPhase.CLOSE else 0.0) + over_m
+        if self._phase < ScriptPhase.CLOSE:
             point = grasp.point_m
-            height = {Phase.RAISE: max(high_m, hand.at_m[2]), Phase.ABOVE: target.top_m + over_m}.get(
+            height = {ScriptPhase.RAISE: max(high_m, hand.at_m[2]), ScriptPhase.ABOVE: target.top_m + over_m}.get(
                 self._phase, point[2]
             )
-            if self._phase is Phase.RAISE:
+            if self._phase is ScriptPhase.RAISE:
                 return np.array([*hand.at_m[:2], height])
             return np.array([point[0], point[1], height])
-        if self._phase is Phase.CLOSE:
+        if self._phase is ScriptPhase.CLOSE:
             return self._closed_at(hand)
         held: FloatArray = target.middle_m - hand.at_m  # from the hand to the thing in it
         hangs_m = hand.at_m[2] - target.bottom_m
         travel_m = goal.top_m + hangs_m + (0.06 if is_careful else 0.02)
-        if self._phase is Phase.LIFT:
+        if self._phase is ScriptPhase.LIFT:
             return np.array([*grasp.point_m[:2], travel_m])
         over: FloatArray = goal.at_m[:2] - held[:2]
-        if self._phase is Phase.CARRY:
+        if self._phase is ScriptPhase.CARRY:
             self._over = np.array([*over, travel_m])
             return self._over
         lowered_m = goal.rest_m + hangs_m + (0.01 if is_careful else 0.05)
-        if self._phase is Phase.LOWER:
+        if self._phase is ScriptPhase.LOWER:
             self._over = np.array([*over, min(lowered_m, travel_m)])
             return self._over
-        if self._phase is Phase.OPEN:
+        if self._phase is ScriptPhase.OPEN:
             return self._over
         away: FloatArray = self._over + np.array([0.0, 0.0, 0.12])
         return away
@@ -148,16 +148,16 @@ class ScriptedSession:
 
     def _advance(self, hand: Pose, place: FloatArray) -> None:
         self._since += 1
-        if self._phase is Phase.LEAVE:
+        if self._phase is ScriptPhase.LEAVE:
             return
         if self._phase in WAITS:
             is_over = self._since > WAITS[self._phase]
         else:
             tolerance_m = TOLERANCE_M.get(self._phase, 0.02 if self._manner is Manner.CAREFUL else 0.04)
-            is_turned = self._phase is not Phase.ABOVE or abs(self._turn(hand)) < 0.1
+            is_turned = self._phase is not ScriptPhase.ABOVE or abs(self._turn(hand)) < 0.1
             is_over = bool(np.linalg.norm(hand.at_m - place) < tolerance_m and is_turned) or self._since > LONGEST_PHASE
         if is_over:
-            self._phase, self._since = Phase(self._phase + 1), 0
+            self._phase, self._since = ScriptPhase(self._phase + 1), 0
 
     def _turn(self, hand: Pose) -> float:
         """How far the fingers' axis is from the grasp's, the shorter way round."""
@@ -167,15 +167,15 @@ class ScriptedSession:
         return (error + math.pi / 2) % math.pi - math.pi / 2
 
     def _action(self, hand: Pose, place: FloatArray) -> FloatArray:
-        touches = self._phase in (Phase.DOWN, Phase.LOWER)
+        touches = self._phase in (ScriptPhase.DOWN, ScriptPhase.LOWER)
         most = 1.0 if self._manner is Manner.HASTY else 0.35 if touches else 0.8
         motion = (place - hand.at_m) * 4.0 / REACH_M
         longest = float(np.abs(motion).max())
         motion *= min(1.0, most / longest) if longest > 0 else 1.0
         tilt = hand.tilt()
-        yaw = self._turn(hand) if self._phase in (Phase.RAISE, Phase.ABOVE, Phase.DOWN) else 0.0
+        yaw = self._turn(hand) if self._phase in (ScriptPhase.RAISE, ScriptPhase.ABOVE, ScriptPhase.DOWN) else 0.0
         turn = np.clip((tilt + np.array([0.0, 0.0, yaw])) / REACH_RAD, -0.5, 0.5)
-        grip = CLOSED if Phase.CLOSE <= self._phase < Phase.OPEN else OPEN
+        grip = CLOSED if ScriptPhase.CLOSE <= self._phase < ScriptPhase.OPEN else OPEN
         return np.concatenate([motion, turn, [grip]])
 
 
@@ -199,7 +199,7 @@ class Pose:
         return axis
 
 
-class Thing:
+class ScriptTarget:
     """A target or a destination: pose and box."""
 
     def __init__(self, numbers: FloatArray) -> None:
@@ -242,7 +242,7 @@ class Grasp:
         self.point_m, self.yaw_rad = point_m, yaw_rad
 
     @classmethod
-    def of(cls, thing: Thing, before: Grasp | None) -> Grasp:
+    def of(cls, thing: ScriptTarget, before: Grasp | None) -> Grasp:
         """Across the narrowest horizontal side if the hand goes round it, else by the rim."""
         up = int(np.argmax(np.abs(thing.matrix[2])))
         sides = [i for i in range(3) if i != up]
@@ -258,12 +258,12 @@ class Grasp:
         return cls(np.array([middle[0], middle[1] + half - 0.006, thing.top_m - 0.02]), 0.0)
 
 
-def _read(state: FloatArray) -> tuple[Pose, Thing, Thing]:
+def _read(state: FloatArray) -> tuple[Pose, ScriptTarget, ScriptTarget]:
     own = len(PROPRIOCEPTION)
     return (
         Pose(state[:3], state[3:6]),
-        Thing(state[own : own + len(THING)]),
-        Thing(state[own + len(THING) : own + 2 * len(THING)]),
+        ScriptTarget(state[own : own + len(THING)]),
+        ScriptTarget(state[own + len(THING) : own + 2 * len(THING)]),
     )
 
 

@@ -25,7 +25,6 @@ from robotrials.errors import InputError, RigError, SetupError, UnknownName
 from robotrials.record import Outcome, Scene
 from robotrials.run.host import Host
 from robotrials.run.seam import Action, HostReport, HostSpec, Observation, ProtocolFacts, openblas_kernels, source_hash
-from robotrials.worlds.arm.render import FrameCheck, Shutter, mend_rendering
 from robotrials.worlds.arm.signal import (
     BYSTANDER,
     CONVENTION,
@@ -37,11 +36,14 @@ from robotrials.worlds.arm.signal import (
     STRUCTURE,
     TARGET,
     Cast,
+    FrameCheck,
     Monitor,
+    Shutter,
     arm_scene,
     arm_signals,
     body_pose,
     checked_action,
+    mend_rendering,
     proprioception,
 )
 
@@ -49,7 +51,7 @@ from robotrials.worlds.arm.signal import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskEntry:
+class RobosuiteTask:
     """One task: its words where the simulation does not say them, and what it is about."""
 
     instruction: str = ''
@@ -65,14 +67,14 @@ class Family:
     control_rate_hz: float
     step_cap: int
     robot: str
-    tasks: Mapping[str, TaskEntry]
+    tasks: Mapping[str, RobosuiteTask]
     settling_steps: int = 0
     imports: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
     cameras: Mapping[str, str] = field(default_factory=dict)  # ours -> the simulation's
     assets: str = ''  # a folder of a package, whose files come by a download of their own
 
-    def task(self, name: str) -> TaskEntry:
+    def task(self, name: str) -> RobosuiteTask:
         if name not in self.tasks:
             raise UnknownName('task', name, self.tasks)
         return self.tasks[name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from robotrials.formats.imported import CERTAIN, Imported, ImportOptions, Ledger, Recording, placed
+from robotrials.formats.imported import CERTAIN, ImportAccount, Imported, ImportOptions, Recording, placed
 from robotrials.record import Episode, Outcome
 
 
@@ -19,7 +19,7 @@ class PebbleFormat:
         return CERTAIN if path.is_file() and path.read_bytes()[:7] == b'#pebble' else None
 
     def read(self, path: Path, options: ImportOptions) -> Imported:
-        ledger = Ledger()
+        ledger = ImportAccount()
 
         def recordings() -> Iterator[Recording]:
             for number, line in enumerate(path.read_text().splitlines()[1:]):

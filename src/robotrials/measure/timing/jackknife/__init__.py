@@ -44,7 +44,7 @@ def auc_jackknife(layout: PairLayout) -> FloatArray:
     """(E + 1,) AUC of a layout of one stratum with each episode left out, a's first, and last with none left out."""
     n_a, event = int(layout.n_a[0]), layout.event > 0
     is_a = layout.cluster < n_a
-    a, b = _Side.of(layout, is_a, slice(0, n_a)), _Side.of(layout, ~is_a, slice(n_a, None))
+    a, b = _CurveSide.of(layout, is_a, slice(0, n_a)), _CurveSide.of(layout, ~is_a, slice(n_a, None))
     end = min(a.known_to, b.known_to)
     steps = np.where(event & is_a, a.steps[:-1] - a.steps[1:], 0.0)[:end]
     whole = float(steps @ b.middle[:end] + a.steps[end] * b.steps[end] / 2)
@@ -53,7 +53,7 @@ def auc_jackknife(layout: PairLayout) -> FloatArray:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Side:
+class _CurveSide:
     """One of the two curves, over the merged operations of both."""
 
     own: BoolArray  # (n,) its operations
@@ -63,7 +63,7 @@ class _Side:
     known_to: int  # how many operations it is known for: all, unless its last was censored
 
     @classmethod
-    def of(cls, layout: PairLayout, own: BoolArray, episodes: slice) -> _Side:
+    def of(cls, layout: PairLayout, own: BoolArray, episodes: slice) -> _CurveSide:
         at_risk, rank = int(layout.sizes[episodes].sum()), layout.rank
         still = at_risk - (np.cumsum(own) - own)
         factor = np.where(own & (layout.event > 0), 1.0 - 1.0 / np.maximum(still, 1), 1.0)
@@ -75,7 +75,7 @@ class _Side:
         return cls(own, episodes, steps, middle, known_to)
 
 
-def _without(side: _Side, other: _Side, layout: PairLayout) -> FloatArray:
+def _without(side: _CurveSide, other: _CurveSide, layout: PairLayout) -> FloatArray:
     """P(T < T_other), ties halved, with each episode of `side` left out.
 
     The other side's curve stays as it is, so the AUC is an integral over this side's curve, up to where the other's is

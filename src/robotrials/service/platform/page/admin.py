@@ -9,11 +9,10 @@ from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
 from pydantic import ValidationError
 
-from robotrials.service.platform.access import Scope
+from robotrials.service.platform.access import Refusal, Scope
 from robotrials.service.platform.config import Strategy
 from robotrials.service.platform.page.submission import first_problem
 from robotrials.service.platform.page.visit import ACheckedForm, AVisitor, Form, Visitor, draw
-from robotrials.service.platform.refusal import Refusal
 from robotrials.service.platform.route import admin as rest
 from robotrials.service.platform.route.common import BenchmarkName, Id, ThePlatform, UserName
 from robotrials.service.platform.schema import BenchmarkIn, CloseIn, QuotaIn, TokenIn, UserIn

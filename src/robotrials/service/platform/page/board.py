@@ -16,18 +16,17 @@ from sqlalchemy import select
 
 from robotrials.record import Store
 from robotrials.service.explorer import create_explorer
-from robotrials.service.platform.access import Caller, Scope
+from robotrials.service.platform.access import Caller, Refusal, Scope, not_found
 from robotrials.service.platform.benchmark import find_benchmark, open_facts, store_path
 from robotrials.service.platform.page.submission import STREAMS
 from robotrials.service.platform.page.visit import MEASURES, PAGES, ACheckedForm, AVisitor, Visitor, draw, visitor_of
-from robotrials.service.platform.refusal import Refusal, not_found
 from robotrials.service.platform.route.admin import shown_benchmark
 from robotrials.service.platform.route.cell import get_queue, get_workers, post_command
 from robotrials.service.platform.route.common import BenchmarkName, Id, ThePlatform
 from robotrials.service.platform.score import Board, BoardRow
 from robotrials.service.platform.server import Platform
 from robotrials.service.platform.submission import find_submission, list_submissions
-from robotrials.service.platform.table import Benchmark, Submission
+from robotrials.service.platform.table import BenchmarkRow, Submission
 
 router = APIRouter(include_in_schema=False)
 FILTERS = {'task': 'task', 'stratum': 'object', 'condition': 'condition'}
@@ -43,7 +42,7 @@ def home(visitor: AVisitor, platform: ThePlatform) -> Response:
     with platform.database.read() as session:
         benchmarks = [
             shown_benchmark(session, b)
-            for b in session.scalars(select(Benchmark).order_by(Benchmark.name))
+            for b in session.scalars(select(BenchmarkRow).order_by(BenchmarkRow.name))
             if _may_see(visitor, b, is_public=is_public)
         ]
     return draw('home.html.j2', visitor, title='Benchmarks', benchmarks=benchmarks)
@@ -73,7 +72,7 @@ def leaderboard(name: BenchmarkName, request: Request, visitor: AVisitor, platfo
     )  # fmt: skip
 
 
-def _may_see(visitor: Visitor, benchmark: Benchmark, *, is_public: bool) -> bool:
+def _may_see(visitor: Visitor, benchmark: BenchmarkRow, *, is_public: bool) -> bool:
     return visitor.may('reader') or (is_public and benchmark.mode == 'open')
 
 

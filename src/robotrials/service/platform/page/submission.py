@@ -17,20 +17,18 @@ from sqlalchemy import select
 
 from robotrials.measure.timing import FailureModes
 from robotrials.measure.timing.incidence import CAUSES, Incidence
-from robotrials.service.platform.access import Caller, Scope
+from robotrials.service.platform.access import Caller, Refusal, Scope
 from robotrials.service.platform.client import default_key
 from robotrials.service.platform.dial import WIRES
 from robotrials.service.platform.page.visit import COOKIE, PAGES, ACheckedForm, AVisitor, Form, draw, find_visitor
 from robotrials.service.platform.queue import queue_order
-from robotrials.service.platform.refusal import Refusal
 from robotrials.service.platform.route.common import Id, ThePlatform
 from robotrials.service.platform.route.submission import get_score, post_cancel, post_submission, shown
 from robotrials.service.platform.schema import DialIn, SubmissionIn, SubmissionOut
-from robotrials.service.platform.score import Value, finite, from_rate
+from robotrials.service.platform.score import Value, finite, from_rate, read_standings
 from robotrials.service.platform.server import Platform
-from robotrials.service.platform.standing import read_standings
 from robotrials.service.platform.submission import find_submission, list_submissions
-from robotrials.service.platform.table import Benchmark
+from robotrials.service.platform.table import BenchmarkRow
 from robotrials.stats import Interval, Rate, wilson
 from robotrials.verdict.analysis import Absent, Analysis, PolicyCurve
 
@@ -223,7 +221,7 @@ def _listed(visitor: AVisitor, platform: Platform, *, problem: str = '', typed: 
     caller = visitor.require(Scope.SUBMITTER, Scope.ADMIN)
     with platform.database.read() as session:
         rows = [shown(session, s, caller, platform) for s in list_submissions(session, caller)[:MOST_LISTED]]
-        taking = select(Benchmark).where(Benchmark.state.in_(('open', 'collecting'))).order_by(Benchmark.name)
+        taking = select(BenchmarkRow).where(BenchmarkRow.state.in_(('open', 'collecting'))).order_by(BenchmarkRow.name)
         benchmarks = [b.name for b in session.scalars(taking)]
     return draw(
         'submissions.html.j2', visitor, status=422 if problem else 200, title='Submissions', rows=rows, wires=WIRES,

@@ -22,8 +22,7 @@ from sqlalchemy import delete
 
 from robotrials.old_name import SIGN_IN_COOKIE
 from robotrials.service.frame import Pages
-from robotrials.service.platform.access import Caller, Scope, caller_with, identify
-from robotrials.service.platform.refusal import Refusal
+from robotrials.service.platform.access import Caller, Refusal, Scope, caller_with, identify
 from robotrials.service.platform.route.common import ThePlatform
 from robotrials.service.platform.server import Platform
 from robotrials.service.platform.table import SignIn, note

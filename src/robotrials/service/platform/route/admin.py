@@ -39,7 +39,7 @@ from robotrials.service.platform.schema import (
     UserOut,
 )
 from robotrials.service.platform.submission import find_submission
-from robotrials.service.platform.table import Benchmark, Submission, Token, User, check_trail, note, read_trail
+from robotrials.service.platform.table import BenchmarkRow, Submission, Token, User, check_trail, note, read_trail
 
 router = APIRouter()
 Filter = Annotated[str | None, Query(max_length=200, pattern=r'^[^\x00]*$')]
@@ -119,7 +119,7 @@ def post_revoke(token_id: Id, caller: AnAdmin, platform: ThePlatform) -> TokenOu
 # --- benchmarks
 
 
-def shown_benchmark(session: Session, benchmark: Benchmark) -> BenchmarkOut:
+def shown_benchmark(session: Session, benchmark: BenchmarkRow) -> BenchmarkOut:
     plan = plan_from_json(benchmark.plan)
     n = session.scalar(select(func.count()).select_from(Submission).where(Submission.benchmark_id == benchmark.id))
     return BenchmarkOut(
@@ -157,7 +157,7 @@ def post_benchmark(body: BenchmarkIn, caller: AnAdmin, platform: ThePlatform) ->
 def get_benchmarks(caller: AReader, platform: ThePlatform) -> list[BenchmarkOut]:
     """Every benchmark."""
     with platform.database.read() as session:
-        return [shown_benchmark(session, b) for b in session.scalars(select(Benchmark).order_by(Benchmark.name))]
+        return [shown_benchmark(session, b) for b in session.scalars(select(BenchmarkRow).order_by(BenchmarkRow.name))]
 
 
 @router.get('/benchmarks/{name}', tags=['benchmarks'], responses=refusals(404))

@@ -8,11 +8,11 @@ from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy import func, select
 
-from robotrials.service.platform.api_client import press
+from robotrials.service.platform.access import Refusal, not_found
 from robotrials.service.platform.cells import checked_spec, command, find_worker, heartbeat, list_workers, register
+from robotrials.service.platform.client import press
 from robotrials.service.platform.job import Job as JobOrder
 from robotrials.service.platform.queue import begin, grant_to_worker, own_lease, queue_order
-from robotrials.service.platform.refusal import Refusal, not_found
 from robotrials.service.platform.route.common import AnOperator, AWorker, BenchmarkName, Id, ThePlatform, refusals
 from robotrials.service.platform.schema import (
     CellOut,
@@ -29,7 +29,7 @@ from robotrials.service.platform.schema import (
     WorkerRegistered,
 )
 from robotrials.service.platform.submission import void
-from robotrials.service.platform.table import Benchmark, Job, Submission
+from robotrials.service.platform.table import BenchmarkRow, JobRow, Submission
 
 router = APIRouter()
 
@@ -200,7 +200,7 @@ def get_queue(caller: AnOperator, platform: ThePlatform) -> QueueOut:
                        code=known[o.submission_id].code)
             for place, o in enumerate(offers)
         ]  # fmt: skip
-        counts = session.execute(select(Job.state, func.count()).group_by(Job.state))
+        counts = session.execute(select(JobRow.state, func.count()).group_by(JobRow.state))
         return QueueOut(waiting=waiting, jobs={row[0]: row[1] for row in counts})
 
 
@@ -227,8 +227,8 @@ def post_command(
 def post_void(name: BenchmarkName, body: VoidIn, caller: AnOperator, platform: ThePlatform) -> dict[str, str]:
     """Void a whole submission, by its code: it does not count, and the board shows who did it and why."""
     with platform.database.write(caller.actor) as session:
-        of_code = select(Submission).join(Benchmark, Benchmark.id == Submission.benchmark_id).where(
-            Benchmark.name == name, Submission.code == body.code
+        of_code = select(Submission).join(BenchmarkRow, BenchmarkRow.id == Submission.benchmark_id).where(
+            BenchmarkRow.name == name, Submission.code == body.code
         )  # fmt: skip
         submission = session.scalar(of_code.with_for_update(of=Submission))
         if submission is None:

@@ -9,12 +9,11 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from robotrials.run.fault import FaultKind
-from robotrials.service.platform.access import Caller
+from robotrials.service.platform.access import Caller, Refusal
 from robotrials.service.platform.benchmark import RETRY_AFTER_S, WAITS, episode_bundle, is_open, open_facts
 from robotrials.service.platform.database import fault_point
 from robotrials.service.platform.job import benchmark_slots, sign_lease
 from robotrials.service.platform.queue import Wait, check_unfinished, grant_to_submission, live_lease
-from robotrials.service.platform.refusal import Refusal
 from robotrials.service.platform.route.common import ASubmitter, EpisodeId, Id, ThePlatform, refusals
 from robotrials.service.platform.schema import (
     EpisodeOut,
@@ -36,7 +35,7 @@ from robotrials.service.platform.submission import (
     list_submissions,
     submit,
 )
-from robotrials.service.platform.table import LIVE, Job, Lease, Submission
+from robotrials.service.platform.table import LIVE, JobRow, Lease, Submission
 
 router = APIRouter(tags=['submissions'])
 
@@ -46,8 +45,8 @@ def shown(session: Session, submission: Submission, caller: Caller, platform: Pl
     is_seen = submission.user_id == caller.user_id or submission.opened_at is not None
     jobs = job_counts(session, submission.id)
     steps = session.scalars(
-        select(Lease.steps).join(Job, Job.id == Lease.job_id).where(
-            Job.submission_id == submission.id, Lease.state.in_(LIVE)
+        select(Lease.steps).join(JobRow, JobRow.id == Lease.job_id).where(
+            JobRow.submission_id == submission.id, Lease.state.in_(LIVE)
         )
     )  # fmt: skip
     return SubmissionOut(
@@ -165,7 +164,9 @@ def get_score(submission_id: Id, caller: ASubmitter, platform: ThePlatform) -> S
                 values={}, letters='', results=[],
                 note=submission.reason or f'results are shown when the {due}',
             )  # fmt: skip
-        jobs = list(session.scalars(select(Job).where(Job.submission_id == submission.id).order_by(Job.position)))
+        jobs = list(
+            session.scalars(select(JobRow).where(JobRow.submission_id == submission.id).order_by(JobRow.position))
+        )
         board = platform.scores.board(session, submission.benchmark)
     row = next((r for r in board.rows if r.policy == submission.policy), None)
     values = {} if row is None else {k: _value(v) for k, v in row.values.items()}
@@ -180,7 +181,7 @@ def _value(value: object) -> ValueOut:
     return ValueOut.model_validate(value, from_attributes=True)
 
 
-def _result(submission: Submission, job: Job) -> JobResult:
+def _result(submission: Submission, job: JobRow) -> JobResult:
     cell = benchmark_slots(submission.plan)[job.slot].cell
     return JobResult(
         number=job.position, state=job.state, task=cell.task.name, stratum=cell.stratum.name,

@@ -26,7 +26,7 @@ from robotrials.record.folder import move_durably, write_durably
 from robotrials.record.maintain import compact_store
 from robotrials.run.fault import Fault, FaultKind
 from robotrials.run.plan import Clock, TrialPlan
-from robotrials.service.platform.access import Caller
+from robotrials.service.platform.access import Caller, Refusal
 from robotrials.service.platform.benchmark import QUARANTINED, Quarantine, cancel_jobs, is_open, open_names, open_store
 from robotrials.service.platform.bundle import Bundle, bare_bundle, bundle_digest, checked_signature, unpack_bundle
 from robotrials.service.platform.config import PlatformConfig
@@ -42,9 +42,17 @@ from robotrials.service.platform.queue import (
     own_lease,
     settle,
 )
-from robotrials.service.platform.refusal import Refusal
 from robotrials.service.platform.submission import OVER_STATES
-from robotrials.service.platform.table import UNSETTLED, Benchmark, Job, LateResult, Lease, Submission, Worker, note
+from robotrials.service.platform.table import (
+    UNSETTLED,
+    BenchmarkRow,
+    JobRow,
+    LateResult,
+    Lease,
+    Submission,
+    WorkerRow,
+    note,
+)
 from robotrials.wire import WireLimits
 
 SPOOL, LATE = 'spool', 'late'
@@ -59,7 +67,7 @@ IDENTITY = ('trial_id', 'policy', 'benchmark', 'task', 'stratum', 'condition', '
 log = logging.getLogger('robotrials.service.platform')
 
 
-class Intake:
+class LeaseEnds:
     """The end of leases, for one server on one folder."""
 
     def __init__(self, config: PlatformConfig, database: Database) -> None:
@@ -206,12 +214,12 @@ class Intake:
         settled = give_back(session, lease, why, now=now)
         job.failed_on = lease.worker_id
         session.flush()
-        refused = select(Lease.worker_id).join(Job, Job.id == Lease.job_id).where(
-            Job.submission_id == submission.id, Lease.state == 'unclaimed', Lease.fault.startswith(f'{IMPOSSIBLE}:')
+        refused = select(Lease.worker_id).join(JobRow, JobRow.id == Lease.job_id).where(
+            JobRow.submission_id == submission.id, Lease.state == 'unclaimed', Lease.fault.startswith(f'{IMPOSSIBLE}:')
         )  # fmt: skip
-        others = select(func.count()).select_from(Worker).where(
-            Worker.host == lease.worker.host, Worker.state.in_(('idle', 'busy')), Worker.wanted == 'run',
-            Worker.heard_at > now - self._config.lost_s, Worker.id.not_in(refused),
+        others = select(func.count()).select_from(WorkerRow).where(
+            WorkerRow.host == lease.worker.host, WorkerRow.state.in_(('idle', 'busy')), WorkerRow.wanted == 'run',
+            WorkerRow.heard_at > now - self._config.lost_s, WorkerRow.id.not_in(refused),
         )  # fmt: skip
         if submission.state != 'queued' or session.scalar(others):
             return settled
@@ -266,7 +274,7 @@ class Intake:
                 note(session, 'result.keep', lease.id, job=lease.job_id)
         return KEPT
 
-    def _put(self, benchmark: Benchmark, bundle: Bundle, *, by: str, may_be_stored: bool) -> Episode:
+    def _put(self, benchmark: BenchmarkRow, bundle: Bundle, *, by: str, may_be_stored: bool) -> Episode:
         """Add an attempt to the store, unless it is there; gives the episode that is."""
         episode = bundle.episode
         with self.quarantine.around(benchmark), _told_if_full(), self._store_lock:
@@ -293,7 +301,9 @@ class Intake:
 
         Not while one of its episodes is under way: a record that was told the names takes no more of them.
         """
-        under_way = select(Job.submission_id).join(Lease, Lease.job_id == Job.id).where(Lease.state.in_(UNSETTLED))
+        under_way = (
+            select(JobRow.submission_id).join(Lease, Lease.job_id == JobRow.id).where(Lease.state.in_(UNSETTLED))
+        )
         with self._database.read() as session:
             due = list(
                 session.scalars(
@@ -327,7 +337,7 @@ class Intake:
         now = self._database.clock()
         self._inherited = self.renew_leases()
         with self._database.write() as session:
-            session.execute(update(Worker).where(Worker.heard_at > now).values(heard_at=now))
+            session.execute(update(WorkerRow).where(WorkerRow.heard_at > now).values(heard_at=now))
             session.execute(update(Submission).where(Submission.asked_at > now).values(asked_at=now))
             half_done = list(session.scalars(select(Lease.id).where(Lease.state.in_(ENDING))))
         kept = [lease_id for lease_id in half_done if not self._taken_up(lease_id)]
@@ -375,7 +385,7 @@ class Intake:
         is_stuck = or_(Lease.state == 'kept', and_(Lease.state == 'storing', Lease.expires_at < before))
         with self._database.read() as session:
             stuck = session.execute(
-                select(Lease.id, Job.benchmark_id).join(Job, Job.id == Lease.job_id).where(is_stuck)
+                select(Lease.id, JobRow.benchmark_id).join(JobRow, JobRow.id == Lease.job_id).where(is_stuck)
             )
             due = [lease_id for lease_id, benchmark_id in stuck if benchmark_id not in quarantined]
         for lease_id in due:
