@@ -154,6 +154,19 @@ def test_ids_of_rows_have_the_same_bits(is_plain: int, lengths: Any) -> None:
 
 
 @needs_both
+@pytest.mark.parametrize(
+    ('ends', 'code', 'digits'),
+    [([1 << 40], 0, 24), ([65], 0, 24), ([64, 0], 1, 24), ([-64], 0, 24), ([64], 1, 24), ([64], -1, 24), ([64], 0, 65)],
+)
+def test_ids_of_rows_read_nothing_outside_the_texts(ends: list[int], code: int, digits: int) -> None:
+    texts, ids = np.zeros(64, np.uint8), np.zeros((1, digits), np.uint8)
+    nothing = np.zeros(0, np.uint8)
+    with pytest.raises(MemoryError):
+        formats.row_ids(texts, np.array(ends), np.array([code]), np.zeros((0, 1), np.int64), nothing, ids, 1)
+    assert not ids.any()
+
+
+@needs_both
 def test_traces_have_the_same_bits() -> None:
     rng = np.random.default_rng(3)
     offsets = np.r_[0, np.cumsum(rng.integers(1, 300, 6))].astype(np.int64)

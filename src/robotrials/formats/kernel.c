@@ -104,6 +104,9 @@ static int row_ids_run(Arg *a) {
     Compress compress = a[6].n ? compress_plain : compress_here();
     for (int64_t row = 0; row < n; row++)
         if (codes[row] < 0 || codes[row] >= cells) return -1;
+    for (int64_t c = 0; c < cells; c++)
+        if (ends[c] < (c ? ends[c - 1] : 0) || ends[c] > LENGTH('t')) return -1;
+    if (n_hex > 64) return -1;
     /* What the rows of a cell share is hashed once, as far as it fills blocks; the rest of it is copied for each row. */
     Rooms rooms;
     size_t longest = (size_t)(64 + 21 * columns + n_suffix + 128);
@@ -137,7 +140,7 @@ static int row_ids_run(Arg *a) {
     free(rooms.block);
     return 0;
 }
-KERNEL(row_ids, "b:_ l:c l:n l:kn b:s B:nh n")
+KERNEL(row_ids, "b:t l:c l:n l:kn b:s B:nh n")
 
 static PyMethodDef methods[] = {
     ENTRY(row_ids), {NULL, NULL, 0, NULL},
