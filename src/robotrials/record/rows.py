@@ -219,6 +219,25 @@ def _built_at_once(table: pa.Table, columns: dict[str, list[Any]]) -> list[Episo
     return trusted_episodes({**columns, **frozen, 'outcome': [outcomes[text] for text in columns['outcome']]})
 
 
+def keeps_rules(table: pa.Table) -> bool:
+    """Whether columns keep the record's rules, no episode being built; if not, reading row by row names the row."""
+    texts = {
+        name: table[name].unify_dictionaries().combine_chunks().dictionary_decode().unique().to_pylist()
+        for name in ('policy', 'task', 'outcome', *JSON_FIELDS)
+    }
+    if not all(texts['policy']) or not all(texts['task']) or not set(texts['outcome']) <= set(Outcome):
+        return False
+    try:
+        for name in JSON_FIELDS:
+            for text in texts[name]:
+                if not isinstance(values := json.loads(text), dict):
+                    return False
+                check_maps(**{name: values})
+    except (ValueError, TypeError):
+        return False
+    return bool(pc.all(pc.not_equal(table['episode_id'], '')).as_py()) and _are_in_bounds(table)
+
+
 def _are_in_bounds(table: pa.Table) -> bool:
     bounds = {
         **dict.fromkeys(('attempt', 'repeat', 'steps', 'items', 'items_placed', 'items_lost'), (0, LARGEST_COUNT)),

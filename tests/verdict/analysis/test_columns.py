@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from tests.cli.command import robotrials
 from tests.verdict.analysis import stores
@@ -172,3 +173,38 @@ def facts_of(side: Side) -> list[Any]:
         times.tolist(), followed.tolist(), side.shares('c', success_of).tolist(), sorted(side.caps_s('c')),
         side.fewest_items('c'), chosen.durations_s.tolist(), tuple(chosen.units or ()), chosen.cause,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ('name', 'value', 'words'),
+    [
+        ('duration_s', -5.0, 'duration_s is -5.0'),
+        ('duration_s', float('nan'), 'duration_s is nan'),
+        ('time_cap_s', 0.0, 'time_cap_s is 0.0'),
+        ('items_placed', 3, 'more than items = 1'),
+        ('outcome', 'great', "outcome is 'great'"),
+        ('labels', '[1]', 'wanted a JSON object'),
+        ('policy', '', 'policy is empty'),
+    ],
+)
+def test_a_row_that_breaks_a_rule_is_named_however_many_there_are(
+    name: str, value: object, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part whose digest fits, because its log was made for it: many rows are refused as few are."""
+    from robotrials.errors import StoreError
+    from robotrials.record import Episode, Store
+    from robotrials.record.addition import Addition
+    from robotrials.record.rows import EPISODE_SCHEMA, EVENT_SCHEMA, episodes_to_arrow
+    from robotrials.verdict.analysis.selection import select_store
+
+    table = episodes_to_arrow([Episode(policy='a', task='t', outcome='success', seed=k, items=1) for k in range(40)])  # type: ignore[arg-type]
+    values = table[name].to_pylist()
+    values[20] = value
+    field = EPISODE_SCHEMA.field(name)
+    table = table.set_column(table.column_names.index(name), field, pa.array(values, field.type))
+    store = Store.create(tmp_path / 'store')
+    Addition(store).finish([table], EVENT_SCHEMA.empty_table())
+    for most in (10, 1000):
+        monkeypatch.setattr('robotrials.verdict.analysis.selection.MOST_KEPT', most)
+        with pytest.raises(StoreError, match=words):
+            select_store(store)

@@ -32,6 +32,7 @@ from robotrials.record.rows import (
     distinct,
     distinct_values,
     episodes_from_arrow,
+    keeps_rules,
     ordered_columns,
     ordered_rows,
     pick,
@@ -279,7 +280,7 @@ def _from_columns(store: Store, where: Where | None) -> Sequence[Episode]:
     """All parts as one table: the parts of a trial are thousands of single rows, and each costs as much as a table."""
     table = counted_columns(store, EPISODE_FIELDS, where=where or None)
     if table.num_rows > MOST_KEPT:
-        return ordered_columns(table)
+        return ordered_columns(table) if keeps_rules(table) else _kept(store.episodes(where=where or None))
     try:
         return ordered_episodes(episodes_from_arrow(table, {}))
     except RecordError:
