@@ -44,11 +44,11 @@ class UnknownName(InputError):  # noqa: N818 - reads as the fact it states
     "no host named 'libreo': did you mean 'libero'? known: libero, tabletop"
     """
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+    def __init__(self, kind: str, name: str, known: Iterable[str], *, most: int = 20) -> None:
         self.kind = kind
         self.name = name
         self.known = tuple(sorted(known))
-        super().__init__(f'no {kind} named {name!r}: {near_miss(name, self.known)}')
+        super().__init__(f'no {kind} named {name!r}: {near_miss(name, self.known, most=most)}')
 
 
 class StoreError(RobotrialsError):

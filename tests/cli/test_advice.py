@@ -70,6 +70,23 @@ def tried(printed: str) -> list[str]:
     return [command.removeprefix('robotrials ') for command in line.removeprefix('Try: ').split(' && ')]
 
 
+def test_a_store_is_not_imported_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = lab_file('r.csv', 'policy,task,success', [f'{p},t,1' for p in 'ab'])
+    robotrials('import', file, '--to', 's')
+    assert tried(robotrials('export', 's', '--map', 'policy=x', code=2)) == ['export --help']
+
+
+def test_every_field_is_named_to_whoever_maps_an_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = lab_file('r.csv', 'policy,task,success,why', ['a,t,1,', 'b,t,0,fell'])
+    assert ' reason,' in robotrials('import', file, '--to', 's', '--map', 'failure=why', code=2)
+
+
+def test_the_help_of_a_group_cuts_no_summary() -> None:
+    assert '...' not in robotrials('power', '--help').partition('Commands:')[2]
+
+
 def test_no_command_is_offered_that_leaves_the_question_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     file = lab_file('r.csv', 'policy,task,time_s', [f'{p},t,{k + 3}' for p in 'ab' for k in range(6)])
@@ -118,7 +135,7 @@ def test_what_a_table_does_not_name_is_said_with_a_command(tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)
     rows = [f'{p},{k},{(k + j) % 2},{4 + k}' for p in 'ab' for j in range(4) for k in range(6)]
     file = lab_file('r.csv', 'policy,seed,success,time_s', rows)
-    said = "No task column: all rows are one, 'r'. Each seed occurs 4 times per policy: is a task column missing?"
+    said = "No task column: all rows are one task, 'r'. Each seed occurs 4 times per policy: is a task column missing?"
     for verb, rest in (('compare', ()), ('doctor', ()), ('import', ('--to', 's'))):
         assert said in ' '.join(robotrials(verb, file, *rest).split()), verb
     assert '(--set task=NAME)' in ' '.join(robotrials('doctor', file).split())

@@ -65,6 +65,8 @@ def _other_option(words: list[str], verb: str, option: str, possible: Sequence[s
         return shlex.join([possible[0]]) if possible else ''
     after = words[place + 1 :]
     if source is not None and option in READING:
+        if (Path(source) / 'trial.json').is_file():
+            return ''  # a store has been read already
         return _read_so(words, verb, source)
     if option in SETTINGS and after:
         return shlex.join([*words[:place], '--set', f'{SETTINGS[option]}={after[0]}', *after[1:]])

@@ -317,7 +317,7 @@ class ColumnMap:
 def check_field(name: str) -> str:
     """The name, if episodes have such a field."""
     if name not in FIELDS:
-        raise UnknownName('field of an episode', name, FIELDS)
+        raise UnknownName('field of an episode', name, FIELDS, most=len(FIELDS))  # the help lists them nowhere
     return name
 
 

@@ -271,7 +271,7 @@ def _task_doubts(plan: TablePlan, first: Sequence[Row], cells: Mapping[str, Sequ
     if 'task' not in plan.assumed:
         return
     free = [c for c in plan.chosen.labels if normal(c) not in NUMBERINGS]
-    said = f'No task column: all rows are one, {plan.assumed["task"]!r}'
+    said = f'No task column: all rows are one task, {plan.assumed["task"]!r}'
     columns = [c for name in STARTS if (c := plan.chosen.columns.get(name))]
     if len(first) < SAMPLE_ROWS and {'seed', 'instance'} & plan.chosen.columns.keys():
         times = set(Counter(tuple(str(row[plan.places[c]]) for c in columns) for row in first).values())
