@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from robotrials import __version__
-from robotrials.cli.option import Stages, verb_class
+from robotrials.cli.option import Group, Stages, verb_class
 from robotrials.cli.output import say_error, told_while_working
 from robotrials.errors import RobotrialsError
 
@@ -123,6 +123,8 @@ def build_app(loaded: Collection[str], named: Collection[str]) -> typer.Typer:
         if isinstance(verb, typer.Typer):
             for command in verb.registered_commands:
                 command.cls = verb_class(f'{name} {command.name}')
+            if not isinstance(verb.info.cls, type):
+                verb.info.cls = Group
             app.add_typer(verb, name=name, short_help=summary)
         else:
             app.command(name, short_help=summary, cls=verb_class(name))(verb)

@@ -38,7 +38,8 @@ def import_source(
         Path | None, typer.Argument(metavar='FILE_OR_FOLDER', help='What to import; `--list` says what can be read.')
     ] = None,
     to: Annotated[
-        Path | None, typer.Option('--output', '-o', help='The store to add to; made if it is not there.')
+        Path | None,
+        typer.Option('--output', '-o', help='The store to add to (--to is the same); made if it is not there.'),
     ] = None,
     mapped: Annotated[
         list[str] | None, typer.Option('--map', '-m', help='FIELD=COLUMN where the guess is wrong; repeat it for more.')
@@ -289,7 +290,10 @@ def export(
     store: Annotated[Path | None, typer.Argument(metavar='STORE', help='The folder of the store.')] = None,
     to: Annotated[str, typer.Option('--to', '-t', help='The format; `--list` says which there are.')] = '',
     out: Annotated[
-        Path | None, typer.Option('--output', '-o', help='Where to write; default: the store and the format, joined.')
+        Path | None,
+        typer.Option(
+            '--output', '-o', help='Where to write (--out is the same); default: the store and the format, joined.'
+        ),
     ] = None,
     where: WhereOption = None,
     rate_hz: Annotated[

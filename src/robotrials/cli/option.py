@@ -59,6 +59,7 @@ KEPT = {
 SPELLINGS = {'--out': '--output', '--to': '--output', '-t': '--output', '--csv': '--output'}  # of earlier releases
 PLAN_NAMES = {'tau': 'tau_s', 'registry': 'safety_registry', 'gate': 'safety_gate', 'severity': 'safety_severity',
               'phases': 'safety_phases'}  # fmt: skip
+UNCUT = 1000  # characters, more than any first sentence has
 PLAN_ONLY = ('compound', 'correction', 'failure', 'secondary', 'stratify_by', 'success', 'unit')
 _plan_settings: ContextVar[dict[str, str]] = ContextVar('plan settings')  # of the verb that runs
 
@@ -166,6 +167,14 @@ class Verb(TyperCommand):
 def verb_class(name: str) -> type[Verb]:
     """The class of a verb's command, by its full name, such as 'audit card'."""
     return type('Verb', (Verb,), {'kept': KEPT.get(name, ())})
+
+
+class Group(TyperGroup):
+    """A verb of several commands. Its help says the whole first sentence of each: a summary that is cut says little."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section('Commands'):
+            formatter.write_dl([(name, c.get_short_help_str(UNCUT)) for name, c in self.commands.items()])
 
 
 class Stages(TyperGroup):

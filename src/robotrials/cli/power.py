@@ -393,7 +393,7 @@ def detect(
 ) -> None:
     """How often each test tells policies apart at each N: subsamples of a pilot, or draws from assumed curves.
 
-    Example: `robotrials power detect runs/may --pair groot:act --csv detection.csv --figure detection.pdf`
+    Example: `robotrials power detect runs/may --pair groot:act -o detection.csv --figure detection.pdf`
     """
     from robotrials.show.planning import design_table, detection_card, detection_table, smallest_table
     from robotrials.show.table import render

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
+from robotrials.cli.option import Group
 from robotrials.cli.output import DetailsOption, FormatOption, check_form, print_card, print_table
 from robotrials.cli.source import RegistryOption, ResamplesOption, SeedOption, WhereOption, open_analysis
 from robotrials.errors import InputError
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 DEFAULT_COMMAND = 'score'
 
 
-class ScoreByDefault(TyperGroup):
+class ScoreByDefault(Group):
     """What is no subcommand is a store to score, so that `robotrials safety STORE` needs no further word."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
+from robotrials.cli.option import Group
 from robotrials.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ DatabaseOption = Annotated[
 ]
 
 
-class DefaultStart(TyperGroup):
+class DefaultStart(Group):
     """`robotrials serve FOLDER` is `robotrials serve start FOLDER`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
