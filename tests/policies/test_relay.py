@@ -15,13 +15,13 @@ from fastapi import FastAPI
 from tests.service.consoles import lab_plan
 from tests.service.serving import served
 
-from robotrials.errors import InputError, RigError
-from robotrials.policies.relay import BlindedArms, RelayConversation
+from robotrials.errors import AnswerError, InputError, RigError
+from robotrials.policies.relay import BlindedArms, RelayConversation, _stripped
 from robotrials.policies.server import ConversationServer, OfferedPolicy, PolicyServer, WireNames
 from robotrials.run import Chunk, Observation, PolicySpec, Session, Setup
 from robotrials.run.blinding import Allocation, Arms, blinding_of, read_arms, seal_trial
 from robotrials.run.seam import ActionConvention, ControlMode, Frame, Target
-from robotrials.wire import pack, unpack
+from robotrials.wire import LIMITS, pack, unpack
 from robotrials.wire.link import Deadline
 from robotrials.wire.websocket import WebSocketLink
 
@@ -167,3 +167,19 @@ def test_a_policy_that_is_no_server_is_told_how_to_become_one(rig: Rig) -> None:
                     log=rig.folder / 'relay.log')  # fmt: skip
     with pytest.raises(InputError, match="the operator's plan"):
         BlindedArms(lab_plan(), rig.arms, console=rig.console, log=rig.folder / 'relay.log')
+
+
+def test_an_answer_keeps_nothing_but_its_actions() -> None:
+    """Names nested in maps, bytes, further keys and the type of the numbers would all tell which server answered."""
+    told = {
+        'actions': np.ones((2, 3), np.float32),
+        'info': {'name': 'pi0'},
+        'raw': b'pi0',
+        'pi0': 1,
+        'server_timing': {},
+    }
+    values = unpack(_stripped(pack(told), LIMITS))
+    assert list(values) == ['actions']
+    assert values['actions'].dtype == np.float64
+    with pytest.raises(AnswerError, match="without 'actions'"):
+        _stripped(pack({'pi0': 1}), LIMITS)

@@ -1,7 +1,7 @@
 """One address for every arm of a sealed trial: each question goes to the arm of the console's present assignment.
 
 The robot's own client connects here, on openpi's wire, and nothing that it or its log shows tells the arms apart: the
-greeting holds what all arms say alike, answers keep no words and no timings, and why an arm failed goes into a file
+greeting holds what all arms say alike, answers keep the actions alone, and why an arm failed goes into a file
 beside arms.json. How fast an arm answers, and how it moves, cannot be hidden from whoever watches the robot.
 """
 
@@ -17,7 +17,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from robotrials.errors import InputError, RigError, RobotrialsError
+import numpy as np
+
+from robotrials.errors import AnswerError, InputError, RigError, RobotrialsError
+from robotrials.policies.served import action_array, map_answer
 from robotrials.run.blinding import Arms, blinding_of
 from robotrials.run.plan import PolicyEntry, TrialPlan
 from robotrials.wire import LIMITS, WireLimits, pack, unpack
@@ -131,8 +134,11 @@ class BlindedArms:
             except RobotrialsError as error:
                 self.note(f'{url}: {error}')
                 raise RigError('an arm does not answer; relay.log beside arms.json says which, and why') from None
-        shared = {key: value for key, value in said[0].items() if all(_same(value, s.get(key)) for s in said[1:])}
-        return pack({**{k: v for k, v in shared.items() if not isinstance(v, str)}, 'policy': 'blinded'})
+        if not said:
+            raise InputError('no arm of this trial is a server: a person needs no relay')
+        mine, *others = said
+        shared = {k: v for k, v in mine.items() if _same(v, v) and all(_same(v, s.get(k)) for s in others)}
+        return pack({**shared, 'policy': 'blinded'})
 
 
 class RelayConversation:
@@ -185,12 +191,13 @@ def _url(entry: PolicyEntry) -> str:
 
 
 def _same(a: Any, b: Any) -> bool:
-    return type(a) is type(b) and bool(a == b)
+    """Whether a fact of two greetings is one plain number, or none; whatever else servers say may tell whose it is."""
+    return isinstance(a, bool | int | float | None) and type(a) is type(b) and a == b
 
 
 def _stripped(answer: bytes, limits: WireLimits) -> bytes:
-    """An answer without words and timings: its numbers are what the arm does."""
-    values = unpack(answer, limits=limits)
-    if not isinstance(values, Mapping):
-        raise InputError(f'an answer of type {type(values).__name__}, wanted a map')
-    return pack({k: v for k, v in values.items() if not isinstance(v, str) and 'timing' not in str(k)})
+    """The actions alone, as 64-bit numbers: further keys, words and types would tell which server answered."""
+    values = map_answer('an arm', unpack(answer, limits=limits))
+    if 'actions' not in values:
+        raise AnswerError("an arm answered without 'actions'")
+    return pack({'actions': np.asarray(action_array('an arm', values['actions']), dtype=np.float64)})
