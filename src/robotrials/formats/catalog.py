@@ -265,8 +265,9 @@ class _Written:
 
 
 def _batch(message: dict[str, Any], stream: Iterator[Any], path: Path, scratch: Path) -> Iterator[Recording]:
+    from robotrials.record.column import trajectories_from_arrow
     from robotrials.record.rows import episodes_from_arrow, events_by_episode
-    from robotrials.record.trajectory import check_trajectory, trajectories_from_arrow
+    from robotrials.record.trajectory import check_trajectory
 
     episodes = episodes_from_arrow(next(stream), events_by_episode(next(stream)))
     steps: dict[tuple[str, int], Trajectory] = {}
@@ -380,8 +381,8 @@ _numbers = itertools.count()
 
 
 def _packed(batch: Sequence[Recording], root: Path, scratch: Path) -> Iterator[Any]:
+    from robotrials.record.column import trajectories_to_arrow
     from robotrials.record.rows import episodes_to_arrow, events_to_arrow
-    from robotrials.record.trajectory import trajectories_to_arrow
 
     episodes: list[Episode] = [recording.episode for recording in batch]
     steps = [(r.episode.key, r.trajectory) for r in batch if r.trajectory is not None]

@@ -29,10 +29,10 @@ from robotrials.formats.imported import ImportAccount
 from robotrials.old_name import RERUN_APPLICATION
 from robotrials.record import Camera, Episode, Store, Trajectory
 from robotrials.record.blinding import Where
+from robotrials.record.column import recorded_signals
 from robotrials.record.episode import Event
 from robotrials.record.folder import put_durably
 from robotrials.record.rows import EPISODE_FIELDS, episodes_to_arrow
-from robotrials.record.trajectory import recorded_signals
 from robotrials.value import dataclass
 
 # Episodes as a table that anyone can read: CSV, JSONL or Parquet, one row an episode; `from_table` reads it back.

@@ -33,8 +33,9 @@ from robotrials.formats.rollout import Assignment, CameraClip, Place
 from robotrials.formats.video import EncodedImage
 from robotrials.old_name import LEROBOT_FILE, LEROBOT_FORM
 from robotrials.record import Episode, Trajectory
+from robotrials.record.column import escape, scene_from_json, scene_to_json, unescape
 from robotrials.record.episode import parse_field
-from robotrials.record.trajectory import STEP_COLUMNS, escape, scene_from_json, scene_to_json, unescape
+from robotrials.record.trajectory import STEP_COLUMNS
 
 VERSIONS = ('v2.0', 'v2.1', 'v3.0')
 DATA_PATHS = {

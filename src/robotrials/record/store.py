@@ -538,7 +538,7 @@ class Store:
     def _one_trajectory(
         self, name: str, logged: LoggedFile | None, key: Key, signals: Sequence[str] | None
     ) -> Trajectory | None:
-        from robotrials.record.trajectory import columns_for, trajectories_from_arrow
+        from robotrials.record.column import columns_for, trajectories_from_arrow
 
         path = self.path / 'trajectories' / name
         for group, keys in enumerate(row_groups(path, logged, choose=_key_columns)):
@@ -553,7 +553,7 @@ class Store:
     def _trajectories_in(
         self, name: str, logged: LoggedFile | None, signals: Sequence[str] | None
     ) -> Iterator[tuple[Key, Trajectory]]:
-        from robotrials.record.trajectory import columns_for, trajectories_from_arrow
+        from robotrials.record.column import columns_for, trajectories_from_arrow
 
         choose = (lambda available: columns_for(signals, available)) if signals is not None else None
         path = self.path / 'trajectories' / name
@@ -679,7 +679,7 @@ class _PartEvents(Mapping[Key, tuple[Any, ...]]):
 
 def write_trajectories(under_way: Commit, chunks: Sequence[Sequence[tuple[Key, Trajectory]]]) -> list[str]:
     """Put trajectories into the store; nobody sees them until an episodes part names them."""
-    from robotrials.record.trajectory import trajectories_to_arrow
+    from robotrials.record.column import trajectories_to_arrow
 
     def write(keyed: Sequence[tuple[Key, Trajectory]]) -> str:
         table = trajectories_to_arrow([key for key, _ in keyed], [trajectory for _, trajectory in keyed])

@@ -23,6 +23,7 @@ from robotrials.errors import InputError, RecordError, RobotrialsError, StoreErr
 from robotrials.record.blinding import FOLDER as UNBLINDING
 from robotrials.record.blinding import all_unblindings, check_unblinding, read_part_episodes
 from robotrials.record.bucket import CachedPath, forget_copies, store_root
+from robotrials.record.column import trajectories_from_arrow
 from robotrials.record.entry import EntryKind, LoggedFile
 from robotrials.record.episode import Episode, Outcome, provenance_from_json
 from robotrials.record.folder import (
@@ -64,7 +65,7 @@ from robotrials.record.part import (
 )
 from robotrials.record.rows import EVENT_MIGRATIONS, SCHEMA_VERSION, events_by_episode, migrate
 from robotrials.record.store import FOLDERS, Store
-from robotrials.record.trajectory import check_trajectory, trajectories_from_arrow
+from robotrials.record.trajectory import check_trajectory
 from robotrials.value import dataclass
 
 QUARANTINE = 'quarantine'

@@ -21,12 +21,13 @@ from robotrials.declaration import read_table
 from robotrials.errors import InputError, RecordError, StoreError
 from robotrials.measure.geometry.projection import MOST_OWN_BYTES, OWN_SCORE, read_scores
 from robotrials.record import Episode, Event, Trajectory
+from robotrials.record.column import trajectories_from_arrow, trajectories_to_arrow
 from robotrials.record.foreign import UPLOAD, parse
 from robotrials.record.log import is_signed
 from robotrials.record.media import FOLDER, KNOWN, check_moment, read_known
 from robotrials.record.part import parquet_options
 from robotrials.record.store import check_media_name
-from robotrials.record.trajectory import check_trajectory, trajectories_from_arrow, trajectories_to_arrow
+from robotrials.record.trajectory import check_trajectory
 from robotrials.run.station import check_storable, media_folder
 from robotrials.wire import WireLimits, pack, unpack
 
