@@ -13,11 +13,11 @@ from robotrials.run.mark import PhaseBoard, WorkerPhase
 
 WRITER = """
 import os, sys
-from robotrials.run.mark import Phase, PhaseBoard
+from robotrials.run.mark import WorkerPhase, PhaseBoard
 board = PhaseBoard(os.fdopen(int(sys.argv[1]), 'r+b'))
 while True:
-    board.enter(Phase.HOST, 1.0)
-    board.enter(Phase.POLICY, 2.0)
+    board.enter(WorkerPhase.HOST, 1.0)
+    board.enter(WorkerPhase.POLICY, 2.0)
 """
 
 

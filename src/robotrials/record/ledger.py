@@ -206,7 +206,7 @@ def now() -> str:
 
 # Annotations: what a detector, a reviewer or a sensor says happened in an episode, laid over the recording.
 # They are entries of the commit log. None replaces another or the recording: a reader chooses whom to believe
-# (`robotrials.measure.annotate.stream`).
+# (`robotrials.measure.annotate`).
 
 MOST_EVENTS = 10_000
 
