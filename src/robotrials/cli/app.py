@@ -62,8 +62,8 @@ STAGES: dict[str, dict[str, tuple[str, str]]] = {
     },
     'Show': {
         'report': ('robotrials.cli.report:report', 'Write one page with everything known about a trial.'),
-        'tables': ('robotrials.cli.source:tables', 'Print a named table from a store.'),
-        'plot': ('robotrials.cli.source:plot', 'Draw a named figure from a store.'),
+        'tables': ('robotrials.cli.named:tables', 'Print a named table from a store.'),
+        'plot': ('robotrials.cli.named:plot', 'Draw a named figure from a store.'),
         'explore': ('robotrials.cli.explore:explore', 'Look at episodes in a browser, frame by frame.'),
     },
     'Serve': {
