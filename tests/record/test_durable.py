@@ -85,13 +85,10 @@ def test_what_failed_half_way_is_removed(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-# Who still moves a draft of their own, and why: what they write can be made again, and they may not import the record.
+# Who still moves a draft of their own, and why.
 OWN = {
-    'run/environment/create.py': 'says that an environment is whole; without it, it is made again',
-    'wire/chat.py': 'a cache of answers',
-    'worlds/libero/host.py': "a temporary folder's config",
-    'policies/probe/service.py': 'runs inside the environment that trains, without our packages',
-    'record/bucket.py': 'copies of object storage',
+    'wire/chat.py': 'a cache of replies, each of which can be asked for again; wire imports no record',
+    'record/bucket.py': 'copies of object storage, which can be fetched again; under the way itself',
     'record/folder.py': 'the way itself',
 }
 

@@ -1,4 +1,7 @@
-"""Download a prepared dataset from a public storage bucket: listed, resumed, and checked against its checksums."""
+"""Download a prepared dataset from a public storage bucket: listed, resumed, and checked against its checksums.
+
+By the standard library's client, not `wire.request`: files of gigabytes are streamed, and have no deadline as a whole.
+"""
 
 from __future__ import annotations
 

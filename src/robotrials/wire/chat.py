@@ -1,4 +1,4 @@
-"""The one HTTP client of chat models: any OpenAI-compatible endpoint, with retries, a rate limit, a cache and a bill.
+"""The one client of chat models: any OpenAI-compatible endpoint, with retries, a rate limit, a cache and a bill.
 
 What comes back is a `ChatReply`, which says whether the model answered, refused, was filtered or was cut off; or a
 `ChatFault`, which says what broke on the way. A broken way is never blamed on the model, nor the model on the way.
@@ -16,8 +16,6 @@ import json
 import os
 import threading
 import time
-import urllib.error
-import urllib.request
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -25,12 +23,13 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
-from robotrials.errors import InputError, RigError, SetupError
+from robotrials.errors import AnswerError, InputError, NoAnswer, RigError, SetupError
 from robotrials.value import dataclass
+from robotrials.wire.array import WireLimits
+from robotrials.wire.request import HttpAnswer, HttpLink, proxy_of
 
 LONGEST_WAIT_S = 60.0
-MOST_BYTES = 16 * 1024 * 1024  # of an answer
-CHUNK_BYTES = 64 * 1024
+LIMITS = WireLimits(max_bytes=16 * 1024 * 1024)  # of an answer
 DETAILS = ('', 'auto', 'low', 'high')
 FILTER_WORDS = ('content_filter', 'content_policy', 'responsibleaipolicyviolation', 'content management policy')
 
@@ -41,7 +40,7 @@ class ChatFaultKind(enum.StrEnum):
     CONNECTION = 'connection'  # nobody there, or the connection ended
     TIMEOUT = 'timeout'
     TRUNCATED = 'truncated'  # the body ended before its stated length
-    TOO_LONG = 'too_long'  # a body of more than MOST_BYTES
+    TOO_LONG = 'too_long'  # a body of more than 16 MiB
     NOT_UTF8 = 'not_utf8'
     NOT_JSON = 'not_json'
     NOT_CHAT = 'not_chat'  # JSON, but without choices[0].message
@@ -146,16 +145,6 @@ class ChatSettings:
             raise InputError(f'timeout_s is {self.timeout_s} and retries {self.retries}, wanted > 0 and >= 0')
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect would carry the key and the pictures to an address that nobody named."""
-
-    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
-        return None
-
-
-_OPENER = urllib.request.build_opener(_NoRedirect)
-
-
 class ChatClient:
     """Asks one model. Safe to use from several threads; the usage is counted over all of them."""
 
@@ -258,23 +247,18 @@ class ChatClient:
             self._sleep(pause)
 
     def _send(self, request: bytes) -> ChatReply:
-        headers = {'Content-Type': 'application/json'}
+        headers = {'User-Agent': 'robotrials'}  # without one, some gateways refuse to answer
         if self.settings.api_key:
             headers['Authorization'] = f'Bearer {self.settings.api_key}'
-        url = f'{self.settings.url.rstrip("/")}/chat/completions'
-        asked = urllib.request.Request(url, data=request, headers=headers)
-        end_s = time.monotonic() + self.settings.timeout_s
+        path, url = '/chat/completions', f'{self.settings.url.rstrip("/")}/chat/completions'
+        link = HttpLink(self.settings.url, headers=headers, limits=LIMITS, proxy=proxy_of(url))
         try:
-            with _OPENER.open(asked, timeout=self.settings.timeout_s) as answer:
-                body = _read_body(answer, end_s)
-        except urllib.error.HTTPError as error:
-            with error:
-                return _of_status(error, url)
-        except ChatFault:
-            raise
-        except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
-            raise _connection_fault(error) from error
-        return parse_reply(body, url)
+            answer = link.post(path, request, timeout_s=self.settings.timeout_s)
+        except (RigError, NoAnswer, AnswerError) as error:
+            raise _fault_on_the_way(error) from error
+        finally:
+            link.close()  # threads share a client, and no connection
+        return parse_reply(answer.body, url) if answer.status < 300 else _of_status(answer, url)
 
     def _count(self, **more: int) -> None:
         with self._lock:
@@ -307,46 +291,32 @@ def _message(message: ChatMessage, detail: str) -> dict[str, Any]:
 # --- bodies in
 
 
-def _read_body(answer: Any, end_s: float) -> bytes:
-    """The whole body, within the attempt's time; a body that ends too soon is not one."""
-    pieces: list[bytes] = []
-    size = 0
-    while piece := answer.read(CHUNK_BYTES):
-        pieces.append(piece)
-        size += len(piece)
-        if size > MOST_BYTES:
-            raise ChatFault(ChatFaultKind.TOO_LONG, f'an answer of more than {MOST_BYTES} bytes')
-        if time.monotonic() > end_s:
-            raise ChatFault(ChatFaultKind.TIMEOUT, f'the answer was still coming after {size} bytes')
-    stated = answer.headers.get('Content-Length')
-    if stated is not None and stated.isdigit() and size < int(stated):
-        raise ChatFault(ChatFaultKind.TRUNCATED, f'{size} bytes of {stated}')
-    return b''.join(pieces)
-
-
-def _connection_fault(error: Exception) -> ChatFault:
-    cause = getattr(error, 'reason', error)
-    if isinstance(error, http.client.IncompleteRead):
-        return ChatFault(ChatFaultKind.TRUNCATED, f'the body ended after {len(error.partial)} bytes')
+def _fault_on_the_way(error: RigError | NoAnswer | AnswerError) -> ChatFault:
+    """What kept an answer from coming, by what the link names as its cause."""
+    cause = error.__cause__
+    if isinstance(error, AnswerError):
+        return ChatFault(ChatFaultKind.TOO_LONG, str(error))
+    if isinstance(cause, http.client.IncompleteRead):
+        return ChatFault(ChatFaultKind.TRUNCATED, str(error))
     if isinstance(cause, TimeoutError):
-        return ChatFault(ChatFaultKind.TIMEOUT, f'no answer in time ({cause})')
+        return ChatFault(ChatFaultKind.TIMEOUT, str(error))
+    if cause is None:  # a redirect, or a header that cannot be sent: the next attempt would end alike
+        return ChatFault(ChatFaultKind.REQUEST, str(error))
     return ChatFault(ChatFaultKind.CONNECTION, f'no connection ({cause})')
 
 
-def _of_status(error: urllib.error.HTTPError, url: str) -> ChatReply:
+def _of_status(answer: HttpAnswer, url: str) -> ChatReply:
     """A reply if the status is that of a content filter; else the fault or the set-up error that it stands for."""
-    try:
-        body = error.read(20_000).decode('utf-8', 'replace').strip()
-    except (OSError, http.client.HTTPException):
-        body = ''
-    summary = f'{error.code} {error.reason}: {body[:300]}'
-    if error.code == 429:
-        raise ChatFault(ChatFaultKind.RATE_LIMIT, summary, wait_s=_retry_after_s(error.headers.get('Retry-After', '')))
-    if error.code in RETRIED_STATUS or error.code >= 500:
-        raise ChatFault(ChatFaultKind.SERVER, summary, wait_s=_retry_after_s(error.headers.get('Retry-After', '')))
-    if error.code in (401, 403) and not _is_filtered(body):
-        raise SetupError(f'{url}: the server refuses the key ({error.code}): {body[:300]}')
-    if error.code == 404:
+    body = answer.text(20_000).strip()
+    summary = f'{answer.status} {answer.reason}: {body[:300]}'
+    wait_s = _retry_after_s(answer.headers.get('Retry-After', ''))
+    if answer.status == 429:
+        raise ChatFault(ChatFaultKind.RATE_LIMIT, summary, wait_s=wait_s)
+    if answer.status in RETRIED_STATUS or answer.status >= 500:
+        raise ChatFault(ChatFaultKind.SERVER, summary, wait_s=wait_s)
+    if answer.status in (401, 403) and not _is_filtered(body):
+        raise SetupError(f'{url}: the server refuses the key ({answer.status}): {body[:300]}')
+    if answer.status == 404:
         raise SetupError(f'{url}: the server answers {summary}; is this the address, and the name of the model?')
     if _is_filtered(body):
         return ChatReply(ReplyState.FILTERED, '', body[:300])
@@ -444,6 +414,10 @@ def _read_cached(place: Path | None) -> ChatReply | None:
 
 
 def _write_whole(path: Path, text: str) -> None:
+    """Write a reply, whole or not at all.
+
+    Not `record.folder.write_durably`: nothing here imports the record, and a reply that is lost is asked for again.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f'.{path.name}.{uuid.uuid4().hex}')
     draft.write_text(text, encoding='utf-8')

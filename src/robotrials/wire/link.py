@@ -68,16 +68,18 @@ class Link:
     @classmethod
     def connect(cls, host: str, port: int, *, deadline: Deadline, tls: bool = False) -> Link:
         """Connect; OSError (and so ConnectionError and TimeoutError) if it does not work."""
-        connection = socket.create_connection((host, port), timeout=deadline.left_s())
+        link = cls(socket.create_connection((host, port), timeout=deadline.left_s()))
         try:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if tls:
-                connection.settimeout(deadline.left_s())
-                connection = ssl.create_default_context().wrap_socket(connection, server_hostname=host)
+            link._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return link.secured(host, deadline=deadline) if tls else link
         except BaseException:
-            connection.close()
+            link.close()
             raise
-        return cls(connection)
+
+    def secured(self, host: str, *, deadline: Deadline) -> Link:
+        """The same connection under TLS, once the host has shown its certificate."""
+        self._socket.settimeout(deadline.left_s())
+        return Link(ssl.create_default_context().wrap_socket(self._socket, server_hostname=host))
 
     def fileno(self) -> int:
         return self._socket.fileno()

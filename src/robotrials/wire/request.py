@@ -7,11 +7,15 @@ The HTTP client: one connection to one server, a deadline over the whole exchang
 
 from __future__ import annotations
 
+import base64
 import http.client
 import io
+import urllib.parse
+import urllib.request
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from email.message import Message
 from typing import Any
 
 from robotrials.errors import AnswerError, InputError, NoAnswer, RemoteError, RigError, SetupError, install_hint
@@ -150,6 +154,8 @@ class HttpAnswer:
 
     status: int
     body: bytes
+    reason: str
+    headers: Message
 
     def text(self, most: int = 2000) -> str:
         """The beginning of the body, for messages."""
@@ -159,11 +165,14 @@ class HttpAnswer:
 class HttpLink:
     """Requests to one server over a connection that is kept while the server keeps it."""
 
-    def __init__(self, url: str, *, headers: Mapping[str, str] | None = None, limits: WireLimits = LIMITS) -> None:
+    def __init__(
+        self, url: str, *, headers: Mapping[str, str] | None = None, limits: WireLimits = LIMITS, proxy: str = ''
+    ) -> None:
         parts, self._host, self._port = split_url(url, ('http', 'https'))
         self.url = url.rstrip('/')
         self._base, self._is_tls = parts.path.rstrip('/'), parts.scheme == 'https'
         self._headers, self._limits = dict(headers or {}), limits
+        self._proxy = _Proxy(proxy) if proxy else None
         self._link: Link | None = None
 
     def get(self, path: str, *, timeout_s: float) -> HttpAnswer:
@@ -206,13 +215,20 @@ class HttpLink:
         if self._link is not None and self._link.is_readable():
             self.close()  # the server hung up meanwhile, or said something nobody asked for
         if self._link is None:
-            self._link = Link.connect(self._host, self._port, deadline=deadline, tls=self._is_tls)
+            if self._proxy is not None and self._is_tls:
+                self._link = self._proxy.tunnel(self._host, self._port, deadline=deadline)
+            else:
+                host, port = (self._host, self._port) if self._proxy is None else self._proxy.address
+                self._link = Link.connect(host, port, deadline=deadline, tls=self._is_tls)
         return self._link
 
     def _encode(self, method: str, path: str, body: bytes | None, content_type: str) -> bytes:
-        host = f'[{self._host}]' if ':' in self._host else self._host
-        lines = [f'{method} {self._base}{path} HTTP/1.1', f'Host: {host}:{self._port}', 'Accept-Encoding: identity']
-        lines += [f'{name}: {value}' for name, value in self._headers.items()]
+        host = _authority(self._host, self._port)
+        target, headers = f'{self._base}{path}', self._headers
+        if self._proxy is not None and not self._is_tls:  # which forwards what it can read
+            target, headers = f'http://{host}{target}', {**headers, **self._proxy.headers}
+        lines = [f'{method} {target} HTTP/1.1', f'Host: {host}', 'Accept-Encoding: identity']
+        lines += [f'{name}: {value}' for name, value in headers.items()]
         if body is not None:
             lines += [f'Content-Type: {content_type}', f'Content-Length: {len(body)}']
         if any('\r' in line or '\n' in line for line in lines):
@@ -238,7 +254,51 @@ class HttpLink:
             raise http.client.IncompleteRead(b'', answer.length)
         if answer.will_close:
             self.close()
-        return HttpAnswer(answer.status, b''.join(parts))
+        return HttpAnswer(answer.status, b''.join(parts), answer.reason, answer.headers)
+
+
+def _authority(host: str, port: int) -> str:
+    return f'[{host}]:{port}' if ':' in host else f'{host}:{port}'
+
+
+def proxy_of(url: str) -> str:
+    """The proxy that this machine's settings (HTTPS_PROXY, NO_PROXY, ...) name for a server; '' for none."""
+    parts = urllib.parse.urlsplit(url)
+    by_scheme = {} if urllib.request.proxy_bypass(parts.netloc) else urllib.request.getproxies()
+    return by_scheme.get(parts.scheme) or by_scheme.get('all', '')
+
+
+class _Proxy:
+    """A server by which others are reached: it forwards plain requests, and bytes to servers that speak TLS."""
+
+    def __init__(self, url: str) -> None:
+        parts = urllib.parse.urlsplit(url if '://' in url else f'http://{url}')
+        if parts.scheme != 'http' or not parts.hostname:
+            raise SetupError(f'the proxy is {parts.scheme}://{parts.hostname or ""}, wanted http://HOST:PORT')
+        self.address = parts.hostname, parts.port or 80
+        user = f'{urllib.parse.unquote(parts.username or "")}:{urllib.parse.unquote(parts.password or "")}'
+        token = base64.b64encode(user.encode()).decode()
+        self.headers = {'Proxy-Authorization': f'Basic {token}'} if parts.username else {}
+
+    def tunnel(self, host: str, port: int, *, deadline: Deadline) -> Link:
+        """A connection under TLS with a server behind it."""
+        link = Link.connect(*self.address, deadline=deadline)
+        try:
+            where = _authority(host, port)
+            lines = [f'CONNECT {where} HTTP/1.1', f'Host: {where}', *(f'{n}: {v}' for n, v in self.headers.items())]
+            link.send('\r\n'.join(lines).encode('latin-1') + b'\r\n\r\n', deadline=deadline)
+            stream: Any = _Stream(link, deadline)
+            answer = http.client.HTTPResponse(stream, method='CONNECT')
+            answer.begin()
+            if answer.status != 200:
+                raise ConnectionError(f'the proxy {self.address[0]} answers {answer.status} {answer.reason}')
+            return link.secured(host, deadline=deadline)
+        except http.client.HTTPException as error:
+            link.close()
+            raise ConnectionError(f'the proxy {self.address[0]} does not speak HTTP ({error!r})') from error
+        except BaseException:
+            link.close()
+            raise
 
 
 class _Stream:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import shutil
 import time
 from collections.abc import Mapping
@@ -31,6 +30,7 @@ from robotrials.policies.probe.network import (
     resized,
     tensor_on,
 )
+from robotrials.record.folder import put_durably
 
 STATE = 'state.pt'
 SAVE_S = 60.0
@@ -172,16 +172,14 @@ class ProbeService:
         from safetensors.torch import save_file
 
         folder = self._folder / f'step-{self._step:06d}'
-        draft = folder.with_name(f'.{folder.name}.draft')
-        shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir()
-        save_file({name: value.contiguous() for name, value in self._average.items()}, draft / 'model.safetensors')
         _, training, validation = self._curve[-1]
         losses = {'training_loss': training, 'validation_loss': validation if math.isfinite(validation) else None}
         card = self._card | {'step': self._step, 'parameters': parameters(self._model), **losses}
-        (draft / 'probe.json').write_text(json.dumps(card, indent=1), encoding='utf-8')
-        shutil.rmtree(folder, ignore_errors=True)
-        os.rename(draft, folder)
+        with put_durably(folder) as draft:
+            draft.mkdir()
+            save_file({name: value.contiguous() for name, value in self._average.items()}, draft / 'model.safetensors')
+            (draft / 'probe.json').write_text(json.dumps(card, indent=1), encoding='utf-8')
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _save(self) -> None:
         held = {
@@ -194,9 +192,8 @@ class ProbeService:
             'curve': self._curve,
             'recent': self._recent,
         }
-        draft = self._folder / f'.{STATE}'
-        torch.save(held, draft)
-        os.replace(draft, self._folder / STATE)
+        with put_durably(self._folder / STATE) as draft:
+            torch.save(held, draft)
         self._saved_s = time.monotonic()
 
     def _restore(self) -> None:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from robotrials.errors import InputError, SetupError
+from robotrials.record.folder import write_durably
 from robotrials.run.environment.recipe import (
     RECORD,
     Environment,
@@ -73,9 +74,7 @@ def create_environment(recipe: Recipe, *, progress: Progress | None = None) -> E
         if problems:
             raise SetupError(f'the environment {recipe.name!r} was made, and does not work: {"; ".join(problems)}')
         record = {'created_at': dt.datetime.now(dt.UTC).isoformat(timespec='seconds'), 'packages': _packages(python)}
-        draft = folder / f'.{RECORD}'
-        draft.write_text(json.dumps(record, indent=1), encoding='utf-8')
-        os.replace(draft, folder / RECORD)
+        write_durably(folder / RECORD, json.dumps(record, indent=1))
     return environment_at(folder)
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from robotrials.errors import InputError, RigError, SetupError, UnknownName
 from robotrials.record import Outcome, Scene
+from robotrials.record.folder import write_durably
 from robotrials.record.media import KnownScene, View
 from robotrials.run.host import Host
 from robotrials.run.seam import (
@@ -412,7 +413,5 @@ def _written(config: str) -> Path:
     state = folder.lstat()
     if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.geteuid() or state.st_mode & 0o077:
         folder = Path(tempfile.mkdtemp(prefix='robotrials-libero-'))
-    draft = folder / f'.{os.getpid()}'
-    draft.write_text(config)
-    os.replace(draft, folder / 'config.yaml')
+    write_durably(folder / 'config.yaml', config)
     return folder
