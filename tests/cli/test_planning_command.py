@@ -13,8 +13,12 @@ import numpy as np
 import pytest
 from tests.cli.command import robotrials
 from tests.patience import PATIENCE_S
+from tests.run.plans import make_plan
 
+from robotrials.cli.watch import why_idle
 from robotrials.record import Store
+from robotrials.run import run_trial
+from robotrials.run.engine import sole_runner
 from robotrials.testing.scene import PAPER_LIKE, cell_episodes
 
 
@@ -162,6 +166,30 @@ def test_watch_follows_a_trial_until_it_may_stop(tmp_path: Path) -> None:
     assert not watcher.is_alive()
     assert 'x7 succeeds more often than k2.' in printed[0]
     assert 'The trial may stop.' in printed[0]
+
+
+def test_watch_ends_where_nothing_more_will_come(tmp_path: Path) -> None:
+    rows = [f'{policy},t,{i % 2},3' for policy in ('act', 'pi') for i in range(8)]
+    (tmp_path / 't.csv').write_text('\n'.join(['policy,task,success,time', *rows]))
+    robotrials('import', tmp_path / 't.csv', '--to', tmp_path / 'imported')
+    said = robotrials('watch', tmp_path / 'imported')
+    assert 'Continue' in said
+    assert 'imported: its episodes were imported, so there is nothing to wait for.' in ' '.join(said.split())
+
+
+def test_watch_waits_for_whoever_runs_the_trial(tmp_path: Path) -> None:
+    path = tmp_path / 'run'
+    assert why_idle(path) == '', 'it may be made any moment'
+    waited_for: list[str] = []
+    run_trial(make_plan(), path, workers=0, stop_after=5, report=lambda _: waited_for.append(why_idle(path)))
+    assert set(waited_for) == {''}
+    assert why_idle(path) == 'no run of this trial is under way'
+    for share in (None, 'shard 1/2'):
+        with sole_runner(path, share):
+            assert why_idle(path) == '', 'somebody has the right to run'
+    open_plan = make_plan(blinding={'enabled': False})
+    run_trial(open_plan, tmp_path / 'open', workers=0)
+    assert 'no run of this trial is under way, so there is nothing' in robotrials('watch', tmp_path / 'open')
 
 
 @pytest.mark.parametrize('name', ['power', 'sequential', 'posterior', 'profile', 'improvement', 'ranks'])

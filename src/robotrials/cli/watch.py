@@ -11,6 +11,8 @@ from robotrials.cli.source import AlphaOption, PolicyOption, StoreArgument, Wher
 from robotrials.errors import InputError, NotEstimable, UnknownName
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from robotrials.show.answer import Card
     from robotrials.show.table import Table
     from robotrials.verdict.analysis import Analysis
@@ -48,8 +50,9 @@ def watch(
 ) -> None:
     """Follow a running trial: continue, one is better, or futile, with an interval that holds at every look.
 
-    It ends when every pair is decided, or at once with `--once`. Start states that repeat are one unit: the first run
-    of each counts. Blinded codes are names like any other.
+    It ends when every pair is decided, when nobody is adding to the store (an import, a trial that is closed or not
+    being run), or at once with `--once`. Start states that repeat are one unit: the first run of each counts. Blinded
+    codes are names like any other.
 
     Example: `robotrials watch runs/may --score promptness --tau 120 --horizon 50 --smallest 0.1 --once`
     """
@@ -67,6 +70,7 @@ def watch(
         raise InputError(f'{store}: no store of a running trial, so nothing will be added to it; wanted --once')
     seen = -1
     while True:
+        idle = '' if once else why_idle(store)  # asked before the look, so that the look misses nothing
         try:
             analysis = open_analysis(store, where, is_look=False, alpha=alpha)
             if len(analysis.episodes) != seen:
@@ -86,12 +90,37 @@ def watch(
                     return
         except (InputError, NotEstimable) as waiting:
             # A trial that has just begun has too little to compare; asked once, that is the answer.
-            if once or isinstance(waiting, UnknownName):
+            if once or idle or isinstance(waiting, UnknownName):
                 raise
             typer.echo(f'waiting: {waiting}', err=True)
         if once:
             return
+        if idle:
+            typer.echo(f'{store}: {idle}, so there is nothing to wait for.', err=True)
+            return
         time.sleep(every)
+
+
+def why_idle(path: Path) -> str:
+    """Why nobody is adding episodes to a store; '' while somebody may be."""
+    from robotrials.record import read_store
+    from robotrials.record.entry import EntryKind
+    from robotrials.record.folder import Folder
+    from robotrials.record.store import is_store
+    from robotrials.run.engine import has_runner
+
+    if not is_store(path):
+        return ''  # not yet
+    store = read_store(path)
+    closing = store.unblindings().by_trial.get(store.trial.trial_id)
+    if closing is not None:
+        return f'the trial was closed by {closing.by} at {closing.at}'
+    runs = [entry.body for _, entry in store.ledger().entries if entry.kind is EntryKind.RUN]
+    if runs:  # what the last one says of itself counts for runs on other machines
+        return '' if has_runner(store.path) or runs[-1].get('event') != 'end' else 'no run of this trial is under way'
+    names = Folder(store.path).names('provenance')
+    is_import = bool(names) and all(store.provenance(name.removesuffix('.json')).imported for name in names)
+    return 'its episodes were imported' if is_import else ''
 
 
 def _print_look(card: Card, tables: list[Table], *, details: bool, looks: bool) -> None:

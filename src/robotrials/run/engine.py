@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import hashlib
 import itertools
 import json
@@ -135,6 +136,21 @@ def sole_runner(root: Path, share: str | None, *, division: str = 'fixtures') ->
             part = hashlib.sha256(share.encode()).hexdigest()[:12]  # its name may hold any character
             hold(f'.run.{part}.lock')
         yield
+
+
+def has_runner(root: Path) -> bool:
+    """Whether somebody on this machine runs a trial into a store, alone or on a share; nothing is written to ask."""
+    try:
+        handle = os.open(root / '.run.lock', os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
 
 
 RoundKey = tuple[str, int, int]
