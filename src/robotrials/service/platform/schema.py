@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from robotrials.service.platform.access import Scope
 from robotrials.service.platform.config import Strategy
+from robotrials.service.platform.score import Value
 
 LONGEST_TEXT = 2000
 DEEPEST = 12
@@ -122,14 +123,6 @@ class WaitOut(BaseModel):
     note: str = Field('', description='Why it may take long, if it may.')
 
 
-class ValueOut(BaseModel):
-    value: float | None
-    low: float | None = Field(description='Of the 95 % interval, unless the benchmark declares another level.')
-    high: float | None
-    n: int | None
-    note: str = Field(description='Why there is no value.')
-
-
 class JobResult(BaseModel):
     number: int
     state: str
@@ -148,7 +141,7 @@ class ScoreOut(BaseModel):
     is_open: bool
     is_due: bool = Field(default=False, description='It is over and nothing withholds it: it opens within moments.')
     jobs: dict[str, int]
-    values: dict[str, ValueOut] = Field(description='hrt, success, safety, sbu, vsi, expected_iou.')
+    values: dict[str, Value] = Field(description='hrt, success, safety, sbu, vsi, expected_iou.')
     letters: str = Field(description='Policies that share a letter are not significantly different.')
     results: list[JobResult]
     note: str
@@ -359,75 +352,6 @@ class VoidIn(Asked):
 
 class PriorityIn(Asked):
     priority: int = Field(ge=-1000, le=1000)
-
-
-class BoardRowOut(BaseModel):
-    policy: str
-    letters: str
-    is_reference: bool
-    n_valid: int
-    n_invalid: int
-    n_missing: int = Field(description='Declared episodes that were not run to an end; they count as failures.')
-    success_bounds: ValueOut = Field(description='Success if all that is missing had failed, or had succeeded.')
-    n_of_account: int = Field(description='Submissions of its account here; each is tested at alpha over their number.')
-    state: str
-    values: dict[str, ValueOut]
-
-
-class SetAsideOut(BaseModel):
-    """A submission that is shown and not ranked."""
-
-    policy: str
-    state: str
-    reason: str
-
-
-class BoardPairOut(BaseModel):
-    policy_a: str
-    policy_b: str
-    difference: float
-    p_corrected: float | None
-    verdict: str
-    needed: float | None = Field(description='Start states per cell that would separate the two, if any number would.')
-
-
-class GridFieldOut(BaseModel):
-    successes: int
-    n: int = Field(description='Episodes that the number rests on.')
-    drop: float | None = Field(description='Of success from the baseline condition, as a share; None for a split.')
-    low: float | None
-    high: float | None
-    note: str = Field(description='Why there is no interval.')
-
-
-class GridRowOut(BaseModel):
-    policy: str
-    splits: dict[str, GridFieldOut]
-    total: GridFieldOut
-    conditions: dict[str, GridFieldOut]
-
-
-class GridOut(BaseModel):
-    """Splits and their total under the baseline condition, then each other condition over all splits."""
-
-    baseline: str
-    splits: list[str]
-    conditions: list[str]
-    rows: list[GridRowOut]
-
-
-class BoardOut(BaseModel):
-    benchmark: str
-    endpoint: str
-    rows: list[BoardRowOut]
-    pairs: list[BoardPairOut]
-    statement: str
-    source: str = Field(description='Where success and E[IoU] come from: the host, or its cameras.')
-    cautions: list[str]
-    head: str
-    note: str
-    aside: list[SetAsideOut]
-    grid: GridOut | None = None
 
 
 class AuditOut(BaseModel):

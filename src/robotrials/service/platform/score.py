@@ -1,6 +1,7 @@
 """Scores: what the analysis of a benchmark's store says, as far as blinding allows; kept until the store changes.
 
-Nothing here computes a number: everything is read from `robotrials.verdict.analysis`.
+Nothing here computes a number: everything is read from `robotrials.verdict.analysis`. A `Board` and its parts are also
+what the interface answers: their fields are those of its description.
 
 How submissions stand on a leaderboard: each on the benchmark's own cells, with every one of its account beside it.
 
@@ -18,7 +19,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
+from pydantic import Field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -176,11 +179,13 @@ class GridField:
     """Successes of n episodes; under a changed condition also the paired drop from the baseline, in shares."""
 
     successes: int = 0
-    n: int = 0
-    drop: float | None = None
+    n: Annotated[int, Field(description='Episodes that the number rests on.')] = 0
+    drop: Annotated[
+        float | None, Field(description='Of success from the baseline condition, as a share; None for a split.')
+    ] = None
     low: float | None = None
     high: float | None = None
-    note: str = ''  # why there is no interval
+    note: Annotated[str, Field(description='Why there is no interval.')] = ''
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +200,10 @@ class GridRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardGrid:
-    """Every number with what it rests on; a policy with one episode has a row."""
+    """Splits and their total under the baseline condition, then each other condition over all splits.
+
+    Every number has what it rests on; a policy with one episode has a row.
+    """
 
     baseline: str
     splits: tuple[str, ...] = ()
@@ -253,10 +261,12 @@ class Value:
     """A number with its interval; what cannot be estimated has no value, and `note` says why."""
 
     value: float | None = None
-    low: float | None = None
+    low: Annotated[
+        float | None, Field(description='Of the 95 % interval, unless the benchmark declares another level.')
+    ] = None
     high: float | None = None
     n: int | None = None
-    note: str = ''
+    note: Annotated[str, Field(description='Why there is no value.')] = ''
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,9 +278,15 @@ class BoardRow:
     is_reference: bool
     n_valid: int
     n_invalid: int
-    n_missing: int  # declared episodes that it did not run to an end: they count as failures
-    success_bounds: Value  # success if every missing episode had failed, and if every one had succeeded
-    n_of_account: int  # submissions of its account on this board: each is tested at alpha over their number
+    n_missing: Annotated[
+        int, Field(description='Declared episodes that were not run to an end; they count as failures.')
+    ]
+    success_bounds: Annotated[
+        Value, Field(description='Success if all that is missing had failed, or had succeeded.')
+    ]
+    n_of_account: Annotated[
+        int, Field(description='Submissions of its account here; each is tested at alpha over their number.')
+    ]
     state: str  # finished, or cancelled
     values: Mapping[str, Value]
 
@@ -284,7 +300,9 @@ class BoardPair:
     difference: float
     p_corrected: float | None
     verdict: str
-    needed: float | None
+    needed: Annotated[
+        float | None, Field(description='Start states per cell that would separate the two, if any number would.')
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,11 +312,11 @@ class Board:
     rows: tuple[BoardRow, ...]
     pairs: tuple[BoardPair, ...]
     statement: str
-    source: str  # where success and E[IoU] come from
+    source: Annotated[str, Field(description='Where success and E[IoU] come from: the host, or its cameras.')]
     cautions: tuple[str, ...]
     head: str  # of the store's log: what the numbers were computed from
-    aside: tuple[SetAside, ...] = ()  # shown and not ranked
     note: str = ''  # why there are no rows
+    aside: tuple[SetAside, ...] = ()  # shown and not ranked
     grid: BoardGrid | None = None  # splits and conditions across
 
 

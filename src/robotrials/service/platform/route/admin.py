@@ -27,7 +27,6 @@ from robotrials.service.platform.schema import (
     AuditOut,
     BenchmarkIn,
     BenchmarkOut,
-    BoardOut,
     CloseIn,
     PriorityIn,
     QuotaIn,
@@ -38,6 +37,7 @@ from robotrials.service.platform.schema import (
     UserIn,
     UserOut,
 )
+from robotrials.service.platform.score import Board
 from robotrials.service.platform.submission import find_submission
 from robotrials.service.platform.table import BenchmarkRow, Submission, Token, User, check_trail, note, read_trail
 
@@ -191,13 +191,12 @@ def post_close(name: BenchmarkName, body: CloseIn, caller: AnAdmin, platform: Th
 def get_leaderboard(
     name: BenchmarkName, caller: AReader, platform: ThePlatform, task: Filter = None, stratum: Filter = None,
     condition: Filter = None,
-) -> BoardOut:  # fmt: skip
+) -> Board:  # fmt: skip
     """The leaderboard: of an open benchmark its finished submissions, of a trial its arms once it is closed."""
     asked = {'task': task, 'stratum': stratum, 'condition': condition}
     with platform.database.read() as session:
         benchmark = find_benchmark(session, name)
-        board = platform.scores.board(session, benchmark, where={k: v for k, v in asked.items() if v})
-    return BoardOut.model_validate(board, from_attributes=True)
+        return platform.scores.board(session, benchmark, where={k: v for k, v in asked.items() if v})
 
 
 @router.put('/submissions/{submission_id}/priority', tags=['admin'], responses=refusals(404))

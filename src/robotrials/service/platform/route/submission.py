@@ -22,7 +22,6 @@ from robotrials.service.platform.schema import (
     ScoreOut,
     SubmissionIn,
     SubmissionOut,
-    ValueOut,
     WaitOut,
 )
 from robotrials.service.platform.server import Platform
@@ -169,16 +168,12 @@ def get_score(submission_id: Id, caller: ASubmitter, platform: ThePlatform) -> S
         )
         board = platform.scores.board(session, submission.benchmark)
     row = next((r for r in board.rows if r.policy == submission.policy), None)
-    values = {} if row is None else {k: _value(v) for k, v in row.values.items()}
+    values = {} if row is None else dict(row.values)
     return ScoreOut(
         state=submission.state, is_open=True, jobs=counts, values=values, letters=row.letters if row else '',
         results=[_result(submission, job) for job in jobs],
         note='' if values else submission.reason or board.note or 'no valid episode',
     )  # fmt: skip
-
-
-def _value(value: object) -> ValueOut:
-    return ValueOut.model_validate(value, from_attributes=True)
 
 
 def _result(submission: Submission, job: JobRow) -> JobResult:
