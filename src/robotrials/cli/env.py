@@ -63,7 +63,7 @@ def create(
     is_made = any((e.name, e.digest) == (recipe.name, recipe.digest) and e.is_complete for e in environments())
     console = Console(stderr=True)
     with console.status(f'checking {name}') as status:
-        problems = check_environment(recipe).problems if is_made and not anew else ()
+        problems = check_environment(recipe) if is_made and not anew else []
         if problems:
             console.print(f'{name} is broken and is made anew: {"; ".join(problems)}', markup=False)
         make = repair_environment if anew or problems else create_environment
@@ -80,11 +80,11 @@ def check(name: EnvironmentName) -> None:
     from robotrials.run.environment.create import check_environment
     from robotrials.run.environment.recipe import read_recipe
 
-    state = check_environment(read_recipe(name))
-    if state.is_sound:
+    problems = check_environment(read_recipe(name))
+    if not problems:
         typer.echo(f'{name} is sound')
         return
-    for problem in state.problems:
+    for problem in problems:
         typer.echo(f'{name}: {problem}', err=True)
     raise typer.Exit(1)
 

@@ -155,7 +155,6 @@ def arm_counts(plan: TrialPlan, store: Store, *, names: Mapping[str, str] | None
     for arm, count in interrupted_counts(store).items():
         interrupted[codes.get(behind.get(arm, arm), arm)] += count
     invalid = dict.fromkeys(known, 0)
-    opened = store.unblindings().by_trial.get(plan.hash)
     reference = opened.policies.get(opened.reference, '') if opened is not None else plan.reference
     for episode in store.episodes(attempts='all', events=False, where={'trial_id': plan.hash}):
         code = codes.get(episode.policy, episode.policy)

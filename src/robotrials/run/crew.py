@@ -22,9 +22,9 @@ from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Generic, Self, TypeVar
 
-from robotrials.errors import InputError, SetupError, WriteError
+from robotrials.errors import InputError, RobotrialsError, SetupError, WriteError
 from robotrials.run.fault import Fault, FaultKind
-from robotrials.run.mark import PhaseBoard, WorkerMark, WorkerPhase
+from robotrials.run.mark import PhaseBoard, WorkerPhase, mark_worker
 from robotrials.run.plan import WatchdogOptions
 from robotrials.run.schedule import SlotAttempt
 from robotrials.run.station import Finished
@@ -58,14 +58,6 @@ class Errand:
     is_replacement: bool = False  # of a worker that was ready: everything could be opened before
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """The worker cannot start or go on: the message, without policies' names."""
-
-    message: str
-    is_disk: bool = False  # the store could not be written to: nothing is wrong with the plan
-
-
 def main() -> None:
     """Serve until told to stop or left alone; the arguments are the descriptors of connection, board and trace."""
     connection_fd, board_fd, trace_fd = (int(argument) for argument in sys.argv[1:4])
@@ -75,7 +67,6 @@ def main() -> None:
     errand = connection.recv()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt at the keyboard is for the parent, who ends us
     _leave_with_parent(os.getppid())
-    from robotrials.errors import RobotrialsError, WriteError
     from robotrials.record import Store
     from robotrials.run.blinding import read_arms
     from robotrials.run.mark import PhaseBoard, WorkerPhase
@@ -94,7 +85,7 @@ def main() -> None:
     try:
         station.check(is_replacement=errand.is_replacement)
     except (Exception, SystemExit) as error:
-        connection.send(Refused(context.blinding.scrub(str(error))))
+        connection.send(InputError(context.blinding.scrub(str(error))))  # without policies' names
         return
     board.enter(WorkerPhase.IDLE)
     connection.send(None)
@@ -105,7 +96,8 @@ def main() -> None:
             try:
                 finished = station.run(slots[number], attempt)
             except RobotrialsError as error:
-                connection.send(Refused(context.blinding.scrub(str(error)), isinstance(error, WriteError)))
+                refused = WriteError if isinstance(error, WriteError) else InputError
+                connection.send(refused(context.blinding.scrub(str(error))))
                 os._exit(1)
             connection.send(finished)
             if finished.is_poisoned:
@@ -243,7 +235,7 @@ class ProcessWorker(Worker):
             theirs.close()
             if not isinstance(output, int):
                 output.close()
-        self.mark = WorkerMark.of(errand.store, self.process.pid)
+        self._unmark = mark_worker(errand.store, self.process.pid)
         with contextlib.suppress(OSError):  # it ended at once: that shows when it is listened to
             self.connection.send(errand)
 
@@ -288,7 +280,7 @@ class ProcessWorker(Worker):
         """End the process now; how far its episode had come, in seconds of the episode."""
         self.process.kill()
         self.process.wait()
-        self.mark.remove()
+        self._unmark()
         episode_s = self.board.read()[2]
         self.connection.close()
         self.board.close()
@@ -335,8 +327,8 @@ class ProcessCrew(Crew[ProcessWorker]):
             except (EOFError, OSError):
                 worker.is_gone = True
                 continue
-            if isinstance(message, Refused):
-                raise WriteError(message.message) if message.is_disk else InputError(message.message)
+            if isinstance(message, RobotrialsError):  # it cannot start, or cannot go on
+                raise message
             if isinstance(message, Finished):
                 said.append((worker, message))
             else:

@@ -481,14 +481,6 @@ class Playback:
         return still
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Issued:
-    """An answer that was given: to which step's observation, and what of it may be played."""
-
-    step: int
-    actions: FloatArray
-
-
 class Issue:
     """What the policy has said so far, to tell it which of its commands were not yet carried out."""
 
@@ -497,11 +489,11 @@ class Issue:
         self._is_scaled = convention.target is Target.DELTA and not is_velocity
         self._motion_width, self._width = convention.motion_width, convention.width
         self._is_told = options.under_way is UnderWay.TOLD and is_late
-        self._issued: dict[int, _Issued] = {}
+        self._issued: dict[int, tuple[int, FloatArray]] = {}  # to which step's observation, and what may be played
         self._count = 0
 
     def add(self, step: int, actions: FloatArray) -> None:
-        self._issued[self._count] = _Issued(step, actions)
+        self._issued[self._count] = step, actions
         self._count += 1
 
     def shown(self, message: SentObservation) -> Observation:
@@ -520,12 +512,12 @@ class Issue:
         self._issued = {n: kept for n, kept in self._issued.items() if n >= message.in_effect}
         left: list[FloatArray] = [np.empty((0, self._width))]
         issued = sorted(self._issued.items())
-        following_steps = [later.step for _, later in issued[1:]] + [message.step]
-        for (number, answer), following in zip(issued, following_steps, strict=False):
-            lasting = min(len(answer.actions), following - answer.step)
+        following_steps = [later for _, (later, _) in issued[1:]] + [message.step]
+        for (number, (step, actions)), following in zip(issued, following_steps, strict=False):
+            lasting = min(len(actions), following - step)
             played = message.played if number == message.in_effect else 0.0
             whole = math.floor(played)
-            rest = answer.actions[whole : max(lasting, whole)].copy()
+            rest = actions[whole : max(lasting, whole)].copy()
             if len(rest) and self._is_scaled:
                 rest[0, : self._motion_width] *= 1.0 - (played - whole)
             left.append(rest)

@@ -13,8 +13,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import BinaryIO, Self
@@ -143,21 +142,11 @@ MARK_NAME = re.compile(r'^\.run\.worker-(?P<machine>[0-9a-f]{8})-(?P<pid>\d+)-(?
 WAIT_S = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerMark:
-    """One worker: the machine it is on, its process, and when that process began."""
-
-    root: Path
-    name: str
-
-    @classmethod
-    def of(cls, root: Path, pid: int) -> WorkerMark:
-        mark = cls(root, f'.run.worker-{_machine()}-{pid}-{_started(pid) or 0}.lock')
-        (root / mark.name).touch()
-        return mark
-
-    def remove(self) -> None:
-        Folder(self.root).remove(self.name)
+def mark_worker(root: Path, pid: int) -> Callable[[], None]:
+    """Say which machine a worker is on, its process and when that began; gives what takes the mark away again."""
+    name = f'.run.worker-{_machine()}-{pid}-{_started(pid) or 0}.lock'
+    (root / name).touch()
+    return lambda: Folder(root).remove(name)
 
 
 def await_old_workers(root: Path) -> None:

@@ -16,7 +16,8 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from email.message import Message
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 from robotrials.errors import AnswerError, InputError, NoAnswer, RemoteError, RigError, SetupError, install_hint
 from robotrials.wire.array import LIMITS, WireLimits, pack, unpack
@@ -236,9 +237,7 @@ class HttpLink:
         return '\r\n'.join(lines).encode('latin-1') + b'\r\n\r\n' + (body or b'')
 
     def _read(self, link: Link, method: str, deadline: Deadline, where: str) -> HttpAnswer:
-        stream: Any = _Stream(link, deadline)
-        answer = http.client.HTTPResponse(stream, method=method)
-        answer.begin()
+        answer = _answer_head(link, deadline, method)
         if 300 <= answer.status < 400:
             raise RigError(f'{where}: answered with a redirect (HTTP {answer.status}), which is not followed')
         most = self._limits.max_bytes
@@ -287,9 +286,7 @@ class _Proxy:
             where = _authority(host, port)
             lines = [f'CONNECT {where} HTTP/1.1', f'Host: {where}', *(f'{n}: {v}' for n, v in self.headers.items())]
             link.send('\r\n'.join(lines).encode('latin-1') + b'\r\n\r\n', deadline=deadline)
-            stream: Any = _Stream(link, deadline)
-            answer = http.client.HTTPResponse(stream, method='CONNECT')
-            answer.begin()
+            answer = _answer_head(link, deadline, 'CONNECT')
             if answer.status != 200:
                 raise ConnectionError(f'the proxy {self.address[0]} answers {answer.status} {answer.reason}')
             return link.secured(host, deadline=deadline)
@@ -301,11 +298,9 @@ class _Proxy:
             raise
 
 
-class _Stream:
-    """The little of a socket that `http.client.HTTPResponse` wants."""
-
-    def __init__(self, link: Link, deadline: Deadline) -> None:
-        self._link, self._deadline = link, deadline
-
-    def makefile(self, mode: str) -> io.BufferedReader:
-        return io.BufferedReader(DeadlineReader(self._link, self._deadline), 1 << 16)
+def _answer_head(link: Link, deadline: Deadline, method: str) -> http.client.HTTPResponse:
+    """An answer whose head has been read; of a socket, its reader wants nothing but `makefile`."""
+    stream = io.BufferedReader(DeadlineReader(link, deadline), 1 << 16)
+    answer = http.client.HTTPResponse(cast('Any', SimpleNamespace(makefile=lambda mode: stream)), method=method)
+    answer.begin()
+    return answer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol, runtime_checkable
 
 from robotrials.errors import InputError, UnknownName
 from robotrials.run.conditions.background import Background, Distractor
@@ -26,17 +25,6 @@ from robotrials.value import dataclass
 # A host declares the kinds it can bring about. What it can't is laid over its camera frames where a condition has a
 # version for images; an instruction is said in other words; a latency is charged by the loop. Anything else is refused
 # before the trial starts, so that no episode claims a condition that nobody applied.
-
-
-@runtime_checkable
-class DisturbableHost(Protocol):
-    """A host that can bring conditions about in its own world."""
-
-    def applicable(self) -> frozenset[str]:
-        """The kinds it can bring about."""
-
-    def apply(self, condition: Condition) -> None:
-        """Bring it about in the next episode; called before the reset, only with kinds that were declared."""
 
 
 @dataclass(frozen=True, slots=True)

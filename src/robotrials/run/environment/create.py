@@ -15,7 +15,6 @@ import tempfile
 import time
 import venv
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from robotrials.errors import InputError, SetupError
@@ -40,17 +39,6 @@ _LIST = (
     'import importlib.metadata as m, json\n'
     'print(json.dumps({d.metadata["Name"]: d.version for d in m.distributions()}))'
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Soundness:
-    """Whether an environment is as it was made and its imports work, and if not, why."""
-
-    problems: tuple[str, ...]
-
-    @property
-    def is_sound(self) -> bool:
-        return not self.problems
 
 
 def create_environment(recipe: Recipe, *, progress: Progress | None = None) -> Environment:
@@ -78,21 +66,20 @@ def create_environment(recipe: Recipe, *, progress: Progress | None = None) -> E
     return environment_at(folder)
 
 
-def check_environment(recipe: Recipe) -> Soundness:
-    """Compare an environment with what it was made of, and try its imports."""
+def check_environment(recipe: Recipe) -> list[str]:
+    """What is wrong with an environment: it is compared with what it was made of, and its imports are tried."""
     environment = environment_at(environments_folder() / f'{recipe.name}-{recipe.digest}')
     if not environment.is_complete:
-        return Soundness((f'it is not there; run `robotrials env create {recipe.name}`',))
+        return [f'it is not there; run `robotrials env create {recipe.name}`']
     problems: list[str] = []
     try:
         now = _packages(environment.python)
     except SetupError as error:
-        return Soundness((str(error),))
+        return [str(error)]
     for name, version in environment.packages.items():
         if now.get(name) != version:
             problems.append(f'{name} was {version}, is {now.get(name, "gone")}')
-    problems += [*_import_problems(environment.python, recipe), *check_problems(environment.folder, recipe)]
-    return Soundness(tuple(problems))
+    return [*problems, *_import_problems(environment.python, recipe), *check_problems(environment.folder, recipe)]
 
 
 def repair_environment(recipe: Recipe, *, progress: Progress | None = None) -> Environment:

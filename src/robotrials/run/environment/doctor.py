@@ -128,7 +128,7 @@ def _environment(environment: Environment) -> Iterator[DoctorFinding]:
             found='of a recipe of your own; `env check FILE` tries it',
         )
         return
-    problems = check_environment(recipe).problems
+    problems = check_environment(recipe)
     yield DoctorFinding(
         subject=subject, item=name, state=FindingState.PROBLEM if problems else FindingState.OK,
         found='; '.join(problems) or f'sound; it takes {_size(environment.folder)}',

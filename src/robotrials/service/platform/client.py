@@ -503,8 +503,7 @@ class _Conversation:
         except InputError as error:
             raise RigError(f'{self._link.url}: the worker sent rubbish: {error}') from error
         if kind is MessageType.ERROR:
-            problem = read_error(fields)
-            raise WorkerRefused(problem.code, problem.message)
+            raise WorkerRefused(*read_error(fields))
         if kind not in wanted:
             raise RigError(f'{self._link.url}: the worker sent {kind}, wanted {" or ".join(wanted)}')
         return kind, fields

@@ -125,13 +125,7 @@ def read_config(folder: Path | str, **given: Any) -> PlatformConfig:
     if 'folder' in values:
         raise InputError(f'{file}: folder is not for this file; it lies in it')
     values |= {k: v for k, v in given.items() if v is not None}
-    read = read_table(_Read, values, where=str(file))
-    return PlatformConfig(folder=root, **{name: getattr(read, name) for name in values})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Read(PlatformConfig):
-    folder: Path = Path()
+    return read_table(PlatformConfig, {**values, 'folder': root}, where=str(file))
 
 
 KEY = 'server.key'

@@ -91,14 +91,6 @@ _PASSING = frozenset({
 })  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class PeerError:
-    """An `error` message."""
-
-    code: str
-    message: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Welcome:
     """What a client is told before it says what its policy is: the same for every episode of a benchmark.
@@ -140,9 +132,9 @@ def decode(data: bytes | str, *, limits: WireLimits) -> tuple[MessageType, dict[
     return MessageType(kind), values
 
 
-def read_error(fields: Mapping[str, Any]) -> PeerError:
-    code, message = fields.get('code'), fields.get('message')
-    return PeerError(str(code)[:40], str(message)[:LONGEST_REASON])
+def read_error(fields: Mapping[str, Any]) -> tuple[str, str]:
+    """Code and message of an `error`."""
+    return str(fields.get('code'))[:40], str(fields.get('message'))[:LONGEST_REASON]
 
 
 # --- specs and setups
@@ -285,8 +277,7 @@ class ClientLink:
         except InputError as error:
             raise AnswerError(f'the client sent rubbish: {error}') from error
         if kind is MessageType.ERROR:
-            problem = read_error(fields)
-            raise RemoteError(f'the client says: {problem.code}: {problem.message}')
+            raise RemoteError('the client says: {}: {}'.format(*read_error(fields)))
         if kind is not wanted:
             raise AnswerError(f'the client sent {kind}, wanted {wanted}')
         return fields

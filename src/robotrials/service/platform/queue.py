@@ -6,9 +6,12 @@ take turns, and the idle cells are dealt out along that order; who asks gets wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
+from pydantic import Field
 from sqlalchemy import bindparam, func, or_, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
@@ -51,13 +54,6 @@ class IdleWorker:
     worker_id: str
     host: str
     idle_since: float
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """No cell yet."""
-
-    place: int  # offers before this one
 
 
 # --- strategies: the key that offers of one benchmark are sorted by
@@ -156,29 +152,14 @@ _GRANTED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class LiveCounts:
-    """How many live leases there are."""
+def read_offers(session: Session, config: PlatformConfig, n_live: Mapping[str, int], *, now: float) -> list[Offer]:
+    """The first waiting job of every submission that could run now: dialled, or with a client that keeps asking.
 
-    by_submission: dict[str, int]
-    by_benchmark: dict[str, int]
-
-
-def read_live(session: Session) -> LiveCounts:
-    live = LiveCounts({}, {})
-    for submission_id, benchmark_id, n in session.execute(_LIVE_COUNTS):
-        live.by_submission[submission_id] = n
-        live.by_benchmark[benchmark_id] = live.by_benchmark.get(benchmark_id, 0) + n
-    return live
-
-
-def read_offers(session: Session, config: PlatformConfig, live: LiveCounts, *, now: float) -> list[Offer]:
-    """The first waiting job of every submission that could run now: dialled, or with a client that keeps asking."""
+    `n_live` counts the live leases of each submission.
+    """
     rows = session.execute(_WAITING, {'asked_after': now - config.presence_s})
     waiting = {
-        row[0]: row[1:]
-        for row in rows
-        if row[0] is not None and live.by_submission.get(row[1], 0) < config.leases_per_submission
+        row[0]: row[1:] for row in rows if row[0] is not None and n_live.get(row[1], 0) < config.leases_per_submission
     }
     offers = [
         Offer(job, sub, user, ben, host, Strategy(strategy), kind, priority, created_at, position, block, failed_on)
@@ -255,10 +236,13 @@ def queue_order(
     session: Session, config: PlatformConfig, *, now: float, quarantined: frozenset[str] = frozenset()
 ) -> list[Offer]:
     """Everyone who could run now, in order; nobody of a benchmark that is set apart."""
-    live = read_live(session)
-    offers = [o for o in read_offers(session, config, live, now=now) if o.benchmark_id not in quarantined]
+    n_live, busy = Counter[str](), Counter[str]()  # leases by submission and by benchmark
+    for submission_id, benchmark_id, n in session.execute(_LIVE_COUNTS):
+        n_live[submission_id] += n
+        busy[benchmark_id] += n
+    offers = [o for o in read_offers(session, config, n_live, now=now) if o.benchmark_id not in quarantined]
     fair = any(o.strategy is Strategy.FAIR_SHARE for o in offers)
-    return ordered(offers, shares=fair_shares(session, now=now) if fair else {}, busy=live.by_benchmark)
+    return ordered(offers, shares=fair_shares(session, now=now) if fair else {}, busy=busy)
 
 
 # --- grants
@@ -271,20 +255,20 @@ def grant_to_submission(
     *,
     now: float,
     quarantined: frozenset[str] = frozenset(),
-) -> Lease | Wait:
-    """A lease for a client that asks, if a cell was dealt to it."""
+) -> Lease | int:
+    """A lease for a client that asks, if a cell was dealt to it; else how many offers are before its own."""
     submission.asked_at = now
     session.flush()
     offers = queue_order(session, config, now=now, quarantined=quarantined)
     place = next((i for i, o in enumerate(offers) if o.submission_id == submission.id), None)
     if place is None:
-        return Wait(len(offers))  # its job is under way, or its block is not yet open
+        return len(offers)  # its job is under way, or its block is not yet open
     cells = idle_cells(session, config, now=now)
     dealt = deal(offers, cells, avoided=avoided_cells(session, offers, cells, now=now, config=config))
     offer = offers[place]
     if offer.job_id not in dealt:
-        return Wait(place)
-    return _grant(session, offer, dealt[offer.job_id], config, now=now) or Wait(place)
+        return place
+    return _grant(session, offer, dealt[offer.job_id], config, now=now) or place
 
 
 def grant_to_worker(
@@ -351,7 +335,9 @@ _LOCKED_LEASE = select(Lease).where(Lease.id == bindparam('lease_id')).with_for_
 class Settled:
     """What became of a job when its lease ended."""
 
-    state: str  # done, requeued, invalid, cancelled; kept: it is settled once its benchmark's store is repaired
+    state: Annotated[
+        str, Field(description='done, requeued, invalid, cancelled; or kept, until its benchmark is repaired.')
+    ]
     outcome: str
 
 

@@ -229,13 +229,6 @@ class FaultIn(Asked):
     reason: str = Field(min_length=1, max_length=LONGEST_TEXT, pattern=r'^[^\x00]+$')
 
 
-class SettledOut(BaseModel):
-    state: str = Field(
-        description='done, requeued, invalid, cancelled; or kept, until the record of the benchmark is repaired.'
-    )
-    outcome: str
-
-
 class CellOut(BaseModel):
     """A cell as operators see it: never with the name of a policy."""
 

@@ -281,9 +281,7 @@ class BoardRow:
     n_missing: Annotated[
         int, Field(description='Declared episodes that were not run to an end; they count as failures.')
     ]
-    success_bounds: Annotated[
-        Value, Field(description='Success if all that is missing had failed, or had succeeded.')
-    ]
+    success_bounds: Annotated[Value, Field(description='Success if all that is missing had failed, or had succeeded.')]
     n_of_account: Annotated[
         int, Field(description='Submissions of its account here; each is tested at alpha over their number.')
     ]

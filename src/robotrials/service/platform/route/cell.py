@@ -12,7 +12,7 @@ from robotrials.service.platform.access import Refusal, not_found
 from robotrials.service.platform.cells import checked_spec, command, find_worker, heartbeat, list_workers, register
 from robotrials.service.platform.client import press
 from robotrials.service.platform.job import Job as JobOrder
-from robotrials.service.platform.queue import begin, grant_to_worker, own_lease, queue_order
+from robotrials.service.platform.queue import Settled, begin, grant_to_worker, own_lease, queue_order
 from robotrials.service.platform.route.common import AnOperator, AWorker, BenchmarkName, Id, ThePlatform, refusals
 from robotrials.service.platform.schema import (
     CellOut,
@@ -23,7 +23,6 @@ from robotrials.service.platform.schema import (
     NextOut,
     QueueEntry,
     QueueOut,
-    SettledOut,
     VoidIn,
     WorkerIn,
     WorkerRegistered,
@@ -132,16 +131,16 @@ def get_job(lease_id: Id, caller: AWorker, platform: ThePlatform) -> JobOut:
         }
     },
 )
-async def post_result(lease_id: Id, request: Request, caller: AWorker, platform: ThePlatform) -> SettledOut:
+async def post_result(lease_id: Id, request: Request, caller: AWorker, platform: ThePlatform) -> Settled:
     """Upload what came of an attempt. The same again is fine; for a lease that is over it is kept aside."""
     data = await request.body()
     settled = await run_in_threadpool(platform.intake.accept, caller, lease_id, data)
     platform.metrics.ended.labels('result').inc()
-    return SettledOut(state=settled.state, outcome=settled.outcome)
+    return settled
 
 
 @router.post('/leases/{lease_id}/fault', tags=['workers'], responses=refusals(404, 410))
-def post_fault(lease_id: Id, body: FaultIn, caller: AWorker, platform: ThePlatform) -> SettledOut:
+def post_fault(lease_id: Id, body: FaultIn, caller: AWorker, platform: ThePlatform) -> Settled:
     """Give a job back because the rig broke: the attempt is INVALID, and the job is requeued once."""
     with platform.database.read() as session:
         own_lease(session, caller, lease_id)
@@ -149,7 +148,7 @@ def post_fault(lease_id: Id, body: FaultIn, caller: AWorker, platform: ThePlatfo
     if settled is None:
         raise Refusal(410, 'lease_over', 'this lease is over')
     platform.metrics.ended.labels('fault').inc()
-    return SettledOut(state=settled.state, outcome=settled.outcome)
+    return settled
 
 
 def _order(order: JobOrder) -> JobOut:

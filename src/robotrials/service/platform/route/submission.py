@@ -13,7 +13,7 @@ from robotrials.service.platform.access import Caller, Refusal
 from robotrials.service.platform.benchmark import RETRY_AFTER_S, WAITS, episode_bundle, is_open, open_facts
 from robotrials.service.platform.database import fault_point
 from robotrials.service.platform.job import benchmark_slots, sign_lease
-from robotrials.service.platform.queue import Wait, check_unfinished, grant_to_submission, live_lease
+from robotrials.service.platform.queue import check_unfinished, grant_to_submission, live_lease
 from robotrials.service.platform.route.common import ASubmitter, EpisodeId, Id, ThePlatform, refusals
 from robotrials.service.platform.schema import (
     EpisodeOut,
@@ -135,9 +135,9 @@ def post_lease(submission_id: Id, caller: ASubmitter, platform: ThePlatform, res
             submission.asked_at = now
         quarantined = platform.intake.quarantine.benchmark_ids
         lease = granted or grant_to_submission(session, submission, config, now=now, quarantined=quarantined)
-        if isinstance(lease, Wait) or lease.expires_at <= now:
+        if isinstance(lease, int) or lease.expires_at <= now:
             response.status_code = 202
-            place = lease.place if isinstance(lease, Wait) else 0
+            place = lease if isinstance(lease, int) else 0
             note = _waits(submission, platform)
             return WaitOut(retry_after_s=RETRY_AFTER_S if note else config.retry_s, place_in_queue=place, note=note)
         secret = platform.keys.secret(lease.worker_id, lease.worker.secret).encode()
