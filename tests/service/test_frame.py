@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from tests.patience import PATIENCE_S
 
-from robotrials.errors import SetupError
+from robotrials.errors import InputError
 from robotrials.service.frame import Pages, install_frame, listen, serve_locally, static_url
 
 STATIC = resources.files('robotrials.service').joinpath('static')
@@ -120,5 +120,14 @@ def test_an_address_takes_callers_before_its_pages_are_served() -> None:
 
 
 def test_a_port_that_is_taken_is_said_with_what_to_do() -> None:
-    with listen(0) as taken, pytest.raises(SetupError, match='in use; give another --port'):
+    with listen(0) as taken, pytest.raises(InputError, match=r'\(Address already in use\); give another --port'):
         listen(taken.getsockname()[1])
+    with pytest.raises(InputError, match='wanted 0 to 65535'):
+        listen(65536)
+
+
+def test_the_parts_of_an_answer_do_not_wait_for_each_other() -> None:
+    with listen(0) as listener, socket.create_connection(listener.getsockname()):
+        connection, _ = listener.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

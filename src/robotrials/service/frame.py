@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from robotrials.errors import SetupError
+from robotrials.errors import InputError
 
 if TYPE_CHECKING:
     from socket import socket
@@ -169,19 +169,25 @@ def _is_from_elsewhere(request: Request) -> bool:
     return origin is not None and origin.partition('://')[2] != request.headers.get('host')
 
 
-def listen(port: int, *, host: str = '127.0.0.1') -> socket:
+def listen(port: int, *, host: str = '127.0.0.1', backlog: int | None = None) -> socket:
     """A socket that keeps callers waiting until it is served, so that its address can be told first; port 0: any."""
     import os
     import socket
 
+    if not 0 <= port <= 65535:
+        raise InputError(f'port is {port}, wanted 0 to 65535')
     family = socket.AF_INET6 if ':' in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family)
+        listener = socket.create_server((host, port), family=family, backlog=backlog)
     except OSError as error:
-        raise SetupError(
-            f'cannot listen on {host} port {port}: {os.strerror(error.errno or 0)}; '
-            'give another --port (0: any free port)'
+        reason = os.strerror(error.errno or 0)
+        raise InputError(
+            f'{host}:{port} cannot be listened on ({reason}); give another --port (0: any free one) or --host'
         ) from error
+    # Connections inherit it. asyncio sets it only on sockets of its own making, and an answer's head and body are two
+    # pieces: the second would wait until the client has acknowledged the first, for which clients take 40 ms.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
 
 
 def serve_locally(

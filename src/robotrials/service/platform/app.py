@@ -14,7 +14,6 @@ import json
 import logging
 import math
 import resource
-import socket
 import sys
 import time
 from collections import Counter
@@ -33,7 +32,8 @@ from starlette.requests import ClientDisconnect
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from robotrials import __version__
-from robotrials.errors import InputError, RobotrialsError, WriteError
+from robotrials.errors import RobotrialsError, WriteError
+from robotrials.service.frame import listen
 from robotrials.service.platform.access import Refusal
 from robotrials.service.platform.config import PlatformConfig, keep_private
 from robotrials.service.platform.database import DISK_FULL, disk_full
@@ -412,7 +412,9 @@ def run_server(config: PlatformConfig, *, host: str, port: int, tell: Callable[[
     """
     log_to()
     keep_private()
-    listening = _listening(host, port)  # who connects from now on waits, and is not refused
+    # Who connects from now on waits, and is not refused. Before anything is made or told: a busy port must not cost the
+    # first admin's token.
+    listening = listen(port, host=host, backlog=BACKLOG)
     platform = Platform(config)
     first = platform.write_first_token()
     if first is not None:
@@ -426,16 +428,3 @@ def run_server(config: PlatformConfig, *, host: str, port: int, tell: Callable[[
     address, chosen = listening.getsockname()[:2]
     tell(f'listening on http://{address}:{chosen}')
     DrainingServer(settings, platform=platform).run(sockets=[listening])
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    """The open port: had before anything is made or told, so that a busy one costs nobody the first admin's token."""
-    if not 0 <= port <= 65535:
-        raise InputError(f'port is {port}, wanted 0 to 65535')
-    family = socket.AF_INET6 if ':' in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
-    except OSError as error:
-        raise InputError(
-            f'{host}:{port} cannot be listened on ({error.strerror}); give another --port or --host'
-        ) from error
