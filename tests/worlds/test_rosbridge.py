@@ -125,7 +125,7 @@ def test_it_keeps_the_contract_of_a_host(bridges: list[CellBridge]) -> None:
         ('silent', FaultKind.HOST_HANG, NoAnswer, 'silence: nothing of topic /joint_states'),
         ('nan', FaultKind.HOST_ANSWER, AnswerError, 'wanted finite numbers'),
         ('nameless', FaultKind.HOST_ANSWER, AnswerError, 'a joint state without panda_joint1'),
-        ('rubbish', FaultKind.HOST_ANSWER, AnswerError, 'no JSON'),
+        ('rubbish', FaultKind.HOST_ANSWER, AnswerError, 'not JSON'),
         ('strange_op', FaultKind.HOST_ANSWER, AnswerError, "op 'fragment'"),
         ('hang_up', FaultKind.HOST_CRASH, RigError, 'hung up'),
     ],

@@ -332,8 +332,8 @@ def run_trial(
     """Run what is left of a trial into its store; results do not depend on `workers`.
 
     workers: processes, each with its own host and policies, watched and replaced when they hang or die; 0 runs inside
-    this process, unwatched. fixture, session, shard: only these slots; shards may run side by side. stop_after: at most
-    so many episodes in this call.
+    this process, unwatched. fixture, session, shard: only these slots; shards may run side by side. stop_after: the
+    maximum number of episodes in this call.
     worker_log: where what workers print goes; it may name policies, so it is thrown away unless asked for. tell: called
     with the head of the commit log before the first episode, for somebody to note. arms: for an operator's plan, the
     file that says how to reach its codes. ray: the workers are on a Ray cluster; 0 are as many as it has room for.

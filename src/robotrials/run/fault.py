@@ -91,7 +91,7 @@ def crash(kind: FaultKind, error: BaseException, *, step: int) -> EpisodeStop:
 
 
 def policy_fault(error: BaseException, *, step: int) -> EpisodeStop:
-    """The stop for an exception out of a policy, told apart by whether the policy had its chance.
+    """The stop for an exception out of a policy; which fault it is depends on whether the policy had its chance.
 
     A question or answer lost on the way is the rig's; silence on a connection that held, an answer that is none, and an
     error that the policy reports are its own. So is leaving the process, by `sys.exit` too.

@@ -148,7 +148,7 @@ class SharedPolicies:
                 self._failed_starts[server] += 1
                 if self._failed_starts[server] >= START_TRIES:
                     raise SetupError(
-                        f'a policy server did not start, {START_TRIES} times in a row ({type(error).__name__}); '
+                        f'a policy server failed to start {START_TRIES} times in a row ({type(error).__name__}); '
                         'run the same command again to resume'
                     ) from None
                 self._start(server)
@@ -158,7 +158,7 @@ class SharedPolicies:
         waited_s = max((time.monotonic() - since for _, since in self._opening.values()), default=0.0)
         if waited_s > self._options.room_wait_s:
             raise SetupError(
-                f'{len(self._opening)} of {len(self._actors)} policy servers found no room or did not open within '
+                f'{len(self._opening)} of {len(self._actors)} policy servers found no room or were not ready within '
                 f'{self._options.room_wait_s:g} s; run the same command again to resume'
             )
 

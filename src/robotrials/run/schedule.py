@@ -301,7 +301,7 @@ def _is_later_block(slot: Slot, than: Slot) -> bool:
 
 
 def look_edges(slots: Sequence[Slot], *, n_policies: int, every_rounds: int) -> list[int]:
-    """The slot numbers before which a stopping rule looks: ends of blocks, at least so many rounds apart."""
+    """The slot numbers before which a stopping rule looks: ends of blocks, at least `every_rounds` rounds apart."""
     edges = []
     rounds_since = size = 0
     for number, slot in enumerate(slots):

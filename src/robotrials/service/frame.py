@@ -73,7 +73,7 @@ def _environment(packages: tuple[str, ...]) -> Environment:
 
 @cache
 def static_url(name: str) -> str:
-    """The address of a static file; it changes with the file, so that it may be kept for ever."""
+    """The address of a static file; it changes with the file, so that it may be cached forever."""
     content = resources.files('robotrials.service').joinpath('static', *name.split('/')).read_bytes()
     return f'/static/{name}?v={hashlib.sha256(content).hexdigest()[:12]}'
 

@@ -138,7 +138,7 @@ class ZeroRpcLink(RequestLink):
             answer_to = header['response_to']
             return answer_to.decode() if isinstance(answer_to, bytes) else str(answer_to), str(name), list(values or [])
         except (InputError, TypeError, ValueError, KeyError, AttributeError, UnicodeDecodeError) as error:
-            raise AnswerError(f'{self.url}: an answer that is no event of zerorpc ({error})') from error
+            raise AnswerError(f'{self.url}: an answer that is not a zerorpc event ({error})') from error
 
 
 def _zmq() -> Any:

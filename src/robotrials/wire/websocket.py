@@ -327,9 +327,7 @@ class RosbridgeLink:
             if message.get('level') == 'error':
                 raise RigError(f'{self.url}: rosbridge says: {str(message.get("msg"))[:300]}')
         else:
-            raise AnswerError(
-                f'{self.url}: a message of op {str(op)[:40]!r}, which is not one of rosbridge that we know'
-            )
+            raise AnswerError(f'{self.url}: a message of op {str(op)[:40]!r}, which is not a known rosbridge operation')
 
     def _parsed(self, text: bytes | str) -> dict[str, Any]:
         if len(text) > self._limits.max_bytes:
@@ -340,11 +338,11 @@ class RosbridgeLink:
             message = json.loads(text, parse_constant=_refuse)
             check_depth(message, self._limits)
         except (ValueError, RecursionError) as error:
-            raise AnswerError(f'{self.url}: a message that is no JSON ({error})') from error
+            raise AnswerError(f'{self.url}: a message that is not JSON ({error})') from error
         if not isinstance(message, dict):
             raise AnswerError(f'{self.url}: a message of type {type(message).__name__}, wanted an object')
         return message
 
 
 def _refuse(name: str) -> float:
-    raise ValueError(f'{name}, which is no number of JSON')
+    raise ValueError(f'{name}, which is not a number in JSON')

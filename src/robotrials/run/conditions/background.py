@@ -45,7 +45,7 @@ def cloth_colors(hue: float, saturation: float) -> FloatArray:
 
 
 def cloth_tile(texture: str, colors: FloatArray, *, periods: int, px: int, rng: np.random.Generator) -> FloatArray:
-    """One square tile (px, px, 3), 0..1, of a cloth with so many repeats along its side; it repeats without a seam."""
+    """One square tile (px, px, 3), 0..1, of a cloth with this many repeats along its side; it tiles without a seam."""
     y, x = np.mgrid[0:px, 0:px] / px
     u, v = x * periods, y * periods
     if texture == Texture.CHECKER:  # a gingham: threads of the print cross threads of the ground

@@ -185,7 +185,7 @@ CONDITIONS = ConditionKinds()
 def condition_parameters(condition: Condition) -> dict[str, ParameterValue]:
     """What an episode records of a condition, beside its name: every drawn number.
 
-    A compound's parameters are named `kind.field`, so that they can be told apart.
+    A compound's parameters are named `kind.field`, so that none is mistaken for another.
     """
     if isinstance(condition, Compound):
         return {f'{p.kind}.{name}': v for p in condition.parts for name, v in condition_parameters(p).items()}

@@ -68,7 +68,7 @@ class SharedBlock:
         return [self._laid(part) for part in value] if isinstance(value, list | tuple) else value
 
     def _room(self, n_bytes: int) -> mmap.mmap:
-        """The block mapped with room for so many bytes, for the side that writes."""
+        """The block mapped with room for this many bytes, for the side that writes."""
         if n_bytes > MOST_BYTES:
             raise InputError(f'an answer with {n_bytes} bytes of arrays, more than the {MOST_BYTES} allowed')
         if self._memory is None or len(self._memory) < n_bytes:

@@ -245,7 +245,7 @@ class Journal:
             except (ValueError, TypeError, KeyError) as error:
                 raise StoreError(
                     f'{self.path} line {number}: not an entry of the console ({error}); the store itself is not '
-                    'concerned: set this file aside, and the console begins a new one'
+                    'affected; move this file away, and the console starts a new one'
                 ) from error
             entries.append(entry)
         return entries

@@ -283,7 +283,7 @@ class Desk:
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise StoreError(
                     f'{self.journal.path} line {number}: not an entry of the console ({error}); the store itself is '
-                    'not concerned: set this file aside, and the console begins a new one'
+                    'not affected; move this file away, and the console starts a new one'
                 ) from error
         for action in asked.values():
             with contextlib.suppress(RobotrialsError):  # in the journal; the page has it still, and will ask again

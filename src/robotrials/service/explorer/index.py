@@ -212,7 +212,7 @@ def episode_data(
 
 
 def _plain(value: Any) -> Any:
-    """The value with null for every number that is none: JSON has no word for it."""
+    """The value with null in place of every number that is not finite, for which JSON has no word."""
     if isinstance(value, dict):
         return {name: _plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):

@@ -266,7 +266,7 @@ def log_to(stream: TextIO | None = None, *, level: int = logging.INFO) -> loggin
 
 
 # The server's outer wall: how long a connection may take to say what it wants, and how many one address may have.
-# uvicorn waits for ever for the end of a request's head or body. A thousand connections that say half a line would
+# uvicorn waits forever for the end of a request's head or body. A thousand connections that say half a line would
 # take every descriptor of the process, and nobody else would get an answer.
 
 HEAD_S = 10.0  # to say anything, and again for the head of a request

@@ -287,7 +287,7 @@ def open_names(folder: Path, benchmark: BenchmarkRow, submissions: list[Submissi
             write_unblinding(store.path, record)
 
 
-# Benchmarks whose store is damaged are set apart: the others go on, and whoever runs the server is told once.
+# Benchmarks whose store is damaged are set apart: the others continue, and whoever runs the server is told once.
 
 RETRY_AFTER_S = 60.0
 QUARANTINED = 'quarantined'  # the code of the refusal

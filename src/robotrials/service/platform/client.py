@@ -501,7 +501,7 @@ class _Conversation:
         try:
             kind, fields = decode(self._next_frame(), limits=WORKER_LIMITS)
         except InputError as error:
-            raise RigError(f'{self._link.url}: the worker sent rubbish: {error}') from error
+            raise RigError(f'{self._link.url}: the worker sent a malformed message: {error}') from error
         if kind is MessageType.ERROR:
             raise WorkerRefused(*read_error(fields))
         if kind not in wanted:

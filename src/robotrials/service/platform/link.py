@@ -275,7 +275,7 @@ class ClientLink:
         try:
             kind, fields = decode(data, limits=CLIENT_LIMITS)
         except InputError as error:
-            raise AnswerError(f'the client sent rubbish: {error}') from error
+            raise AnswerError(f'the client sent a malformed message: {error}') from error
         if kind is MessageType.ERROR:
             raise RemoteError('the client says: {}: {}'.format(*read_error(fields)))
         if kind is not wanted:
@@ -329,7 +329,7 @@ def greet(link: ClientLink, welcome: Welcome, *, timeout_s: float) -> PolicySpec
     try:
         return policy_spec_from_map(fields.get('spec'))
     except InputError as error:
-        raise AnswerError(f'the client describes its policy wrongly: {error}') from error
+        raise AnswerError(f'the client describes its policy incorrectly: {error}') from error
 
 
 class LinkPolicy:

@@ -305,7 +305,7 @@ class BenchmarkIn(Asked):
     plan: str = Field(max_length=1 << 19, pattern=r'^[^\x00]*$', description='TOML: a plan without [policies].')
     mode: Literal['open', 'trial'] = 'open'
     strategy: Strategy | None = Field(None, description="The server's default unless given.")
-    arms: int | None = Field(None, ge=2, le=1000, description='A trial starts when so many submissions are in.')
+    arms: int | None = Field(None, ge=2, le=1000, description='A trial starts when this many submissions are in.')
     unchecked: bool = Field(False, description='Declare it although no registered cell says that it can run it.')
     reference: str = Field(
         '', max_length=130, pattern=r'^([A-Za-z0-9._-]+/[A-Za-z0-9._-]+)?$',

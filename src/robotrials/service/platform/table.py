@@ -70,7 +70,7 @@ class BenchmarkRow(Base):
     plan: Mapped[str]  # TrialPlan.as_json of the declared plan
     host: Mapped[str]
     reference: Mapped[str]  # USER/NAME of the submission that HRT is measured against, or ''
-    arms: Mapped[int | None]  # of a trial: it starts when so many submissions are in
+    arms: Mapped[int | None]  # of a trial: it starts when this many submissions are in
     created_at: Mapped[float]
     closed_at: Mapped[float | None]
 

@@ -123,7 +123,7 @@ def start(name: BenchmarkName, visitor: AVisitor, form: ACheckedForm, platform: 
 
 @router.post('/admin/benchmarks/{name}/close')
 def close(name: BenchmarkName, visitor: AVisitor, form: ACheckedForm, platform: ThePlatform) -> Response:
-    """Closing cannot be taken back, so the benchmark's name is asked for once more."""
+    """Closing cannot be taken back, so the benchmark's name has to be typed again."""
     caller = visitor.require(Scope.ADMIN)
     try:
         if form.text('again') != name:
