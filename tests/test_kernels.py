@@ -167,6 +167,13 @@ def test_ids_of_rows_read_nothing_outside_the_texts(ends: list[int], code: int, 
 
 
 @needs_both
+@pytest.mark.parametrize('length', [0, 1, 24])
+def test_hashes_of_ids_have_the_same_bits(length: int) -> None:
+    letters = np.random.default_rng(0).integers(0, 256, (5000, length)).astype(np.uint8)
+    twins(formats, 'fnv1a', (letters,), [np.zeros(5000, np.int64)])
+
+
+@needs_both
 def test_traces_have_the_same_bits() -> None:
     rng = np.random.default_rng(3)
     offsets = np.r_[0, np.cumsum(rng.integers(1, 300, 6))].astype(np.int64)

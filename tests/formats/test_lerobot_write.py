@@ -76,6 +76,17 @@ def test_statistics_are_of_the_data(tmp_path: Path) -> None:
     assert len(norm['state']['q99']) == 7 + 6 + 1
 
 
+def test_a_dataset_without_actions_says_so(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / 'store')
+    episode = Episode(policy='p', task='t', seed=0, outcome='success', duration_s=1.0)
+    still = Trajectory(time_s=np.arange(20) / 20.0, joint_position_rad=np.zeros((20, 7)))
+    store.append([episode], trajectories={episode.key: still})
+    done = load_exporter('lerobot').write(store, tmp_path / 'dataset', ExportOptions())
+    assert any("no feature 'action'" in hint for hint in done.ledger.hints)
+    done = load_exporter('lerobot').write(made_store(tmp_path / 'acting'), tmp_path / 'acting-dataset', ExportOptions())
+    assert not any("no feature 'action'" in hint for hint in done.ledger.hints)
+
+
 def test_what_cannot_be_kept_is_accounted_for(tmp_path: Path) -> None:
     store = made_store(tmp_path / 'store', videos=False)
     store.append([

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any
@@ -280,6 +280,13 @@ def row_ids(cells: list[str], codes: NDArray[np.int64], numbers: Sequence[NDArra
     return pa.StringArray.from_buffers(len(codes), pa.py_buffer(offsets), pa.py_buffer(ids))
 
 
+def hash_rows(letters: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """FNV-1a of each row of letters, as `record.part.fnv1a` gives it."""
+    hashes = np.empty(len(letters), np.int64)
+    kernel.fnv1a(letters, hashes)
+    return hashes.view(np.uint64)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Names:
     """A column of texts: the different ones, and which each row has."""
@@ -426,21 +433,24 @@ def _combined(columns: Sequence[_Names]) -> tuple[list[tuple[str, ...]], NDArray
     return rows, codes
 
 
-def completed(table: pa.Table, *, provenance_id: str = '') -> pa.Table:
-    """The rows in the record's schema, with their provenance; columns that the table does not have hold defaults."""
-    defaults = {
-        'condition': 'nominal', 'condition_parameters': '{}', 'labels': '{}', 'provenance_id': provenance_id
-    }  # fmt: skip
-    n, zeros = table.num_rows, pa.array(np.zeros(table.num_rows, np.int32))
-    columns = []
+def default_columns(n_rows: int, *, provenance_id: str = '') -> dict[str, pa.Array]:
+    """What the columns of the record hold in rows that say nothing of them; every row has an id."""
+    texts = {'condition': 'nominal', 'condition_parameters': '{}', 'labels': '{}', 'provenance_id': provenance_id}
+    zeros = pa.array(np.zeros(n_rows, np.int32))
+    columns = {}
     for column in EPISODE_SCHEMA:
-        if column.name in table.column_names and column.name != 'provenance_id':
-            values = table[column.name]
-        elif pa.types.is_dictionary(column.type):
-            values = pa.DictionaryArray.from_arrays(zeros, pa.array([defaults.get(column.name, '')]))
+        if pa.types.is_dictionary(column.type):
+            text = pa.array([texts.get(column.name, '')])
+            columns[column.name] = pa.DictionaryArray.from_arrays(zeros, text, safe=False)
         elif column.nullable:
-            values = pa.nulls(n, column.type)
-        else:
-            values = pa.array(np.zeros(n, bool)) if pa.types.is_boolean(column.type) else zeros
-        columns.append(values)
+            columns[column.name] = pa.nulls(n_rows, column.type)
+        elif column.name != 'episode_id':
+            columns[column.name] = pa.array(np.zeros(n_rows, bool)) if pa.types.is_boolean(column.type) else zeros
+    return columns
+
+
+def completed(table: pa.Table, defaults: Mapping[str, pa.Array]) -> pa.Table:
+    """The rows in the record's schema; `defaults`, of at least as many rows, are for columns that it does not have."""
+    given = set(table.column_names) - {'provenance_id'}
+    columns = [table[n] if n in given else defaults[n].slice(0, table.num_rows) for n in EPISODE_SCHEMA.names]
     return pa.table(columns, schema=EPISODE_SCHEMA)

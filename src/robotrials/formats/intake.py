@@ -20,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError, StoreError, UnknownName
-from robotrials.formats.bulk import NotPlainError, completed
+from robotrials.formats.bulk import NotPlainError, completed, default_columns, hash_rows
 from robotrials.formats.catalog import candidates, open_source
 from robotrials.formats.imported import (
     FieldGuess,
@@ -245,7 +245,7 @@ class _Draft:
                 self._sink = pa.OSFile(str(self._path), 'wb')
             with pa.ipc.new_stream(self._sink, table.schema) as writer:  # one each: columns need not be the same
                 writer.write_table(table)
-        hashed = id_hashes(table['episode_id'])
+        hashed = id_hashes(table['episode_id'], hash_rows=hash_rows)
         self._hashes.append(hashed)
         if 'attempt' in table.column_names:
             hashed = hashed ^ (table['attempt'].to_numpy().astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
@@ -265,7 +265,7 @@ class _Draft:
         seen: set[Key] = set()
         twice: set[Key] = set()
         for table, hashed in zip(self._tables(), self._keys, strict=True) if len(suspects) else ():
-            whole = completed(table)
+            whole = completed(table, default_columns(table.num_rows))
             for row in np.flatnonzero(np.isin(hashed, suspects)).tolist():
                 key = (whole['episode_id'][row].as_py(), whole['attempt'][row].as_py())
                 (twice if key in seen else seen).add(key)
@@ -303,7 +303,8 @@ class _Draft:
 
     def commit(self, provenance_id: str) -> None:
         events = pa.concat_tables(self._events).unify_dictionaries() if self._events else EVENT_SCHEMA.empty_table()
-        tables = (completed(table, provenance_id=provenance_id) for table in self._tables())
+        defaults = default_columns(max(map(len, self._hashes)), provenance_id=provenance_id)
+        tables = (completed(table, defaults) for table in self._tables())
         self.addition.finish(tables, events, hashes=self._hashes)
 
     def close(self) -> None:

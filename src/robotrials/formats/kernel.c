@@ -1,4 +1,4 @@
-/* Ids of the rows of a table; kernel.py says what they are. */
+/* Ids of the rows of a table, and hashes of ids; kernel.py says what they are. */
 
 #include "native.h"
 
@@ -15,12 +15,13 @@ static const uint32_t START[8] = {
     0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19,
 };
 
-typedef void (*Compress)(uint32_t *state, const uint8_t *blocks, int64_t n_blocks);
+/* As many whole blocks into each of one or two states. */
+typedef void (*Compress)(uint32_t *const *states, const uint8_t *const *blocks, int64_t n_blocks, int n_lanes);
 
 INLINE uint32_t turned(uint32_t x, int bits) { return x >> bits | x << (32 - bits); }
 
 /* SHA-256 (FIPS 180-4) over whole blocks, on any machine. */
-static void compress_plain(uint32_t *state, const uint8_t *blocks, int64_t n_blocks) {
+static void compress_one(uint32_t *state, const uint8_t *blocks, int64_t n_blocks) {
     for (; n_blocks > 0; n_blocks--, blocks += 64) {
         uint32_t w[64], s[8];
         for (int t = 0; t < 16; t++)
@@ -42,37 +43,66 @@ static void compress_plain(uint32_t *state, const uint8_t *blocks, int64_t n_blo
     }
 }
 
+static void compress_plain(uint32_t *const *states, const uint8_t *const *blocks, int64_t n_blocks, int n_lanes) {
+    for (int l = 0; l < n_lanes; l++) compress_one(states[l], blocks[l], n_blocks);
+}
+
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <cpuid.h>
 #include <immintrin.h>
 
-/* The same with the processor's own instructions, which keep the state as (a b e f) and (c d g h). */
-__attribute__((target("sha,sse4.1"))) static void compress_fast(uint32_t *state, const uint8_t *blocks, int64_t n_blocks) {
+/* The same with the processor's own instructions, which keep a state as (a b e f) and (c d g h). Each waits for the one
+   before it, so that two messages side by side take little longer than one. */
+#define SHA __attribute__((target("sha,sse4.1")))
+#define WIDEST 2
+#define EACH _Pragma("GCC unroll 2") for (int l = 0; l < lanes; l++)
+
+SHA INLINE void compress_lanes(const int lanes, uint32_t *const *states, const uint8_t *const *blocks, int64_t n_blocks) {
     const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
-    __m128i dcba = _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)state), 0xB1);
-    __m128i hgfe = _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)(state + 4)), 0x1B);
-    __m128i abef = _mm_alignr_epi8(dcba, hgfe, 8), cdgh = _mm_blend_epi16(hgfe, dcba, 0xF0);
-    for (; n_blocks > 0; n_blocks--, blocks += 64) {
-        __m128i first = abef, second = cdgh, w[4];
-        for (int k = 0; k < 4; k++) w[k] = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(blocks + 16 * k)), swap);
+    __m128i abef[WIDEST], cdgh[WIDEST], first[WIDEST], second[WIDEST], w[WIDEST][4];
+    EACH {
+        __m128i dcba = _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)states[l]), 0xB1);
+        __m128i hgfe = _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)(states[l] + 4)), 0x1B);
+        abef[l] = _mm_alignr_epi8(dcba, hgfe, 8);
+        cdgh[l] = _mm_blend_epi16(hgfe, dcba, 0xF0);
+    }
+    for (int64_t block = 0; block < n_blocks; block++) {
+        EACH {
+            first[l] = abef[l];
+            second[l] = cdgh[l];
+            for (int k = 0; k < 4; k++)
+                w[l][k] = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(blocks[l] + 64 * block + 16 * k)), swap);
+        }
 #pragma GCC unroll 16
         for (int r = 0; r < 16; r++) {
-            __m128i now = _mm_add_epi32(w[r & 3], _mm_loadu_si128((const __m128i *)(ROUND + 4 * r)));
-            cdgh = _mm_sha256rnds2_epu32(cdgh, abef, now);
-            abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(now, 0x0E));
-            if (r < 12) {
-                __m128i sum = _mm_add_epi32(
-                    _mm_sha256msg1_epu32(w[r & 3], w[(r + 1) & 3]), _mm_alignr_epi8(w[(r + 3) & 3], w[(r + 2) & 3], 4)
-                );
-                w[r & 3] = _mm_sha256msg2_epu32(sum, w[(r + 3) & 3]);
+            EACH {
+                __m128i now = _mm_add_epi32(w[l][r & 3], _mm_loadu_si128((const __m128i *)(ROUND + 4 * r)));
+                cdgh[l] = _mm_sha256rnds2_epu32(cdgh[l], abef[l], now);
+                abef[l] = _mm_sha256rnds2_epu32(abef[l], cdgh[l], _mm_shuffle_epi32(now, 0x0E));
+                if (r < 12) {
+                    __m128i sum = _mm_add_epi32(
+                        _mm_sha256msg1_epu32(w[l][r & 3], w[l][(r + 1) & 3]),
+                        _mm_alignr_epi8(w[l][(r + 3) & 3], w[l][(r + 2) & 3], 4)
+                    );
+                    w[l][r & 3] = _mm_sha256msg2_epu32(sum, w[l][(r + 3) & 3]);
+                }
             }
         }
-        abef = _mm_add_epi32(abef, first);
-        cdgh = _mm_add_epi32(cdgh, second);
+        EACH {
+            abef[l] = _mm_add_epi32(abef[l], first[l]);
+            cdgh[l] = _mm_add_epi32(cdgh[l], second[l]);
+        }
     }
-    __m128i feba = _mm_shuffle_epi32(abef, 0x1B), dchg = _mm_shuffle_epi32(cdgh, 0xB1);
-    _mm_storeu_si128((__m128i *)state, _mm_blend_epi16(feba, dchg, 0xF0));
-    _mm_storeu_si128((__m128i *)(state + 4), _mm_alignr_epi8(dchg, feba, 8));
+    EACH {
+        __m128i feba = _mm_shuffle_epi32(abef[l], 0x1B), dchg = _mm_shuffle_epi32(cdgh[l], 0xB1);
+        _mm_storeu_si128((__m128i *)states[l], _mm_blend_epi16(feba, dchg, 0xF0));
+        _mm_storeu_si128((__m128i *)(states[l] + 4), _mm_alignr_epi8(dchg, feba, 8));
+    }
+}
+
+SHA static void compress_fast(uint32_t *const *states, const uint8_t *const *blocks, int64_t n_blocks, int n_lanes) {
+    if (n_lanes == 2) compress_lanes(2, states, blocks, n_blocks);
+    else compress_lanes(1, states, blocks, n_blocks);
 }
 
 static Compress compress_here(void) {
@@ -86,15 +116,25 @@ static Compress compress_here(void) { return compress_plain; }
 
 /* Write a whole number, or `null` for the smallest, and give where it ends. */
 static uint8_t *write_number(uint8_t *at, int64_t value) {
-    uint8_t digits[20];
-    int n = 0;
+    int n = 1;
     if (value == INT64_MIN) return memcpy(at, "null", 4), at + 4;
     uint64_t left = value < 0 ? (uint64_t)-value : (uint64_t)value;
     if (value < 0) *at++ = '-';
-    do digits[n++] = (uint8_t)('0' + left % 10);
-    while (left /= 10);
-    while (n) *at++ = digits[--n];
-    return at;
+    for (uint64_t bound = 10; n < 19 && left >= bound; bound *= 10) n++;
+    for (int k = n - 1; k > 0; k--, left /= 10) at[k] = (uint8_t)('0' + left % 10);
+    *at = (uint8_t)('0' + left);
+    return at + n;
+}
+
+/* The eight hex digits of a word, all at once: a nibble per byte, then its letter. */
+static void write_hex(uint8_t *at, uint32_t word) {
+    uint64_t x = word;
+    x = (x << 32 | x >> 16) & 0x0000ffff0000ffff;
+    x = (x << 16 | x >> 8) & 0x00ff00ff00ff00ff;
+    x = (x << 8 | x >> 4) & 0x0f0f0f0f0f0f0f0f;
+    uint64_t is_letter = (x + 0x0606060606060606) >> 4 & 0x0101010101010101;
+    x += 0x3030303030303030 + is_letter * ('a' - '0' - 10);
+    for (int k = 0; k < 8; k++) at[k] = (uint8_t)(x >> 8 * k);
 }
 
 static int row_ids_run(Arg *a) {
@@ -110,39 +150,64 @@ static int row_ids_run(Arg *a) {
     /* What the rows of a cell share is hashed once, as far as it fills blocks; the rest of it is copied for each row. */
     Rooms rooms;
     size_t longest = (size_t)(64 + 21 * columns + n_suffix + 128);
-    if (open_rooms(&rooms, room_size(32 * (size_t)cells + 1) + room_size(longest)) < 0) return -1;
+    if (open_rooms(&rooms, room_size(32 * (size_t)cells + 1) + 2 * room_size(longest)) < 0) return -1;
     uint32_t *shared = room(&rooms, 32 * (size_t)cells + 1);
-    uint8_t *message = room(&rooms, longest);
+    uint8_t *messages[2] = {room(&rooms, longest), room(&rooms, longest)};
     for (int64_t c = 0; c < cells; c++) {
-        memcpy(shared + 8 * c, START, 32);
-        compress(shared + 8 * c, texts + (c ? ends[c - 1] : 0), (ends[c] - (c ? ends[c - 1] : 0)) / 64);
+        uint32_t *state = shared + 8 * c;
+        const uint8_t *text = texts + (c ? ends[c - 1] : 0);
+        memcpy(state, START, 32);
+        compress(&state, &text, (texts + ends[c] - text) / 64, 1);
     }
-    for (int64_t row = 0; row < n; row++) {
-        int64_t c = codes[row], length = ends[c] - (c ? ends[c - 1] : 0), n_left = length % 64;
-        uint32_t state[8];
-        memcpy(state, shared + 8 * c, 32);
-        memcpy(message, texts + ends[c] - n_left, (size_t)n_left);
-        uint8_t *at = message + n_left;
-        for (int64_t k = 0; k < columns; k++) {
-            *at++ = ',';
-            at = write_number(at, numbers[k * n + row]);
+    for (int64_t row = 0; row < n; row += 2) {
+        uint32_t own[2][8], *states[2] = {own[0], own[1]};
+        const uint8_t *rest[2] = {messages[0], messages[1]};
+        int64_t n_blocks[2] = {0, 0};
+        int n_lanes = row + 1 < n ? 2 : 1;
+        for (int l = 0; l < n_lanes; l++) {
+            int64_t c = codes[row + l], length = ends[c] - (c ? ends[c - 1] : 0), n_left = length % 64;
+            memcpy(own[l], shared + 8 * c, 32);
+            memcpy(messages[l], texts + ends[c] - n_left, (size_t)n_left);
+            uint8_t *at = messages[l] + n_left;
+            for (int64_t k = 0; k < columns; k++) {
+                *at++ = ',';
+                at = write_number(at, numbers[k * n + row + l]);
+            }
+            memcpy(at, suffix, (size_t)n_suffix);
+            at += n_suffix;
+            uint64_t bits = 8 * (uint64_t)(length - n_left + (at - messages[l]));
+            n_blocks[l] = (at - messages[l] + 9 + 63) / 64;
+            *at++ = 0x80;
+            memset(at, 0, (size_t)(messages[l] + 64 * n_blocks[l] - at));
+            for (int k = 0; k < 8; k++) messages[l][64 * n_blocks[l] - 1 - k] = (uint8_t)(bits >> 8 * k);
         }
-        memcpy(at, suffix, (size_t)n_suffix);
-        at += n_suffix;
-        uint64_t bits = 8 * (uint64_t)(length - n_left + (at - message));
-        int64_t n_blocks = (at - message + 9 + 63) / 64;
-        *at++ = 0x80;
-        memset(at, 0, (size_t)(message + 64 * n_blocks - at));
-        for (int k = 0; k < 8; k++) message[64 * n_blocks - 1 - k] = (uint8_t)(bits >> 8 * k);
-        compress(state, message, n_blocks);
-        for (int64_t k = 0; k < n_hex; k++) U1(5)[row * n_hex + k] = (uint8_t)"0123456789abcdef"[state[k / 8 % 8] >> (28 - 4 * (k % 8)) & 15];
+        if (n_lanes == 2 && n_blocks[0] == n_blocks[1]) compress(states, rest, n_blocks[0], 2);
+        else
+            for (int l = 0; l < n_lanes; l++) compress(states + l, rest + l, n_blocks[l], 1);
+        for (int l = 0; l < n_lanes; l++) {
+            uint8_t hex[64];
+            for (int k = 0; 8 * k < n_hex; k++) write_hex(hex + 8 * k, own[l][k]);
+            memcpy(U1(5) + (row + l) * n_hex, hex, (size_t)n_hex);
+        }
     }
     free(rooms.block);
     return 0;
 }
 KERNEL(row_ids, "b:t l:c l:n l:kn b:s B:nh n")
 
+static int fnv1a_run(Arg *a) {
+    const uint8_t *letters = U1(0);
+    uint64_t *hashes = (uint64_t *)I8(1);
+    for (int64_t row = 0; row < LENGTH('n'); row++, letters += LENGTH('h')) {
+        uint64_t hash = 0xcbf29ce484222325;
+        for (int64_t k = 0; k < LENGTH('h'); k++) hash = (hash ^ letters[k]) * 0x100000001b3;
+        hashes[row] = hash;
+    }
+    return 0;
+}
+KERNEL(fnv1a, "b:nh L:n")
+
 static PyMethodDef methods[] = {
-    ENTRY(row_ids), {NULL, NULL, 0, NULL},
+    ENTRY(row_ids), ENTRY(fnv1a), {NULL, NULL, 0, NULL},
 };
 MODULE(methods)

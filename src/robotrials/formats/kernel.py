@@ -1,4 +1,4 @@
-"""Ids of the rows of a table, many at once."""
+"""Ids of the rows of a table, and hashes of ids, many at once."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
+from robotrials.record.part import fnv1a as fnv1a_in_numpy
 from robotrials.stats.compiled import in_c
 
 U1 = NDArray[np.uint8]
@@ -32,3 +33,9 @@ def row_ids(texts: U1, ends: I8, codes: I8, numbers: I8, suffix: U1, ids: U1, is
         start = b','.join([cells[code], *(b'null' if value == NULL else b'%d' % value for value in values)])
         digests.append(hashlib.sha256(start + end).hexdigest()[:n_digits])
     ids[:] = np.frombuffer(''.join(digests).encode(), np.uint8).reshape(ids.shape)
+
+
+@in_c
+def fnv1a(letters: U1, hashes: I8) -> None:
+    """The FNV-1a hash of each row of letters, into the 64 bits of `hashes`."""
+    hashes[:] = fnv1a_in_numpy(letters).view(np.int64)

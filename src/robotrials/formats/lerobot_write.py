@@ -242,6 +242,11 @@ def make_plan(rollouts: Iterable[tuple[Episode, Trajectory]], ledger: ImportAcco
         ledger.drop('contacts', None, why='as many per step as there are; LeRobot features have one shape')
     common = _common(survey, ledger)
     columns = _columns(common)
+    if not any(column.key == ACTION for column in columns):
+        ledger.hint(
+            f'the dataset has no feature {ACTION!r}, which every training recipe of LeRobot reads: no actions were '
+            'recorded in all episodes. If a recording has them under another topic or column, import it with those'
+        )
     stored = tuple(s for column in columns for s in _stored(column, common))
     rounded = [s.signal for s in stored if s.dtype == 'float64' and s.key in (STATE, ACTION, 'next.reward')]
     if rounded:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError, SetupError, install_hint
-from robotrials.record.media import load_av
+from robotrials.record.media import RATE_DENOMINATOR, load_av, write_h264
 
 # Images as recorded: kept encoded until somebody looks, so that reading actions costs no pixels.
 
@@ -251,9 +251,7 @@ def check_decoder(path: Path, stream: Any) -> None:
 # A cut copies the encoded frames as they are wherever the episode begins with a frame that needs no other; otherwise,
 # and for images, frames are encoded as H.264 at a quality where the loss is not seen.
 
-ENCODER = 'libx264'
 ENCODER_OPTIONS = {'crf': '18', 'preset': 'veryfast', 'bf': '0', 'g': '10'}
-RATE_DENOMINATOR = 1000
 TICKS_PER_S = 90_000
 
 
@@ -387,33 +385,13 @@ def encode_frames(
     frames: Iterable[NDArray[Any]], target: Path, *, fps: float, times_s: Sequence[float] | None = None
 ) -> int:
     """Encode (height, width, 1 or 3) uint8 frames as H.264 in MP4, at `fps` or at `times_s`; gives how many."""
-    av = load_av('encoding a video')
-    count = 0
     rate = Fraction(fps).limit_denominator(RATE_DENOMINATOR)
-    ticks = None if times_s is None else _ticks(times_s)
-    with av.open(str(target), 'w', format='mp4') as sink:
-        stream: Any = None
-        for pixels in frames:
-            rgb = _rgb(pixels)
-            if stream is None:
-                stream = sink.add_stream(ENCODER, rate=rate, options=ENCODER_OPTIONS)
-                stream.height, stream.width = rgb.shape[:2]
-                if ticks is not None:
-                    stream.codec_context.time_base = Fraction(1, TICKS_PER_S)
-                # Chroma of odd sizes cannot be halved.
-                stream.pix_fmt = 'yuv420p' if rgb.shape[0] % 2 == 0 and rgb.shape[1] % 2 == 0 else 'yuv444p'
-            elif rgb.shape[:2] != (stream.height, stream.width):
-                raise InputError(f'frame {count} is {rgb.shape[:2]}, the ones before {(stream.height, stream.width)}')
-            frame = av.VideoFrame.from_ndarray(rgb, format='rgb24')
-            if ticks is None:
-                frame.pts, frame.time_base = count, 1 / rate
-            else:
-                frame.pts, frame.time_base = ticks[count], Fraction(1, TICKS_PER_S)
-            sink.mux(stream.encode(frame))
-            count += 1
-        if stream is None:
-            raise InputError(f'{target.name}: no frames to encode')
-        sink.mux(stream.encode())
+    tick_s = 1 / rate if times_s is None else Fraction(1, TICKS_PER_S)
+    ticks = itertools.count() if times_s is None else iter(_ticks(times_s))
+    stamped = ((next(ticks), _rgb(pixels)) for pixels in frames)
+    count = write_h264(stamped, target, rate=rate, tick_s=tick_s, quality=ENCODER_OPTIONS)
+    if not count:
+        raise InputError(f'{target.name}: no frames to encode')
     return count
 
 

@@ -38,6 +38,7 @@ from robotrials.record.rows import (
     EPISODE_MIGRATIONS,
     EPISODE_SCHEMA,
     JSON_FIELDS,
+    REIMPORT,
     SCHEMA_VERSION,
     column_values,
     episodes_from_arrow,
@@ -476,6 +477,7 @@ class UncountedRows:
 
     excluded: frozenset[tuple[int, Key]]
     repeated: frozenset[tuple[int, Key]] = frozenset()
+    duplicates: frozenset[Key] = frozenset()  # keys of several rows, in one part or in several
 
     def keeps(self, part_number: int, key: Key, *, shown: set[Key]) -> bool:
         """Whether a row counts; `shown` are the repeated keys of this part that came before it."""
@@ -561,19 +563,34 @@ def select_attempts(
     """
     excluded: set[tuple[int, Key]] = set()
     repeated: set[tuple[int, Key]] = set()
+    duplicates: set[Key] = set()
     for rows in _repeated_ids(sources).values():
         kept: dict[Key, int] = {}
         for part_number, key, _ in rows:
             if key not in kept:
                 kept[key] = part_number
-            elif kept[key] == part_number:
-                repeated.add((part_number, key))
-            else:
-                excluded.add((part_number, key))
+                continue
+            duplicates.add(key)
+            (repeated if kept[key] == part_number else excluded).add((part_number, key))
         if not every:
             counted = counted_attempt({key: outcome for _, key, outcome in reversed(rows)}, edits)
             excluded.update((part_number, key) for key, part_number in kept.items() if key != counted)
-    return UncountedRows(frozenset(excluded), frozenset(repeated))
+    return UncountedRows(frozenset(excluded), frozenset(repeated), frozenset(duplicates))
+
+
+def check_duplicates(parts: Sequence[PartInfo], duplicates: Collection[Key]) -> None:
+    """Raise StoreError where rows that share an id and an attempt differ: which of them counts would be chance."""
+    ids = sorted({episode_id for episode_id, _ in duplicates})
+    first: dict[Key, dict[str, Any]] = {}
+    for part in parts if ids else ():
+        rows = migrate(rows_named(part, ids), part.schema_version, migrations=EPISODE_MIGRATIONS, where=str(part.path))
+        for row in rows.to_pylist():
+            key = row['episode_id'], row['attempt']
+            if key in duplicates and first.setdefault(key, row) != row:
+                raise StoreError(
+                    f'{part.path}: episode_id {key[0]} attempt {key[1]} is recorded twice, with different content; '
+                    f'{REIMPORT}'
+                )
 
 
 def counted_attempt(outcomes: Mapping[Key, str], edits: Edits) -> Key:

@@ -29,6 +29,7 @@ from robotrials.record.blinding import (
     UncountedRows,
     Where,
     check_blinded_where,
+    check_duplicates,
     check_where,
     coarse_reason,
     column_table,
@@ -80,7 +81,9 @@ class CountedColumns:
         edits, unblindings = store.edits(), store.openings()
         parts = prune_parts(store.parts(), where, edits=edits, unblindings=unblindings)
         self._extend(parts, named_ids(where, edits))
-        whole = _counted(self._rows, select_attempts([self._rows], edits), edits)
+        selection = select_attempts([self._rows], edits)
+        check_duplicates(parts, selection.duplicates)
+        whole = _counted(self._rows, selection, edits)
         whole = _edited(store, _opened(whole, unblindings), edits)
         if where:
             whole = whole.filter(where_expression(where))

@@ -79,7 +79,10 @@ class Entry:
             'files': [file.as_json() for file in self.files], 'body': dict(self.body),
         }  # fmt: skip
         values |= {name: told for name in ('signer', 'signature') if (told := getattr(self, name))}
-        text = json.dumps(values, sort_keys=True, separators=(',', ':'), allow_nan=False)
+        try:
+            text = json.dumps(values, sort_keys=True, separators=(',', ':'), allow_nan=False)
+        except (ValueError, TypeError) as error:
+            raise InputError(f'{self.kind} cannot be written to the commit log: {error}') from error
         return text.encode() + b'\n'
 
 
@@ -166,15 +169,10 @@ def new_entry(
     body: Mapping[str, Any] | None = None, at: str = '',
 ) -> Entry:  # fmt: skip
     """An entry as of now."""
-    entry = Entry(
+    return Entry(
         kind=kind, parents=tuple(sorted(parents)), at=at or precise_now(), by=by or login_name(), files=tuple(files),
         body=body or {},
     )  # fmt: skip
-    try:
-        entry.line()
-    except (ValueError, TypeError) as error:
-        raise InputError(f'{kind} cannot be written to the commit log: {error}') from error
-    return entry
 
 
 def precise_now() -> str:

@@ -129,7 +129,6 @@ class _DraftFile(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast('B')
-        self.hash.update(view)
         self.n_bytes += len(view)
         self._waiting += view
         if len(self._waiting) >= BUFFER_BYTES:
@@ -138,6 +137,7 @@ class _DraftFile(io.RawIOBase):
 
     def _pass_on(self) -> None:
         waiting, self._waiting = memoryview(self._waiting), bytearray()
+        self.hash.update(waiting)
         while len(waiting):
             waiting = waiting[disk().write(self._handle, waiting) :]
 

@@ -440,24 +440,46 @@ def read_states(path: Path) -> FilmStates:
 
 def encode_film(frames: Iterable[NDArray[np.uint8]], steps: Sequence[int], *, control_rate_hz: float) -> bytes:
     """MP4 (H.264, 4:2:0, ready to be streamed) of (H, W, 3) frames, each shown at the time of its control step."""
-    av = load_av('filming')
+    load_av('filming')
     rate = Fraction(control_rate_hz).limit_denominator(RATE_DENOMINATOR)
     with tempfile.TemporaryDirectory() as folder:  # the index goes to the front once all is written: a file is needed
         target = Path(folder) / 'film.mp4'
-        with av.open(str(target), 'w', format='mp4', options=CONTAINER) as sink:
-            stream: Any = None
-            for step, pixels in zip(steps, frames, strict=True):
-                if stream is None:
-                    stream = sink.add_stream('libx264', rate=rate, options=QUALITY)
-                    stream.height, stream.width, stream.pix_fmt = *pixels.shape[:2], 'yuv420p'
-                    stream.time_base = stream.codec_context.time_base = 1 / rate
-                frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format='rgb24')
-                frame.pts, frame.time_base = int(step), 1 / rate
-                sink.mux(stream.encode(frame))
-            if stream is None:
-                raise InputError('a film without frames')
-            sink.mux(stream.encode())
+        stamped = zip(map(int, steps), frames, strict=True)
+        if not write_h264(stamped, target, rate=rate, tick_s=1 / rate, quality=QUALITY, container=CONTAINER):
+            raise InputError('a film without frames')
         return target.read_bytes()
+
+
+def write_h264(
+    frames: Iterable[tuple[int, NDArray[np.uint8]]], target: Path, *, rate: Fraction, tick_s: Fraction,
+    quality: Mapping[str, str], container: Mapping[str, str] | None = None,
+) -> int:  # fmt: skip
+    """Encode (H, W, 3) frames, each with its time in ticks, as H.264 in MP4; gives how many there were.
+
+    `quality` are options of the encoder, `container` of the file.
+    """
+    av = load_av('encoding a video')
+    count = 0
+    with av.open(str(target), 'w', format='mp4', options=dict(container or {})) as sink:
+        stream: Any = None
+        for ticks, pixels in frames:
+            if stream is None:
+                stream = sink.add_stream('libx264', rate=rate, options=dict(quality))
+                stream.height, stream.width = pixels.shape[:2]
+                # Chroma of odd sizes cannot be halved.
+                stream.pix_fmt = 'yuv444p' if any(n % 2 for n in pixels.shape[:2]) else 'yuv420p'
+                stream.time_base = stream.codec_context.time_base = tick_s
+            elif pixels.shape[:2] != (stream.height, stream.width):
+                raise InputError(
+                    f'frame {count} is {pixels.shape[:2]}, the ones before {(stream.height, stream.width)}'
+                )
+            frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format='rgb24')
+            frame.pts, frame.time_base = ticks, tick_s
+            sink.mux(stream.encode(frame))
+            count += 1
+        if stream is not None:
+            sink.mux(stream.encode())
+    return count
 
 
 def film_times(path: Path | str) -> FloatArray:

@@ -38,6 +38,8 @@ from robotrials.record.episode import (
 from robotrials.value import dataclass
 
 SCHEMA_VERSION = 3
+LONGEST_SHOWN = 60
+REIMPORT = 'run: robotrials store verify, and import the source again into a new store'
 
 
 def spare_pandas() -> None:
@@ -179,11 +181,17 @@ def events_to_arrow(episodes: Iterable[Episode]) -> pa.Table:
 def episodes_from_arrow(table: pa.Table, events: Mapping[tuple[str, int], tuple[Event, ...]]) -> list[Episode]:
     """The episodes of a table, checked; a bad row is named by its number in the table."""
     columns = {name: column_values(table.column(name)) for name in EPISODE_FIELDS}
+    if not all(columns['episode_id']):
+        row = next(n for n, text in enumerate(columns['episode_id']) if not text)
+        raise RecordError(f'row {row}: episode_id is empty, wanted an id; {REIMPORT}')
     for name in JSON_FIELDS:
-        parsed = {text: json.loads(text) for text in set(columns[name])}
-        wrong = next((text for text, values in parsed.items() if not isinstance(values, dict)), None)
+        parsed = {text: _json_object(text) for text in set(columns[name])}
+        wrong = next((text for text, values in parsed.items() if values is None), None)
         if wrong is not None:
-            raise RecordError(f'row {columns[name].index(wrong)}: {name} is {wrong!r}, wanted a JSON object')
+            excerpt = wrong if len(wrong) <= LONGEST_SHOWN else f'{wrong[:LONGEST_SHOWN]}...'
+            raise RecordError(
+                f'row {columns[name].index(wrong)}: {name} is {excerpt!r}, wanted a JSON object; {REIMPORT}'
+            )
         columns[name] = [parsed[text] for text in columns[name]]
     keys = zip(columns['episode_id'], columns['attempt'], strict=True)
     columns['events'] = [events.get(key, ()) for key in keys] if table.num_rows and events else [()] * table.num_rows
@@ -197,6 +205,14 @@ def episodes_from_arrow(table: pa.Table, events: Mapping[tuple[str, int], tuple[
         except RecordError as error:
             raise RecordError(f'row {number}: {error}') from error
     return episodes
+
+
+def _json_object(text: str) -> dict[str, Any] | None:
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return values if isinstance(values, dict) else None
 
 
 def _built_at_once(table: pa.Table, columns: dict[str, list[Any]]) -> list[Episode] | None:
@@ -230,10 +246,10 @@ def keeps_rules(table: pa.Table) -> bool:
     try:
         for name in JSON_FIELDS:
             for text in texts[name]:
-                if not isinstance(values := json.loads(text), dict):
+                if (values := _json_object(text)) is None:
                     return False
                 check_maps(**{name: values})
-    except (ValueError, TypeError):
+    except (RecordError, TypeError):
         return False
     return bool(pc.all(pc.not_equal(table['episode_id'], '')).as_py()) and _are_in_bounds(table)
 

@@ -45,6 +45,7 @@ from robotrials.record.blinding import (
     blinded_trajectory,
     board_opening,
     check_blinded_where,
+    check_duplicates,
     check_where,
     counted_attempt,
     is_blinded_plan,
@@ -605,6 +606,8 @@ class Store:
         ids = named_ids(where, edits)
         tables = None if ids is None else [rows_named(part, ids) for part in parts]
         selection = select_attempts(tables or parts, edits, every=attempts == 'all')
+        if not self.skip_damaged:
+            check_duplicates(parts, selection.duplicates)
         for number, part in enumerate(parts):
             shown: set[Key] = set()
             event_rows = _PartEvents(self, part, where) if events else {}
