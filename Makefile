@@ -6,6 +6,8 @@ INSTALLED := $(VENV)/.installed
 STAMP := $(VENV)/.built
 KERNELS := $(shell find src tests -name kernel.c) src/robotrials/stats/native.h tools/build_kernels.py
 QUIETLY := -qq --disable-pip-version-check
+# Compiled modules are kept, whatever the caller's environment says: suites start thousands of processes.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test quick docs wheel-test again drift test-peers test-drift test-hosts test-platform test-scale test-training story setup check study grid crash soak cheat fuzz fuzz-python bench generated house lock lock-test audit-lock sbom system peers clean
 
