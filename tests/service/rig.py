@@ -60,7 +60,10 @@ class Driver:
     def stage(self, *, stratum: str, layout: int, items: int) -> None:
         """Set the scene of a layout."""
         given = {'task': TASK, 'seed': 100 + layout, 'stratum': stratum, 'items': items, 'scene': f'{stratum}-{layout}'}
+        self._link.listen()
+        before = self._link.count('/perception')
         self._link.call_service('/stage/reset', given, timeout_s=PATIENCE_S)
+        self._link.await_news('/perception', after=before, timeout_s=PATIENCE_S)  # it comes after the answer
 
     def run(self, url: str, *, is_over: Callable[[], bool]) -> None:
         """Drive until the operator has stopped the clock, then park."""
