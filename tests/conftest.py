@@ -39,7 +39,7 @@ def shared_path(*parts: str) -> Path:
 
 
 def pytest_collection_finish() -> None:
-    """Exempt modules and collected tests, a million objects, from each full collection of garbage in the tests to come."""
+    """Exempt modules and collected tests, a million objects, from every later collection of garbage."""
     gc.collect()
     gc.freeze()
 
