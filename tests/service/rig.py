@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -68,13 +68,12 @@ class Driver:
     def run(self, url: str, *, is_over: Callable[[], bool]) -> None:
         """Drive until the operator has stopped the clock, then park."""
         try:
-            link = WebSocketLink(url, deadline=Deadline.after(PATIENCE_S))
-            link.receive(timeout_s=PATIENCE_S)  # its greeting
-            while not is_over():
-                began_s = time.monotonic()
-                self._step(link)
-                time.sleep(max(0.0, self._period_s - (time.monotonic() - began_s)))
-            link.close()
+            with closing(WebSocketLink(url, deadline=Deadline.after(PATIENCE_S))) as link:
+                link.receive(timeout_s=PATIENCE_S)  # its greeting
+                while not is_over():
+                    began_s = time.monotonic()
+                    self._step(link)
+                    time.sleep(max(0.0, self._period_s - (time.monotonic() - began_s)))
         except Exception as error:
             self.errors.append(repr(error))
             raise
