@@ -6,6 +6,8 @@ INSTALLED := $(VENV)/.installed
 STAMP := $(VENV)/.built
 KERNELS := $(shell find src tests -name kernel.c) src/robotrials/stats/native.h tools/build_kernels.py
 QUIETLY := -qq --disable-pip-version-check
+# Compiled modules are kept, whatever the caller's environment says: suites start thousands of processes.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test quick docs wheel-test again drift test-peers test-drift test-hosts test-platform test-scale test-training story setup check study grid crash soak cheat fuzz fuzz-python bench generated house lock lock-test audit-lock sbom system peers clean
 
@@ -25,11 +27,11 @@ check: $(STAMP)
 quick: $(STAMP) check
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal $(QUICK)
 QUICK := tests/test_house.py tests/test_names.py tests/cli/test_option.py tests/formats/test_table.py \
-	tests/measure/timing/test_tally.py tests/measure/safety/test_parse.py tests/measure/actions/test_parse.py \
+	tests/measure/timing/test_tally.py tests/measure/safety/test_formula.py tests/measure/actions/test_parse.py \
 	tests/measure/geometry/test_pose.py tests/policies/test_plain.py tests/record/test_episode.py tests/run/test_plan.py \
-	tests/service/platform/test_lease_token.py tests/service/test_frame.py tests/show/test_document_text.py \
+	tests/service/platform/test_job.py tests/service/test_frame.py tests/show/test_document_text.py \
 	tests/show/test_page.py tests/stats/test_dominance.py tests/study/test_evaluate.py tests/study/test_shortcut_plan.py \
-	tests/verdict/analysis/test_comparability.py tests/verdict/planning/test_capacity.py tests/wire \
+	tests/verdict/analysis/test_quality.py tests/verdict/planning/test_capacity.py tests/wire \
 	tests/worlds/cell/test_measure.py tests/worlds/cell/test_panda.py tests/worlds/cell/test_task.py
 
 # The documentation as a site in site/, offline, with search and llms.txt; a warning is an error.

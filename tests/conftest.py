@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from collections.abc import Iterator
@@ -35,6 +36,12 @@ def shared_path(*parts: str) -> Path:
     if os.environ.get('CI') == 'true':
         pytest.fail(message)
     pytest.skip(message)
+
+
+def pytest_collection_finish() -> None:
+    """Exempt modules and collected tests, a million objects, from every later collection of garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope='session')

@@ -15,6 +15,7 @@ from typing import IO, Any
 
 import pyarrow as pa
 import pytest
+from tests.patience import PATIENCE_S
 
 from robotrials.errors import InputError, RecordError, UnknownName
 from robotrials.record import foreign
@@ -183,7 +184,7 @@ def test_a_parser_that_nobody_listens_to_is_ended() -> None:
     helper = foreign._helpers[0].process.pid
     assert _children(helper)
     stream.close()  # type: ignore[attr-defined]
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     while _children(helper) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not _children(helper)

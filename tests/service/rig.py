@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -60,18 +60,20 @@ class Driver:
     def stage(self, *, stratum: str, layout: int, items: int) -> None:
         """Set the scene of a layout."""
         given = {'task': TASK, 'seed': 100 + layout, 'stratum': stratum, 'items': items, 'scene': f'{stratum}-{layout}'}
+        self._link.listen()
+        before = self._link.count('/perception')
         self._link.call_service('/stage/reset', given, timeout_s=PATIENCE_S)
+        self._link.await_news('/perception', after=before, timeout_s=PATIENCE_S)  # it comes after the answer
 
     def run(self, url: str, *, is_over: Callable[[], bool]) -> None:
         """Drive until the operator has stopped the clock, then park."""
         try:
-            link = WebSocketLink(url, deadline=Deadline.after(PATIENCE_S))
-            link.receive(timeout_s=PATIENCE_S)  # its greeting
-            while not is_over():
-                began_s = time.monotonic()
-                self._step(link)
-                time.sleep(max(0.0, self._period_s - (time.monotonic() - began_s)))
-            link.close()
+            with closing(WebSocketLink(url, deadline=Deadline.after(PATIENCE_S))) as link:
+                link.receive(timeout_s=PATIENCE_S)  # its greeting
+                while not is_over():
+                    began_s = time.monotonic()
+                    self._step(link)
+                    time.sleep(max(0.0, self._period_s - (time.monotonic() - began_s)))
         except Exception as error:
             self.errors.append(repr(error))
             raise

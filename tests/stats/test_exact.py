@@ -70,15 +70,14 @@ def test_p_value_is_the_supremum_over_the_nuisance_rate() -> None:
     rates = np.linspace(0, 1, 200_001)
     for x1, n1, x2, n2 in ((3, 8, 7, 9), (2, 12, 5, 7), (1, 20, 3, 24)):
         z = barnard(x1, n1, x2, n2).statistic
-        chance = np.zeros_like(rates)
-        f1, f2 = binomial_pmf_table(n1, rates), binomial_pmf_table(n2, rates)
+        is_extreme = np.zeros((n1 + 1, n2 + 1))
         for i in range(n1 + 1):
             for j in range(n2 + 1):
                 m = (i + j) / (n1 + n2)
                 d = i / n1 - j / n2
                 t = d / math.sqrt(m * (1 - m) * (1 / n1 + 1 / n2)) if d else 0.0
-                if abs(t) >= abs(z) - 1e-9:
-                    chance += f1[:, i] * f2[:, j]
+                is_extreme[i, j] = abs(t) >= abs(z) - 1e-9
+        chance = (binomial_pmf_table(n1, rates) @ is_extreme * binomial_pmf_table(n2, rates)).sum(axis=1)
         assert barnard(x1, n1, x2, n2).p_value == pytest.approx(chance.max(), abs=1e-9)
 
 

@@ -120,7 +120,9 @@ def test_far_tails_keep_their_relative_accuracy() -> None:
 def test_strata_of_two_sizes_take_hundredths_of_a_second() -> None:
     """40 strata of 31 and 32 episodes, as a table of 10,000 rows has them, once took over a second."""
     rows = random_rows([31, 32], 40, seed=1)
-    conditional_null(rows)
-    began = time.process_time()
-    conditional_null(rows)
-    assert time.process_time() - began < 0.3
+    costs_s = []
+    for _ in range(4):
+        began_s = time.process_time()
+        conditional_null(rows)
+        costs_s.append(time.process_time() - began_s)
+    assert min(costs_s) < 0.3

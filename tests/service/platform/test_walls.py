@@ -225,6 +225,7 @@ def test_newcomers_of_one_address_do_not_fill_a_cells_port() -> None:
         rival = half_open(desk.port.port, b'GET /healthz HTTP/1.1\r\n\r\n', address='127.0.0.7')
         assert rival is not None
         with rival:
+            rival.settimeout(15.0)
             assert b'200 OK' in rival.recv(4096)
         for connection in silent:
             connection.close()
