@@ -1,5 +1,7 @@
 """Run benchmarks and keep the ratios: `python -m bench [AREA ...]`, all areas but `demo` by default.
 
+`python -m bench --table` prints the rows that were kept as Markdown.
+
 An area is a module of this folder with `def run() -> Iterable[Result]`. Each runs in a process of its own, one
 after the other: what one leaves behind slows no other, and one that fails, or takes longer than `MOST_S`, is named at
 the end while the others run. Rows are written after each area, with their commit and machine. Rows of areas that were
@@ -20,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +100,8 @@ def run_areas(asked: list[str], by_name: dict[str, dict[str, Any]]) -> dict[str,
     """Run areas one by one, add their rows to those that hold, and write them; the areas that failed, and why."""
     origin = {'commit': _git('rev-parse', 'HEAD').stdout.strip(), 'machine': machine()}
     failed = {}
-    for area in asked:
+    for number, area in enumerate(asked, start=1):
+        print(f'{area} ({number} of {len(asked)}) from {time.strftime("%H:%M:%S")}', flush=True)
         started, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
         with tempfile.TemporaryDirectory() as folder:
             rows = Path(folder) / 'rows.json'
@@ -115,6 +119,16 @@ def run_areas(asked: list[str], by_name: dict[str, dict[str, Any]]) -> dict[str,
     return failed
 
 
+def markdown(rows: Sequence[dict[str, Any]]) -> str:
+    """One line per row, with what it was measured beside and whether it reaches its target."""
+    lines = ['| row | work | beside | ratio | target | |', '|---|---|---|---|---|---|']
+    for row in rows:
+        work, peer = (row[name].replace('|', '/') for name in ('work', 'peer'))
+        mark = 'ok' if row['ratio'] >= row['target'] else 'low'
+        lines.append(f'| {row["name"]} | {work} | {peer} | {_shown(row["ratio"])} | {_shown(row["target"])} | {mark} |')
+    return '\n'.join(lines)
+
+
 def write_rows(area: str, path: Path) -> None:
     """In the process of one area; a row that is measured is kept, whatever comes after it."""
     rows = []
@@ -128,6 +142,9 @@ def main() -> int:
     arguments = sys.argv[1:]
     if arguments[:1] == ['--rows']:
         write_rows(arguments[2], Path(arguments[1]))
+        return 0
+    if arguments == ['--table']:
+        print(markdown(json.loads(RESULTS.read_text())))
         return 0
     asked = arguments or [area for area in areas if area not in ON_REQUEST]
     unknown = set(asked) - set(areas)
