@@ -28,6 +28,7 @@ from typing import Any
 
 FOLDER = Path(__file__).resolve().parent
 RESULTS = FOLDER / 'results.json'
+UNMEASURED = 'not measured: '  # how an area begins the line that says what it lacks
 ON_REQUEST = {'demo'}  # run when they are named
 MOST_S = float(os.environ.get('ROBOTRIALS_BENCH_AREA_S', '600'))  # of one area
 
@@ -69,7 +70,10 @@ def kept_rows(areas: set[str]) -> dict[str, dict[str, Any]]:
 
 
 def run_area(area: str, rows: Path) -> str:
-    """Run one area in a process of its own, which writes its rows to a file; why it failed, '' if it did not."""
+    """Run one area in a process of its own, which writes its rows to a file; why it failed, '' if it did not.
+
+    What it could not measure, for want of a peer, is printed.
+    """
     command = [sys.executable, '-m', 'bench', '--rows', str(rows), area]
     with tempfile.TemporaryFile('w+') as log:
         process = subprocess.Popen(
@@ -85,6 +89,9 @@ def run_area(area: str, rows: Path) -> str:
             process.wait()
         log.seek(0)
         lines = [line for line in log.read().splitlines() if line.strip()]
+    for line in lines:
+        if line.startswith(UNMEASURED):
+            print(line, flush=True)
     return '' if process.returncode == 0 else f'exit {process.returncode}: {" | ".join(lines[-3:])}'
 
 
