@@ -9,7 +9,7 @@ QUIETLY := -qq --disable-pip-version-check
 # Compiled modules are kept, whatever the caller's environment says: suites start thousands of processes.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test quick docs wheel-test again drift test-peers test-drift test-hosts test-platform test-scale test-training story setup check study grid crash soak cheat fuzz fuzz-python bench generated house lock lock-test audit-lock sbom system peers clean
+.PHONY: demo test quick docs wheel-test again drift test-peers test-drift test-hosts test-platform test-scale test-training story setup check study grid crash soak cheat fuzz fuzz-python bench bench-peers generated house lock lock-test audit-lock sbom system peers clean
 
 demo: $(STAMP)
 	$(BIN)/robotrials demo
@@ -120,8 +120,17 @@ cheat: $(STAMP)
 crash: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m crash
 
-bench: $(STAMP)
-	$(BIN)/python -m bench
+# Every row of the benchmarks, about 45 minutes of two quiet cores; rows whose peer is missing are named and left out.
+bench: $(STAMP) system
+	ROBOTRIALS_ENVIRONMENTS=$${ROBOTRIALS_ENVIRONMENTS:-$(CURDIR)/.peers/environments} $(BIN)/python -m bench
+
+# The peers of the benchmarks in their own environments: about 15 GB.
+bench-peers: $(STAMP) system peers
+	sh tools/peer_open3d.sh
+	sh tools/peer_tfds.sh
+	for name in libero lerobot-0.6; do \
+		ROBOTRIALS_ENVIRONMENTS=$${ROBOTRIALS_ENVIRONMENTS:-$(CURDIR)/.peers/environments} $(BIN)/robotrials env create $$name; \
+	done
 
 setup: $(STAMP) system peers
 

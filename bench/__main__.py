@@ -1,5 +1,7 @@
 """Run benchmarks and keep the ratios: `python -m bench [AREA ...]`, all areas but `demo` by default.
 
+`python -m bench --table` prints the rows that were kept as Markdown.
+
 An area is a module of this folder with `def run() -> Iterable[Result]`. Each runs in a process of its own, one
 after the other: what one leaves behind slows no other, and one that fails, or takes longer than `MOST_S`, is named at
 the end while the others run. Rows are written after each area, with their commit and machine. Rows of areas that were
@@ -20,11 +22,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).resolve().parent
 RESULTS = FOLDER / 'results.json'
+UNMEASURED = 'not measured: '  # how an area begins the line that says what it lacks
 ON_REQUEST = {'demo'}  # run when they are named
 MOST_S = float(os.environ.get('ROBOTRIALS_BENCH_AREA_S', '600'))  # of one area
 
@@ -66,7 +70,10 @@ def kept_rows(areas: set[str]) -> dict[str, dict[str, Any]]:
 
 
 def run_area(area: str, rows: Path) -> str:
-    """Run one area in a process of its own, which writes its rows to a file; why it failed, '' if it did not."""
+    """Run one area in a process of its own, which writes its rows to a file; why it failed, '' if it did not.
+
+    What it could not measure, for want of a peer, is printed.
+    """
     command = [sys.executable, '-m', 'bench', '--rows', str(rows), area]
     with tempfile.TemporaryFile('w+') as log:
         process = subprocess.Popen(
@@ -82,6 +89,9 @@ def run_area(area: str, rows: Path) -> str:
             process.wait()
         log.seek(0)
         lines = [line for line in log.read().splitlines() if line.strip()]
+    for line in lines:
+        if line.startswith(UNMEASURED):
+            print(line, flush=True)
     return '' if process.returncode == 0 else f'exit {process.returncode}: {" | ".join(lines[-3:])}'
 
 
@@ -97,7 +107,8 @@ def run_areas(asked: list[str], by_name: dict[str, dict[str, Any]]) -> dict[str,
     """Run areas one by one, add their rows to those that hold, and write them; the areas that failed, and why."""
     origin = {'commit': _git('rev-parse', 'HEAD').stdout.strip(), 'machine': machine()}
     failed = {}
-    for area in asked:
+    for number, area in enumerate(asked, start=1):
+        print(f'{area} ({number} of {len(asked)}) from {time.strftime("%H:%M:%S")}', flush=True)
         started, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
         with tempfile.TemporaryDirectory() as folder:
             rows = Path(folder) / 'rows.json'
@@ -115,6 +126,16 @@ def run_areas(asked: list[str], by_name: dict[str, dict[str, Any]]) -> dict[str,
     return failed
 
 
+def markdown(rows: Sequence[dict[str, Any]]) -> str:
+    """One line per row, with what it was measured beside and whether it reaches its target."""
+    lines = ['| row | work | beside | ratio | target | |', '|---|---|---|---|---|---|']
+    for row in rows:
+        work, peer = (row[name].replace('|', '/') for name in ('work', 'peer'))
+        mark = 'ok' if row['ratio'] >= row['target'] else 'low'
+        lines.append(f'| {row["name"]} | {work} | {peer} | {_shown(row["ratio"])} | {_shown(row["target"])} | {mark} |')
+    return '\n'.join(lines)
+
+
 def write_rows(area: str, path: Path) -> None:
     """In the process of one area; a row that is measured is kept, whatever comes after it."""
     rows = []
@@ -128,6 +149,9 @@ def main() -> int:
     arguments = sys.argv[1:]
     if arguments[:1] == ['--rows']:
         write_rows(arguments[2], Path(arguments[1]))
+        return 0
+    if arguments == ['--table']:
+        print(markdown(json.loads(RESULTS.read_text())))
         return 0
     asked = arguments or [area for area in areas if area not in ON_REQUEST]
     unknown = set(asked) - set(areas)

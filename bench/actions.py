@@ -189,5 +189,5 @@ def run() -> list[Result]:
                 Result('actions/rlds_memory', ours_s, 'TensorFlow Datasets', peer_s, peer_mb / ours_mb, 5.0, told)
             )
         else:
-            print('actions: no TensorFlow Datasets (tools/peer_tfds.sh makes it); its rows are left out')
+            print(f'not measured: RLDS against TensorFlow Datasets; no {TFDS_PYTHON}, make it with tools/peer_tfds.sh')
         return results

@@ -49,7 +49,7 @@ def robotwin_table() -> Result:
 def libero_rows() -> list[Result]:
     path = SHARED / 'data' / 'leaderboard' / 'leaderboard.json'
     if not path.exists():
-        print(f'audit/leaderboard_libero not run: {path} is missing; set ROBOTRIALS_SHARED')
+        print(f'not measured: audit/leaderboard_libero; {path} is missing, set ROBOTRIALS_SHARED')
         return []
     leaderboard = read_leaderboard(path)
     audit = audit_leaderboard(leaderboard, families=['libero'])

@@ -7,12 +7,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from unittest import mock
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from bench.measure import Result, against, seconds
+from bench.verbs import rows, verb
 from robotrials.formats.export import episode_row
 from robotrials.record import Episode, Event, Store, Trajectory
 
@@ -84,8 +88,6 @@ def table_results(folder: Path) -> list[Result]:
 
 
 def scan_columns(store: Store) -> list[object]:
-    import pyarrow.parquet as pq
-
     return [pq.read_table(part.path, columns=['policy', 'duration_s']) for part in store.parts()]
 
 
@@ -118,12 +120,33 @@ def trajectory_results(folder: Path) -> list[Result]:
     peer_write, peer_read = seconds(write_jsonl, repeats=2) * scale, seconds(read_jsonl, repeats=2) * scale
     read_s = seconds(lambda: sum(t.n_steps for _, t in store.trajectories()), repeats=3)
     size, peer_size = folder_bytes(store.path), target.stat().st_size * scale
+    bare_s = seconds(lambda: write_flat(list(paths.values()), folder / 'flat.parquet'), repeats=3)
     work = f'{PATHS:,} x {STEPS} x {COLUMNS} float32; JSONL on {JSONL_SAMPLE} episodes, scaled up'
     return [
         against('episodes/write trajectories', ours_s=write_s, peer='JSONL', peer_s=peer_write, target=50, work=work),
+        against(
+            'episodes/write trajectories, bare pyarrow',
+            ours_s=write_s,
+            peer='bare pyarrow of the same columns, flat',
+            peer_s=bare_s,
+            target=0.7,
+            work=f'{PATHS:,} x {STEPS} x {COLUMNS} float32, LZ4 and BYTE_STREAM_SPLIT',
+        ),
         against('episodes/read trajectories', ours_s=read_s, peer='JSONL', peer_s=peer_read, target=50, work=work),
         Result('episodes/size of trajectories', size, 'JSONL', peer_size, peer_size / size, 5, f'bytes; {work}'),
     ]
+
+
+def write_flat(paths: Sequence[Trajectory], file: Path) -> None:
+    """The same numbers as one flat column each, with the codec of a store."""
+    whole = np.concatenate([
+        np.column_stack([
+            p.time_s, p.ee_pose, p.joint_position_rad, p.joint_torque_nm, p.action_raw, p.action_processed,
+            p.extra['imu'],
+        ]) for p in paths
+    ])  # fmt: skip
+    table = pa.table({f'c{k}': np.ascontiguousarray(values) for k, values in enumerate(whole.T)})
+    pq.write_table(table, file, compression='lz4', use_dictionary=False, use_byte_stream_split=True)
 
 
 def check_results(folder: Path) -> list[Result]:
@@ -131,8 +154,6 @@ def check_results(folder: Path) -> list[Result]:
 
     Reads are warm.
     """
-    import pyarrow.parquet as pq
-
     from robotrials.record import part as part_module
 
     store = Store.open(folder / 'paths')
@@ -196,13 +217,11 @@ print(count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 
 def memory_results(folder: Path) -> list[Result]:
     """Peak memory of a fresh process that iterates one million episodes."""
-    store = Store.create(folder / 'million')
-    for first in range(0, MILLION, 50_000):
-        store.append([e.replace(events=()) for e in make_episodes(50_000, first=first)])
+    table, store = folder / 'million.parquet', folder / 'million'
+    pq.write_table(rows(MILLION, policies=4, tasks=5), table)
+    subprocess.run([sys.executable, *verb('import', table, '--to', store)], capture_output=True, check=True)
     started = time.perf_counter()
-    ran = subprocess.run(
-        [sys.executable, '-c', PEAK_MEMORY, str(store.path)], capture_output=True, text=True, check=True
-    )  # fmt: skip
+    ran = subprocess.run([sys.executable, '-c', PEAK_MEMORY, str(store)], capture_output=True, text=True, check=True)
     elapsed = time.perf_counter() - started
     count, peak = map(float, ran.stdout.split())
     assert count == MILLION

@@ -15,10 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import pyarrow.parquet
 
 from bench.measure import Result, against, attempts
 from bench.run import stepping_plan
+from bench.verbs import rows, verb
 from robotrials.record import Episode, Outcome, Store
 from robotrials.run import Order, TrialPlan, run_episode, run_trial, trial_slots
 from robotrials.run.component import open_host, open_policy
@@ -30,8 +31,7 @@ THINK_S = 0.025  # a step: a second an episode, in which it waits, as for a robo
 EPISODES = 24
 SKIPPED = 12  # until every worker is at work, also where starting one takes seconds
 ROUNDS = 3
-SMALL, LARGE = 100_000, 1_000_000
-BATCH = 50_000
+SMALL, LARGE = 30_000, 300_000  # both are read as columns: fewer would be kept as objects
 TRAJECTORIES = (1_000, 10_000)
 
 CHILD = """
@@ -162,18 +162,9 @@ def _engines() -> list[Result]:
 
 
 def _synthetic(path: Path, n: int) -> None:
-    store = Store.create(path)
-    rng = np.random.default_rng(0)
-    outcomes = (Outcome.SUCCESS, Outcome.FAILURE, Outcome.TIMEOUT)
-    for first in range(0, n, BATCH):
-        kinds, times_s = rng.integers(0, 3, BATCH).tolist(), rng.uniform(1, 60, BATCH).tolist()
-        store.append(
-            Episode(
-                policy=f'p{k % 4}', task=f't{k // 4 % 7}', outcome=outcomes[kind], duration_s=time_s,
-                time_cap_s=60.0, seed=k // 28,
-            )
-            for k, (kind, time_s) in enumerate(zip(kinds, times_s, strict=True), start=first)
-        )  # fmt: skip
+    table = path.with_suffix('.parquet')
+    pyarrow.parquet.write_table(rows(n, policies=4, tasks=7), table)
+    subprocess.run([sys.executable, *verb('import', table, '--to', path)], capture_output=True, check=True)
 
 
 def _with_trajectories(path: Path, n: int) -> None:

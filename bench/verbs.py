@@ -35,6 +35,8 @@ done = both[(both.success_a == 1) & (both.success_b == 1)]
 print(scipy.stats.wilcoxon(done.duration_s_a, done.duration_s_b))
 print(scipy.stats.bootstrap((both.success_b - both.success_a,), numpy.mean, n_resamples=2000).confidence_interval)
 """
+MOST_PAGE_BYTES = 5e6
+MOST_IMPORT_BYTES = 500e6
 COMMITS = os.environ.get('ROBOTRIALS_BENCH_COMMITS', '10000')
 APPENDS = """
 import sys
@@ -46,6 +48,11 @@ for k in range(int(sys.argv[2])):
         policy=f'p{k % 2}', task=f't{k // 2 % 4}', seed=k // 8, outcome=outcome, duration_s=5 + k * 7919 % 100 / 10,
         time_cap_s=60.0,
     )])
+"""
+PEAK = """
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], check=True, capture_output=True)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)
 """
 DIFFERENCES = """
 import sys, numpy, pyarrow.parquet
@@ -99,6 +106,15 @@ def verb(*arguments: str | Path) -> list[str | Path]:
     return ['-m', 'robotrials', *arguments]
 
 
+def _peak_bytes(command: Sequence[str | Path], *, folder: Path) -> int:
+    """The largest resident memory of a command in a new process, and of its children.
+
+    Started by a small process, because what a large one forks begins with its parent's memory.
+    """
+    measured = [sys.executable, '-c', PEAK, sys.executable, *map(str, command)]
+    return int(subprocess.run(measured, cwd=folder, check=True, capture_output=True, text=True).stdout)
+
+
 def run() -> Iterator[Result]:
     with tempfile.TemporaryDirectory() as folder:
         steps = (_first_answers, _report_many, _many_commits, _large)
@@ -138,7 +154,12 @@ def _report_many(folder: Path) -> list[Result]:
     ours = cpu_s(verb('report', folder / 'many', '-o', folder / 'many.html'), folder=folder, repeats=3)
     peer = cpu_s(['-c', READ_PARQUET, table], folder=folder)
     work = '`report` of 10,000 episodes, 8 policies, 40 tasks'
-    return [_row('report_10000', ours, 'pyarrow.parquet.read_table', peer, 1 / 200, work)]
+    size = (folder / 'many.html').stat().st_size
+    return [
+        _row('report_10000', ours, 'pyarrow.parquet.read_table', peer, 1 / 200, work),
+        against('verbs/report_size', ours_s=size, peer='5 MB', peer_s=MOST_PAGE_BYTES, target=1.0,
+                work='the page of 10,000 episodes; bytes, not seconds, beside the largest size wanted'),
+    ]  # fmt: skip
 
 
 def _many_commits(folder: Path) -> list[Result]:
@@ -166,6 +187,11 @@ def _large(folder: Path) -> list[Result]:
         ours = cpu_s(verb('import', path, '--to', folder / kind), folder=folder, repeats=1)
         peer = cpu_s(['-c', reader, path], folder=folder)
         results.append(_row(f'import_{kind}', ours, 'pyarrow reading the file', peer, 1 / 3, f'{MANY:,} rows, {name}'))
+        peak_bytes = _peak_bytes(verb('import', path, '--to', folder / f'{kind}-again'), folder=folder)
+        results.append(
+            against(f'verbs/import_{kind}_memory', ours_s=peak_bytes, peer='500 MB', peer_s=MOST_IMPORT_BYTES,
+                    target=1.0, work=f'{MANY:,} rows, {name}; peak memory of the largest process, in bytes')
+        )  # fmt: skip
     ours = cpu_s(verb('compare', folder / 'plain'), folder=folder, repeats=1)
     peer = cpu_s(['-c', DIFFERENCES, folder / 'rows.parquet'], folder=folder)
     work = f'{MANY:,} episodes, 4 policies, 10 tasks, all pairs, from a store'

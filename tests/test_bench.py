@@ -53,7 +53,8 @@ def test_a_row_of_another_commit_or_machine_is_not_kept(repository: Path, change
 
 AREAS = {
     'bad': 'raise RuntimeError("no such peer")',
-    'good': 'return [against("good/half", ours_s=2.0, peer="a peer", peer_s=1.0, target=0.4, work="w")]',
+    'good': 'print("not measured: good/whole; no peer"); '
+    'return [against("good/half", ours_s=2.0, peer="a peer", peer_s=1.0, target=0.4, work="w")]',
     'hangs': 'import time; yield against("hangs/first", ours_s=1, peer="one (our own)", peer_s=1, target=2, work="w")'
     '; time.sleep(60)',
 }
@@ -85,7 +86,9 @@ def run_bench(folder: Path, *asked: str) -> tuple[int, str, dict[str, dict[str, 
 def test_an_area_that_fails_or_hangs_is_named_and_the_others_run(areas: Path) -> None:
     code, said, rows = run_bench(areas)
     assert code == 1
+    assert 'bad (1 of 3)' in said
     assert 'FAILED bad: exit 1' in said
+    assert 'not measured: good/whole; no peer' in said
     assert 'no such peer' in said
     assert 'FAILED hangs: stopped after 3 s' in said
     assert sorted(rows) == ['good/half', 'hangs/first'], 'what was measured before is kept'
@@ -99,6 +102,7 @@ def test_an_area_alone_keeps_the_rows_of_others(areas: Path) -> None:
     code, _, rows = run_bench(areas, 'bad')
     assert (code, list(rows)) == (1, ['good/half'])
     assert 'known: bad, good, hangs' in run_bench(areas, 'nothing')[1]
+    assert '| good/half | w | a peer | 0.500 | 0.400 | ok |' in run_bench(areas, '--table')[1]
 
 
 def test_uncommitted_source_is_not_measured(areas: Path) -> None:

@@ -5,6 +5,7 @@ The Arrow schemas of the episode and event tables, their version, and the migrat
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 import json
 import math
@@ -447,13 +448,22 @@ class EpisodeRows(Sequence[Episode]):
             return columns.shared[name] is not None
         return not columns.varying[name].null_count or not np.isnan(self.floats(name)).any()
 
+    def lacks(self, name: str) -> BoolArray:
+        """(n,) whether a row has nothing under this name: no number, an empty text, or no events."""
+        if name != 'events':
+            return self._columns.lacks(name)[self._places]
+        ends = self._columns.event_ends
+        is_quiet: BoolArray = np.full(self._columns.length, True) if ends is None else np.diff(ends, prepend=0) == 0
+        return is_quiet[self._places]
+
     def floats(self, name: str) -> FloatArray:
-        """(n,) a column of numbers; NaN where one is absent."""
+        """(n,) a column of numbers, or of moments as seconds since 1970; NaN where one is absent."""
         columns = self._columns
         if name in columns.shared:
-            value = columns.shared[name]
-            return np.full(len(self), np.nan if value is None else float(value))
+            return np.full(len(self), _as_number(columns.shared[name]))
         array = columns.varying[name].take(pa.array(self._places))
+        if pa.types.is_timestamp(array.type):
+            array = pc.divide(pc.cast(pc.cast(array, pa.int64()), pa.float64()), 1e6)
         return np.asarray(pc.cast(array, pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
 
     def flags(self, name: str) -> NDArray[np.int8]:
@@ -590,11 +600,23 @@ def distinct(episodes: Iterable[Episode], *names: str) -> set[tuple[Any, ...]]:
 
 
 def column(episodes: Sequence[Episode], name: str) -> FloatArray:
-    """(n,) a field of numbers; NaN where one is absent."""
+    """(n,) a field of numbers, or of moments as seconds since 1970; NaN where one is absent."""
     if isinstance(episodes, EpisodeRows):
         return episodes.floats(name)
-    values = (getattr(episode, name) for episode in episodes)
-    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+    return np.array([_as_number(getattr(episode, name)) for episode in episodes], dtype=np.float64)
+
+
+def _as_number(value: Any) -> float:
+    if value is None:
+        return np.nan
+    return value.timestamp() if isinstance(value, dt.datetime) else float(value)
+
+
+def lacks(episodes: Sequence[Episode], name: str) -> BoolArray:
+    """(n,) whether each episode has nothing under this name: no number, an empty text, or no events."""
+    if isinstance(episodes, EpisodeRows):
+        return episodes.lacks(name)
+    return np.array([getattr(episode, name) in (None, '', ()) for episode in episodes], dtype=np.bool_)
 
 
 def ended(episodes: Sequence[Episode], outcome: Outcome) -> BoolArray:
@@ -611,6 +633,21 @@ def coded(episodes: Sequence[Episode], *names: str) -> tuple[IntArray, list[tupl
     numbers: dict[tuple[Any, ...], int] = {}
     codes = [numbers.setdefault(tuple(getattr(e, name) for name in names), len(numbers)) for e in episodes]
     return np.array(codes, dtype=np.int64), list(numbers)
+
+
+def kinds(episodes: Sequence[Episode], *names: str) -> tuple[IntArray, tuple[Episode, ...]]:
+    """(n,) the number of each episode's combination of these fields, and the first episode of each combination."""
+    if isinstance(episodes, EpisodeRows):
+        codes, _ = episodes.codes(*names)
+    else:
+        numbers: dict[tuple[Any, ...], int] = {}
+        fields = (tuple(_hashable(getattr(e, name)) for name in names) for e in episodes)
+        codes = np.array([numbers.setdefault(values, len(numbers)) for values in fields], dtype=np.int64)
+    return codes, tuple(pick(episodes, np.unique(codes, return_index=True)[1]))
+
+
+def _hashable(value: Any) -> Hashable:
+    return tuple(value.items()) if isinstance(value, Mapping) else value
 
 
 def join(groups: Sequence[Sequence[Episode]]) -> Sequence[Episode]:

@@ -231,8 +231,10 @@ def episode_influence(
     until = np.where(seen, own, own + 1)[:, None]
     by_then = np.searchsorted(curve.times_s, asked, side='right')[None, :]
     slope = stayed[np.minimum(np.minimum(until, by_then), len(terms))] - succeeded / n_own[:, None]
-    influence = -(1.0 - np.atleast_1d(curve.at(asked)))[None, :] * slope
+    influence: FloatArray = -(1.0 - np.atleast_1d(curve.at(asked)))[None, :] * slope
     totals = np.zeros((int(cluster.max()) + 1 if n_episodes is None else n_episodes, len(asked)))
+    if np.array_equal(cluster, np.arange(len(totals))):
+        return influence  # one operation each: nothing to add up
     np.add.at(totals, cluster, influence)
     return totals
 

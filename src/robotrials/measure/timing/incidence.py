@@ -25,16 +25,22 @@ from robotrials.measure.timing.operation import (
     FloatArray,
     IntArray,
     Unit,
+    at_caps,
     ends_at_cap,
+    final_failures,
     is_final_failure,
+    is_one_run_each,
     is_safety_stopped,
     is_unfinished,
+    row_units,
     stratum_of,
     unit_of,
 )
 from robotrials.record import Episode, EventKind, Outcome
+from robotrials.record.rows import EpisodeRows, coded, lacks, pick
 from robotrials.stats import Interval, resample_counts
 from robotrials.stats.interval import FEWEST_PER_CELL, MacroArm, Spread, macro_interval
+from robotrials.stats.matching import units_of
 from robotrials.value import dataclass
 
 MOST_TIMES = 400  # of the grid on which influences are integrated
@@ -58,6 +64,7 @@ CAUSES = (
     OperationEnd.FAILURE,
     OperationEnd.TIME_OUT,
 )
+ENDS = (*CAUSES, OperationEnd.LOST)
 CENSORED = -1
 
 
@@ -85,6 +92,11 @@ class Endings:
 def endings(episodes: Iterable[Episode], *, unit: Unit | str = Unit.START) -> Endings:
     """How the operations of these episodes ended; INVALID episodes are left out."""
     kind = Unit(unit)
+    if isinstance(episodes, EpisodeRows) and is_one_run_each(episodes):
+        runs = episodes.at(np.flatnonzero(~episodes.ended(Outcome.INVALID)))
+        units = units_of(row_units(runs, kind), len(runs))
+        ends = _row_ends(runs)
+        return Endings(runs.floats('duration_s'), np.where(ends < len(CAUSES), ends, CENSORED), units.codes, units.n)
     rows: list[tuple[float, int, int]] = []
     codes: dict[Hashable, int] = {}
     for place, episode in enumerate(episodes):
@@ -99,8 +111,12 @@ def endings(episodes: Iterable[Episode], *, unit: Unit | str = Unit.START) -> En
     )  # fmt: skip
 
 
-def places_by_end(episodes: Iterable[Episode]) -> dict[OperationEnd, list[int]]:
+def places_by_end(episodes: Iterable[Episode]) -> Mapping[OperationEnd, Sequence[int] | IntArray]:
     """The places of the valid episodes in which an operation ended so; an episode may be under several ends."""
+    if isinstance(episodes, EpisodeRows) and is_one_run_each(episodes):
+        valid = np.flatnonzero(~episodes.ended(Outcome.INVALID))
+        codes = _row_ends(episodes.at(valid))
+        return {end: valid[codes == code] for code, end in enumerate(ENDS) if (codes == code).any()}
     places: dict[OperationEnd, list[int]] = {}
     for place, episode in enumerate(episodes):
         for end in {end for _, end in _ends(episode)} if episode.is_valid else ():
@@ -135,6 +151,15 @@ def _ends(episode: Episode) -> Iterable[tuple[float, OperationEnd]]:
     yield from ((rest_s, OperationEnd.DROP) for _ in range(untimed))
     if is_unfinished(episode, placed=placed, lost=lost + untimed):
         yield rest_s, _last_end(episode)
+
+
+def _row_ends(runs: EpisodeRows) -> IntArray:
+    """(n,) the place in ENDS of valid rows that are one run each, as `_ends` has them."""
+    is_so = {
+        OperationEnd.SUCCESS: runs.ended(Outcome.SUCCESS), OperationEnd.SAFETY_STOP: runs.ended(Outcome.SAFETY_STOP),
+        OperationEnd.FAILURE: final_failures(runs), OperationEnd.TIME_OUT: at_caps(runs),
+    }  # fmt: skip
+    return np.select(list(is_so.values()), [ENDS.index(end) for end in is_so], ENDS.index(OperationEnd.LOST))
 
 
 def _last_end(episode: Episode) -> OperationEnd:
@@ -272,18 +297,21 @@ class Curves:
 
         The derivative by an operation's weight (the infinitesimal jackknife), summed within units.
         """
+        total = np.zeros((cell.n_units, len(asked) + 1))
+        if not self.ended[:, k].any():
+            return total  # nobody moves what never happens
         inside = self.times_s[self.times_s < tau_s]
         grid = inside if len(inside) <= MOST_TIMES else np.quantile(inside, np.linspace(0, 1, MOST_TIMES))
         widths = np.diff(np.concatenate([grid, [tau_s]]))
-        total = np.zeros((cell.n_units, len(asked) + 1))
         # Some operations at a time, so that many of them need no large table.
-        for some in np.array_split(np.arange(len(cell.times_s)), n_blocks(len(grid) + len(asked), len(cell.times_s))):
-            moved = self._operation_influence(k, cell.times_s[some], cell.cause[some], np.concatenate([asked, grid]))
-            columns = np.column_stack([moved[:, : len(asked)], moved[:, len(asked) :] @ widths])
+        for some in np.array_split(np.arange(len(cell.times_s)), n_blocks(len(asked), len(cell.times_s))):
+            columns = self._operation_influence(k, cell.times_s[some], cell.cause[some], asked, grid, widths)
             np.add.at(total, cell.unit[some], columns)
         return total
 
-    def _operation_influence(self, k: int, times_s: FloatArray, cause: IntArray, asked: FloatArray) -> FloatArray:
+    def _operation_influence(
+        self, k: int, times_s: FloatArray, cause: IntArray, asked: FloatArray, grid: FloatArray, widths: FloatArray
+    ) -> FloatArray:
         n, d, dk, before = self.at_risk, self.ended.sum(axis=1), self.ended[:, k], self.before
         stay = np.divide(d, n * (n - d), out=np.zeros_like(n), where=n > d)
         log_before = np.concatenate([[0.0], np.cumsum(stay)])  # of log S just before each time, and after all
@@ -296,9 +324,19 @@ class Curves:
         by = np.searchsorted(self.times_s, asked, side='right')
         stop = np.minimum(by[None, :], own[:, None] + 1)
         later = steps[by][None, :] - steps[stop]
-        own_jump = (cause == k)[:, None] & (by[None, :] > own[:, None])
-        moved: FloatArray = drift[stop] + later * log_after[:, None] + own_jump * (before[own] / n[own])[:, None]
-        return moved
+        jump = np.where(cause == k, before[own] / n[own], 0.0)
+        moved: FloatArray = drift[stop] + later * log_after[:, None] + (by[None, :] > own[:, None]) * jump[:, None]
+        # The same summed over the grid: running sums of what it is before an operation's end, and of what from then on.
+        by = np.searchsorted(self.times_s, grid, side='right')
+        end = np.searchsorted(by, own + 1)
+        past = np.concatenate([[0.0], np.cumsum(drift[by] * widths)])
+        rest_s, rest = (
+            np.concatenate([np.cumsum(values[::-1])[::-1], [0.0]]) for values in (widths, steps[by] * widths)
+        )
+        lost = (
+            past[end] + (drift[own + 1] + jump) * rest_s[end] + log_after * (rest[end] - steps[own + 1] * rest_s[end])
+        )
+        return np.column_stack([moved, lost])
 
 
 # How it failed: drops, safety stops and timeouts, by operation and by episode (PhAIL, Appendix F).
@@ -360,13 +398,13 @@ def failure_modes(cohort: Cohort, *, tau_s: float = 240.0) -> FailureModes:
         hard: float | None = curve.hard_failure
     except NotEstimable:
         hard = None
-    outcomes, n_assists, n_safety_stops = Counter[Outcome](), 0, 0
-    for episode in cohort.episodes:  # in one pass: building episodes takes time where there are many
-        outcomes[episode.outcome] += 1
-        if episode.is_valid:
-            n_assists += sum(event.count for event in episode.events if event.kind is EventKind.ASSIST)
-            n_safety_stops += is_safety_stopped(episode)
+    codes, ended = coded(cohort.episodes, 'outcome')
+    outcomes = Counter({outcome: n for (outcome,), n in zip(ended, np.bincount(codes).tolist(), strict=True)})
     n_invalid = outcomes[Outcome.INVALID]
+    eventful = pick(cohort.episodes, np.flatnonzero(~lacks(cohort.episodes, 'events')))
+    assists = (
+        e.count for episode in eventful if episode.is_valid for e in episode.events if e.kind is EventKind.ASSIST
+    )
     return FailureModes(
         policy=cohort.policy,
         n_episodes=len(cohort.episodes) - n_invalid,
@@ -374,11 +412,11 @@ def failure_modes(cohort: Cohort, *, tau_s: float = 240.0) -> FailureModes:
         n_operations=pooled.n_operations,
         operations_by_cause={cause: pooled.count(cause) for cause in Cause},
         episodes_by_outcome={o: outcomes[o] for o in Outcome if o is not Outcome.INVALID},
-        n_assists=n_assists,
+        n_assists=sum(assists),
         hard_failure=hard,
         missing_at_tau=1.0 - float(curve.at(tau_s)),
         tau_s=tau_s,
-        n_safety_stops=n_safety_stops,
+        n_safety_stops=cohort.n_safety_stops,
         n_dropping=len(dropped),
     )
 

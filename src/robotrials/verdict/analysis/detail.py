@@ -5,8 +5,6 @@ Which episodes stand behind a number of an analysis: a placement, an end, a cond
 
 from __future__ import annotations
 
-from array import array
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -23,15 +21,17 @@ from robotrials.measure.timing.curve import common_follow_up
 from robotrials.measure.timing.curve_test import example_curves, find_cycle, pp_trace, qq_trace, trade_off_trace
 from robotrials.measure.timing.incidence import cumulative_incidence, endings, label_reader, places_by_end
 from robotrials.measure.timing.operation import Unit
-from robotrials.record.rows import join, pick
+from robotrials.record import Outcome
+from robotrials.record.rows import IntArray, column, ended, join, kinds, pick
 from robotrials.record.trajectory import frame_times
 from robotrials.stats import Estimate, Interval, Rate
 from robotrials.stats.dominance import adjusted_p_values
 from robotrials.value import dataclass
+from robotrials.verdict.analysis.arm import success_of
 from robotrials.verdict.analysis.cameras import has_truth
 from robotrials.verdict.analysis.contrast import TIMED
-from robotrials.verdict.analysis.ranking import ALL_STRATA, judged_cells
-from robotrials.verdict.analysis.selection import Absent, or_absent, present, project, stratum_names
+from robotrials.verdict.analysis.ranking import ALL_STRATA, flagged, judged_cells
+from robotrials.verdict.analysis.selection import Absent, or_absent, present, projected_episodes, stratum_names
 from robotrials.verdict.analysis.verdict import EndpointPairs, too_few
 from robotrials.verdict.robustness import conditions_by_severity
 from robotrials.verdict.robustness.trial import recorded_severity
@@ -362,31 +362,36 @@ def _by_label(analysis: Analysis, label: str) -> tuple[LabelSensitivity, ...]:
     return tuple(rows)
 
 
+CONDITION = ('condition', 'condition_parameters')
+
+
 def recorded_cells(analysis: Analysis) -> tuple[RecordedCell, ...]:
-    valid = pick(analysis.episodes, [place for place, e in enumerate(analysis.episodes) if e.is_valid])
+    valid = pick(analysis.episodes, np.flatnonzero(~ended(analysis.episodes, Outcome.INVALID)))
     names = stratum_names(valid, analysis.plan.stratify_by)
-    counts: Counter[tuple[str, str]] = Counter()
-    durations: dict[tuple[str, str], array[float]] = {}
-    for e in valid:
-        key = e.policy, names[e.benchmark, e.task, e.stratum]
-        counts[key] += 1
-        durations.setdefault(key, array('d')).extend(() if e.duration_s is None else (e.duration_s,))
-    return tuple(
-        RecordedCell(*key, n, sum(durations[key]) if len(durations[key]) == n else None)
-        for key, n in sorted(counts.items())
-    )
+    codes, first = kinds(valid, 'policy', 'benchmark', 'task', 'stratum')
+    cells, durations_s = [(e.policy, names[e.benchmark, e.task, e.stratum]) for e in first], column(valid, 'duration_s')
+    recorded = []
+    for key in sorted(set(cells)):
+        own = durations_s[np.array([cell == key for cell in cells])[codes]]
+        recorded.append(RecordedCell(*key, len(own), None if np.isnan(own).any() else sum(own.tolist())))
+    return tuple(recorded)
 
 
 def task_success(analysis: Analysis) -> tuple[TaskSuccess, ...] | Absent:
     plan: AnalysisPlan = analysis.plan
-    counts: dict[tuple[str, str, str], array[int]] = {}
-    named = conditions_by_severity(e for e in analysis.episodes if e.is_valid)
-    for episode in (project(e, plan, analysis.by_cameras) for e in analysis.episodes if e.is_valid):
-        key = (episode.policy, episode.task, named(episode))
-        counts.setdefault(key, array('b')).append(episode.is_success)
+    valid = pick(analysis.episodes, np.flatnonzero(~ended(analysis.episodes, Outcome.INVALID)))
+    is_success = flagged(projected_episodes(valid, plan, analysis.by_cameras), success_of)
+    codes, first = kinds(valid, 'policy', 'task', *CONDITION)
+    named = conditions_by_severity(first)
+    counts: dict[tuple[str, str, str], tuple[int, int]] = {}
+    sizes, successes = np.bincount(codes).tolist(), np.bincount(codes[is_success], minlength=len(first)).tolist()
+    for e, n, k in zip(first, sizes, successes, strict=True):
+        key = e.policy, e.task, named(e)
+        held, of = counts.get(key, (0, 0))
+        counts[key] = held + k, of + n
     if not counts:
         return Absent('no valid episode', 'a success rate needs one')
-    return tuple(TaskSuccess(*key, Rate(sum(v), len(v), plan.level)) for key, v in sorted(counts.items()))
+    return tuple(TaskSuccess(*key, Rate(*pair, plan.level)) for key, pair in sorted(counts.items()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -414,17 +419,18 @@ class EpisodesBehind:
         return {end: pick(own, places) for end, places in places_by_end(own).items()}
 
     @cached_property
-    def _conditioned(self) -> Mapping[tuple[str, str, str, float | None], array[int]]:
+    def _conditioned(self) -> Mapping[tuple[str, str, str, float | None], list[IntArray]]:
         """(policy, condition, its name as tables have it, severity) -> places of the valid episodes.
 
         The name has the severity in it where the condition was run at several.
         """
-        named = conditions_by_severity(e for e in self.selection.episodes if e.is_valid)
-        places: dict[tuple[str, str, str, float | None], array[int]] = {}
-        for place, e in enumerate(self.selection.episodes):
+        codes, first = kinds(self.selection.episodes, 'policy', *CONDITION, 'outcome')
+        named = conditions_by_severity(e for e in first if e.is_valid)
+        places: dict[tuple[str, str, str, float | None], list[IntArray]] = {}
+        for code, e in enumerate(first):
             if e.is_valid:
                 key = e.policy, e.condition, named(e), recorded_severity(e, baseline=self.baseline)
-                places.setdefault(key, array('l')).append(place)
+                places.setdefault(key, []).append(np.flatnonzero(codes == code))
         return places
 
     def under(self, policy: str, condition: str, severity: float | None = None) -> Sequence[Episode]:
@@ -437,7 +443,7 @@ class EpisodesBehind:
                  and rung == severity)
             for place in group
         ]  # fmt: skip
-        return pick(self.selection.episodes, sorted(places))
+        return pick(self.selection.episodes, np.sort(np.concatenate([np.arange(0), *places])))
 
     def confused(self, part: CameraPart) -> dict[tuple[bool, bool | None], list[Episode]]:
         """(success by the host, by the cameras or None) -> episodes whose truth the host knows."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robotrials.measure.timing.operation import scene_of, stratum_of
-from robotrials.record import PolicyCard, Provenance
+from robotrials.measure.timing.operation import row_scenes, scene_of, stratum_of
+from robotrials.record import Outcome, PolicyCard, Provenance
+from robotrials.record.rows import EpisodeRows, coded, column, ended, kinds, lacks, pick
 from robotrials.stats.interaction import kruskal_wallis, midranks
 from robotrials.value import dataclass
 from robotrials.verdict.analysis.arm import is_blinded
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 
 # What an episode may record beside the required fields; an analysis that wants one says so where it is missing.
-FACTS: Mapping[str, Callable[[Episode], bool]] = {
-    'time cap': lambda e: e.time_cap_s is not None,
-    'start time': lambda e: e.started_at is not None,
-    'seed or instance': lambda e: e.seed is not None or e.instance is not None,
-    "host's own success": lambda e: e.success is not None,
-    'items': lambda e: e.items is not None,
-    'timed events': lambda e: bool(e.events),
-    'instruction': lambda e: bool(e.instruction),
-    'operator': lambda e: bool(e.operator),
-    'provenance': lambda e: bool(e.provenance_id),
+FACTS: Mapping[str, tuple[str, ...]] = {
+    'time cap': ('time_cap_s',),
+    'start time': ('started_at',),
+    'seed or instance': ('seed', 'instance'),
+    "host's own success": ('success',),
+    'items': ('items',),
+    'timed events': ('events',),
+    'instruction': ('instruction',),
+    'operator': ('operator',),
+    'provenance': ('provenance_id',),
 }
 
 
@@ -90,11 +90,14 @@ class DataQuality:
 def check_quality(selection: Selection) -> DataQuality:
     """The quality of the selected episodes, and of the store that they are from."""
     episodes, store, where = selection.episodes, selection.store, selection.where
+    codes, first = kinds(episodes, 'policy', 'is_reference', 'task', 'stratum', 'condition', 'outcome', 'reason')
     tally = _Tally()
-    for episode in episodes:
-        tally.add(episode)
+    for episode, n in zip(first, np.bincount(codes).tolist(), strict=True):
+        tally.add(episode, n)
+    valid = pick(episodes, np.flatnonzero(~ended(episodes, Outcome.INVALID)))
     strata = tuple(sorted({stratum for _, stratum in tally.valid}))
-    positions, p_value = tally.order()
+    positions, p_value = _start_order(valid)
+    n_scenes, n_shared_scenes = _scene_counts(valid)
     openings = () if store is None else tuple(store.unblindings().by_trial.values())
     n_superseded, n_dropped, edits = (0, 0, ()) if store is None else _uncounted(store, len(episodes), where)
     is_open = (
@@ -105,8 +108,11 @@ def check_quality(selection: Selection) -> DataQuality:
     return DataQuality(
         arms=tally.arms(strata, positions), strata=strata, conditions=tally.conditions,
         invalid_reasons=tally.invalid_reasons, n_superseded=n_superseded, n_dropped=n_dropped, edits=edits,
-        facts=tuple(Presence(name, tally.facts[name], tally.n_valid) for name in FACTS),
-        order_p_value=p_value, n_scenes=len(tally.scenes), n_shared_scenes=tally.n_shared_scenes, openings=openings,
+        facts=tuple(
+            Presence(name, len(valid) - int(np.logical_and.reduce([lacks(valid, f) for f in fields]).sum()), len(valid))
+            for name, fields in FACTS.items()
+        ),
+        order_p_value=p_value, n_scenes=n_scenes, n_shared_scenes=n_shared_scenes, openings=openings,
         is_open=is_open, is_blinded=store is not None and is_blinded(store),
         was_blinded=any(o.policies != {n: n for n in o.policies} for o in openings),
     )  # fmt: skip
@@ -131,44 +137,22 @@ def _uncounted(store: Store, n_counted: int, where: Where | None) -> tuple[int, 
 
 @dataclass(slots=True)
 class _Tally:
-    """Counts of one pass over the episodes, none of which is kept."""
+    """Counts of episodes that are alike."""
 
     valid: Counter[tuple[str, str]] = field(default_factory=Counter)  # (policy, stratum)
     invalid: Counter[str] = field(default_factory=Counter)
     is_reference: dict[str, bool] = field(default_factory=dict)
     conditions: Counter[str] = field(default_factory=Counter)
     invalid_reasons: Counter[str] = field(default_factory=Counter)
-    facts: Counter[str] = field(default_factory=Counter)
-    codes: dict[str, int] = field(default_factory=dict)  # policy with a valid episode -> its number
-    scenes: dict[object, int] = field(default_factory=dict)  # scene -> a bit for each policy that met it
-    starts: tuple[array[float], array[int]] = field(default_factory=lambda: (array('d'), array('l')))  # (time, policy)
 
-    @property
-    def n_valid(self) -> int:
-        return self.valid.total()
-
-    @property
-    def n_shared_scenes(self) -> int:
-        """Scenes that every policy met."""
-        everyone = (1 << len(self.codes)) - 1
-        return sum(met == everyone for met in self.scenes.values())
-
-    def add(self, episode: Episode) -> None:
+    def add(self, episode: Episode, n: int) -> None:
         self.is_reference[episode.policy] = episode.is_reference
         if not episode.is_valid:
-            self.invalid[episode.policy] += 1
-            self.invalid_reasons[episode.reason or 'no reason recorded'] += 1
+            self.invalid[episode.policy] += n
+            self.invalid_reasons[episode.reason or 'no reason recorded'] += n
             return
-        self.valid[episode.policy, stratum_of(episode)] += 1
-        self.conditions[episode.condition] += 1
-        self.facts.update(name for name, has in FACTS.items() if has(episode))
-        code = self.codes.setdefault(episode.policy, len(self.codes))
-        scene = scene_of(episode)
-        if scene is not None:
-            self.scenes[scene] = self.scenes.get(scene, 0) | 1 << code
-        if episode.started_at is not None:
-            self.starts[0].append(episode.started_at.timestamp())
-            self.starts[1].append(code)
+        self.valid[episode.policy, stratum_of(episode)] += n
+        self.conditions[episode.condition] += n
 
     def arms(self, strata: Sequence[str], positions: Mapping[str, float]) -> tuple[ArmQuality, ...]:
         arms = []
@@ -182,18 +166,32 @@ class _Tally:
             )  # fmt: skip
         return tuple(arms)
 
-    def order(self) -> tuple[dict[str, float], float | None]:
-        """Each policy's mean place in the order of starts, and the Kruskal-Wallis p-value that all places are alike."""
-        times_s, codes = np.array(self.starts[0]), np.array(self.starts[1])
-        if len(times_s) < self.n_valid or len(np.unique(times_s)) < 2:
-            return {}, None  # one time for all says nothing about their order
-        names = list(self.codes)
-        order = np.lexsort((np.argsort(np.argsort(names))[codes], times_s))
-        ranks = midranks(times_s) - 1  # what started together shares a place
-        ordered = dict.fromkeys(codes[order].tolist())
-        places = {names[code]: ranks[order][codes[order] == code] for code in ordered}
-        p_value = kruskal_wallis(list(places.values())) if len(places) > 1 else None
-        return {name: float(np.mean(v)) / (len(times_s) - 1) for name, v in places.items()}, p_value
+
+def _scene_counts(valid: Sequence[Episode]) -> tuple[int, int]:
+    """How many scenes were met, and how many of them by every policy."""
+    policy, policies = coded(valid, 'policy')
+    if isinstance(valid, EpisodeRows):
+        scenes = row_scenes(valid).numbers
+    else:
+        numbers: dict[Hashable, int] = {None: -1}
+        scenes = np.array([numbers.setdefault(scene_of(e), len(numbers)) for e in valid], dtype=np.int64)
+    met = np.unique(scenes[scenes >= 0] * len(policies) + policy[scenes >= 0]) // max(len(policies), 1)
+    _, n_policies = np.unique(met, return_counts=True)
+    return len(n_policies), int((n_policies == len(policies)).sum())
+
+
+def _start_order(valid: Sequence[Episode]) -> tuple[dict[str, float], float | None]:
+    """Each policy's mean place in the order of starts, and the Kruskal-Wallis p-value that all places are alike."""
+    times_s, (codes, policies) = column(valid, 'started_at'), coded(valid, 'policy')
+    if np.isnan(times_s).any() or len(np.unique(times_s)) < 2:
+        return {}, None  # one time for all says nothing about their order
+    names = [name for (name,) in policies]
+    order = np.lexsort((np.argsort(np.argsort(names))[codes], times_s))
+    ranks = midranks(times_s) - 1  # what started together shares a place
+    ordered = dict.fromkeys(codes[order].tolist())
+    places = {names[code]: ranks[order][codes[order] == code] for code in ordered}
+    p_value = kruskal_wallis(list(places.values())) if len(places) > 1 else None
+    return {name: float(np.mean(v)) / (len(times_s) - 1) for name, v in places.items()}, p_value
 
 
 # Whether the episodes of an analysis are about the same thing, as far as their hosts say: protocol and assets.
