@@ -101,8 +101,8 @@ def test_help_names_settings_and_stages() -> None:
     told = output('compare', '--help')
     assert 'Settings, given as --set NAME=VALUE' in told
     assert '--alpha' not in told
-    assert [line for line in output('--help').splitlines() if line in ('Bring results:', 'Ask:', 'Show:')] == [
-        'Bring results:', 'Ask:', 'Show:'
+    assert [line for line in output('--help').splitlines() if line in ('Bring in results:', 'Analyse:', 'Show:')] == [
+        'Bring in results:', 'Analyse:', 'Show:'
     ]  # fmt: skip
 
 

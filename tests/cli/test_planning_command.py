@@ -124,8 +124,8 @@ def test_the_headline_answers_the_plan_that_was_asked() -> None:
 def test_rates_that_no_policy_can_have_are_refused_with_a_command_that_works() -> None:
     for given, wanted, offered in (
         ((0.97, 0.05), 'that of the worse policy: 97 % and 5 points more are 102 %', '--rate 0.95 -d 0.05'),
-        ((70, 5), 'shares from 0 to 1, found --rate 70 and --difference 5', '--rate 0.7 -d 0.05'),
-        ((0.7, 0), 'shares from 0 to 1', '--rate 0.7 -d 0.05'),
+        ((70, 5), 'fractions from 0 to 1, found --rate 70 and --difference 5', '--rate 0.7 -d 0.05'),
+        ((0.7, 0), 'fractions from 0 to 1', '--rate 0.7 -d 0.05'),
     ):
         told = robotrials('power', 'size', '--rate', given[0], '-d', given[1], code=2)
         assert wanted in ' '.join(told.split())

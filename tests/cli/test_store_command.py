@@ -29,7 +29,7 @@ def test_a_file_read_in_another_way_into_the_same_store_is_warned_of(tmp_path: P
     assert 'counts twice' not in robotrials('import', source, '--to', tmp_path / 's')
     again = ' '.join(robotrials('import', source, '--to', tmp_path / 's', '--map', 'seed=run').split())
     assert '4 episodes added, 0 already there' in again
-    assert f'this source had been imported into {tmp_path / "s"} before' in again
+    assert f'this source was imported into {tmp_path / "s"} before' in again
     assert 'each now counts twice. Import it into a new folder instead.' in again
 
 

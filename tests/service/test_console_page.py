@@ -107,7 +107,7 @@ def test_an_episode_by_keyboard_alone(browser: Browser, desk: Desk) -> None:
         page.focus('[data-do=save]')
         press('Enter')
         waits_for(page, '1 of 12 episodes are in')
-        assert 'Saved last' in page.inner_text('[data-panel=last]')
+        assert 'Last saved' in page.inner_text('[data-panel=last]')
         press('u')
         page.keyboard.type('the wrong tote')
         seen.shot('console-undo')
@@ -176,7 +176,7 @@ def test_console_telemetry_and_closing_meet_in_one_store(
         run_through(page, 'fault')
         assert not page.is_visible('[data-counts]')
         page.click('[data-do=save]')
-        waits_for(page, 'Saved last')
+        waits_for(page, 'Last saved')
         run_through(page, 'success')
         assert page.is_visible('[data-counts]')
         for name, count in counts:
@@ -253,7 +253,7 @@ def test_one_thumb_on_a_phone(browser: Browser, desk: Desk, scheme: str) -> None
         look('refused')
         page.tap('[data-less=placed]')
         page.tap('[data-do=save]')
-        waits_for(page, 'Saved last')
+        waits_for(page, 'Last saved')
         waits_until_sent(page)
         look('saved')
     (episode,) = episodes(desk)
@@ -355,7 +355,7 @@ def test_a_reload_in_the_middle_offers_to_resume_or_to_record_a_fault(browser: B
         press('p')
         page.wait_for_function("() => !localStorage[Object.keys(localStorage).find((k) => k.endsWith(':dirty'))]")
         page.reload()
-        waits_for(page, 'An episode is under way')
+        waits_for(page, 'An episode is in progress')
         seen.shot('console-resume')
         press('p')  # nothing but the question is answered
         press('r')
@@ -363,7 +363,7 @@ def test_a_reload_in_the_middle_offers_to_resume_or_to_record_a_fault(browser: B
         assert page.inner_text('[data-n=placement]') == '1'
         press('p')
         with opened(browser, address, width=PHONE_PX) as other:  # the laptop is dead: a phone takes over
-            waits_for(other.page, 'An episode is under way')
+            waits_for(other.page, 'An episode is in progress')
             other.page.keyboard.press('f')
             waits_for(other.page, 'System fault')
         press('p')  # the laptop was not dead after all

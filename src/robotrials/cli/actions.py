@@ -28,14 +28,14 @@ def convert(
     out: Annotated[Path, typer.Option('--output', '-o', help='Where to write them: .npy or .csv.', show_default=False)],
     step: Annotated[
         list[str] | None,
-        typer.Option('--step', '-s', help='A conversion, such as ternary-gripper:6; repeat it for more.'),
+        typer.Option('--step', '-s', help='A conversion, such as ternary-gripper:6; repeatable.'),
     ] = None,
     statistics: Annotated[
         str, typer.Option('--statistics', help='The file holds statistics: write them for openpi, openvla or lerobot.')
     ] = '',
     space: Annotated[Path | None, typer.Option(help='A JSON file that describes the action space.')] = None,
     space_out: Annotated[Path | None, typer.Option(help='Write the converted space here.')] = None,
-    inverse: Annotated[bool, typer.Option('--inverse', help='Undo the steps instead, if they lose nothing.')] = False,
+    inverse: Annotated[bool, typer.Option('--inverse', help='Undo the steps instead, if they are lossless.')] = False,
 ) -> None:
     """Convert actions between conventions: grippers, ranges, axis orders, dimensions.
 
@@ -122,9 +122,11 @@ FloatingOption = Annotated[
 ]
 FeatureOption = Annotated[
     list[str] | None,
-    typer.Option('--feature', help='ROLE=FEATURE of a LeRobot folder with names of its own: action=acts, state=obs.'),
+    typer.Option('--feature', help='ROLE=FEATURE for a LeRobot folder with other names: action=acts, state=obs.'),
 ]
-SplitOption = Annotated[Path | None, typer.Option('--split', help='A split file of `robotrials actions split`.')]
+SplitOption = Annotated[
+    Path | None, typer.Option('--split', help='A split file written by `robotrials actions split`.')
+]
 
 
 @actions_app.command('datasets')
@@ -143,11 +145,11 @@ def datasets(form: FormatOption = 'text') -> None:
 def fetch(
     name: Annotated[str, typer.Argument(help='The registered name, such as jaco_play.')],
     to: Annotated[Path, typer.Option('--output', '-o', help='The folder to download into.')],
-    version: Annotated[str | None, typer.Option(help='The version; the newest if left out.')] = None,
+    version: Annotated[str | None, typer.Option(help='The version; default: the newest.')] = None,
     split: Annotated[str | None, typer.Option(help='Only the shards of this split.')] = None,
     host: Annotated[str | None, typer.Option(help='Another server with the same layout.')] = None,
 ) -> None:
-    """Download a dataset from the public bucket; what is there already is kept, a broken download goes on.
+    """Download a dataset from the public bucket; existing files are kept, and an interrupted download resumes.
 
     Example: `robotrials actions fetch jaco_play --to data --split test`
     """
@@ -177,13 +179,13 @@ def fetch(
 def split_dataset(
     dataset: DatasetOption,
     out: Annotated[Path, typer.Option('--output', '-o', help='The split file to write (JSON).')],
-    seed: Annotated[int, typer.Option(help='For datasets without an evaluation split of their own.')] = 0,
-    share: Annotated[float, typer.Option(help='The share of episodes to evaluate, for the same.')] = 0.1,
+    seed: Annotated[int, typer.Option(help='Seed, for datasets without their own evaluation split.')] = 0,
+    share: Annotated[float, typer.Option(help='The fraction of episodes to evaluate, for such datasets.')] = 0.1,
     test_split: Annotated[str | None, typer.Option(help='Evaluate this split of the dataset.')] = None,
     feature: FeatureOption = None,
     form: FormatOption = 'text',
 ) -> None:
-    """Write down which whole episodes are evaluated: the dataset's own test split, or a seeded one.
+    """Write a file of the episodes to evaluate: the dataset's own test split, or a seeded one.
 
     Example: `robotrials actions split --dataset data/toto --out toto-split.json --seed 7`
     """
@@ -224,12 +226,12 @@ def run(
             help='mean, nearest, clone, vlm,url=...,model=..., policy,plan=...,policy=..., or module:function,key=...',
         ),
     ],
-    out: Annotated[Path, typer.Option('--output', '-o', help='The store to add to; made if it is not there.')],
+    out: Annotated[Path, typer.Option('--output', '-o', help='The store to add to; created if it does not exist.')],
     split: SplitOption = None,
-    seed: Annotated[int, typer.Option(help='Of the split, if none is given, and of the model.')] = 0,
+    seed: Annotated[int, typer.Option(help='Seed of the split, if none is given, and of the model.')] = 0,
     space: Annotated[Path | None, typer.Option(help='A JSON file that describes the action space.')] = None,
     rate_hz: Annotated[float | None, typer.Option(help='Control rate, where the dataset has no times.')] = None,
-    limit: Annotated[int | None, typer.Option(help='Only the first so many evaluated episodes.')] = None,
+    limit: Annotated[int | None, typer.Option(help='Only this many of the evaluated episodes, from the first.')] = None,
     floating_only: FloatingOption = False,
     feature: FeatureOption = None,
     convert: Annotated[
@@ -305,15 +307,19 @@ def _split_of(opened: ActionDataset, path: Path | None, seed: int) -> Evaluation
 def report(
     store: Annotated[Path | None, typer.Argument(help='The store with predicted actions.')] = None,
     invalid: Annotated[str, typer.Option(help='How invalid answers are scored: random, worst or exclude.')] = 'random',
-    tolerance: Annotated[float | None, typer.Option(help='Also count completion within this, a dimension.')] = None,
+    tolerance: Annotated[
+        float | None, typer.Option(help='Also count completion within this tolerance per dimension.')
+    ] = None,
     resamples: Annotated[int, typer.Option(help='Bootstrap draws of whole episodes; 0 for no intervals.')] = 1000,
     seed: Annotated[int, typer.Option(help='For the bootstrap and the random choice.')] = 0,
     in_pretraining: Annotated[
-        list[str] | None, typer.Option(help='A dataset inside the pretraining mix; repeat it for more.')
+        list[str] | None, typer.Option(help='A dataset in the pretraining mix; repeatable.')
     ] = None,
-    published: Annotated[bool, typer.Option('--published', help="The paper's own Tables 2 and 4 instead.")] = False,
+    published: Annotated[
+        bool, typer.Option('--published', help="Print the paper's own Tables 2 and 4 instead.")
+    ] = False,
     closed_loop: Annotated[
-        Path | None, typer.Option(help='A store of trials of the same policies: both numbers, and whether they agree.')
+        Path | None, typer.Option(help='A store of trials of the same policies, to compare offline error with success.')
     ] = None,
     figures: Annotated[Path | None, typer.Option(help='Also save the figures into this folder.')] = None,
     figure_format: Annotated[str, typer.Option(help='svg, pdf or png.')] = 'svg',

@@ -182,7 +182,7 @@ def offer_mapping(source: Path, options: ImportOptions) -> None:
     imported = open_source(source, options)
     if imported.resolved is None:
         return
-    if _confirmed(f'Save this as {beside}, so that {source} is always read so?'):
+    if _confirmed(f'Save this as {beside}, so that {source} is always read this way?'):
         write_mapping(beside, imported)
 
 

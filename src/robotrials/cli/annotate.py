@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from robotrials.record import Store
 
 annotate_app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help='Time what happened in recorded episodes, and check who says so.'
+    no_args_is_help=True, rich_markup_mode=None, help='Time the events in recorded episodes, and compare the sources.'
 )
 SettingsOption = Annotated[
     Path | None,
     typer.Option('--settings', help='A TOML file with [zones], [detector] and [rules].', show_default=False),
 ]
-ByOption = Annotated[str, typer.Option('--by', help='Who does this, for the log.')]
+ByOption = Annotated[str, typer.Option('--by', help='Who does this; for the log.')]
 
 
 @annotate_app.command('detect')
@@ -34,10 +34,10 @@ def detect(
     store: StoreArgument, settings: SettingsOption = None, where: WhereOption = None, by: ByOption = '',
     form: FormatOption = 'text',
 ) -> None:  # fmt: skip
-    """Find releases in the telemetry of every episode, and set the counts against the operator's.
+    """Find releases in the telemetry of every episode, and compare the counts with the operator's.
 
-    Accounts go into the store's log beside what is there. Where the counts agree an episode is validated by itself; the
-    rest waits for review (`robotrials annotate queue`).
+    The detector's accounts are added to the store's log. Where the counts agree, an episode is validated automatically;
+    the rest wait for review (`robotrials annotate queue`).
 
     Example: `robotrials annotate detect runs/may --settings cell.toml`
     """
@@ -57,7 +57,7 @@ def detect(
 def queue(
     store: StoreArgument, where: WhereOption = None, details: DetailsOption = False, form: FormatOption = 'text'
 ) -> None:
-    """List the episodes that wait for a reviewer, and where all others stand.
+    """List the episodes that wait for a reviewer, and the state of all others.
 
     Example: `robotrials annotate queue runs/may`
     """
@@ -80,7 +80,7 @@ def assess_store(
     details: DetailsOption = False,
     form: FormatOption = 'text',
 ) -> None:
-    """Set the detector against episodes whose placements are timed: precision, recall, timing error, by object.
+    """Compare the detector with episodes whose placements are timed: precision, recall, timing error, by object.
 
     Example: `robotrials annotate assess runs/labelled`
     """
@@ -110,13 +110,15 @@ def calibrate_store(
     store: StoreArgument,
     output: Annotated[Path, typer.Option('--output', '-o', help='Where the settings go (TOML).')],
     settings: SettingsOption = None,
-    learn: Annotated[bool, typer.Option('--learn', help='Also train a small classifier, kept beside them.')] = False,
+    learn: Annotated[
+        bool, typer.Option('--learn', help='Also train a small classifier, saved with the thresholds.')
+    ] = False,
     where: WhereOption = None,
     form: FormatOption = 'text',
 ) -> None:
-    """Choose the detector's thresholds on episodes whose placements are timed.
+    """Tune the detector's thresholds on episodes whose placements are timed.
 
-    The numbers printed for them are of episodes that they were not chosen on.
+    The printed numbers come from held-out episodes.
 
     Example: `robotrials annotate calibrate runs/labelled -o cell.toml`
     """
@@ -140,7 +142,7 @@ def calibrate_store(
 
 @annotate_app.command('agreement')
 def agreement(store: StoreArgument, form: FormatOption = 'text') -> None:
-    """How far two reviewers agree, on the episodes that both have marked.
+    """How closely two reviewers agree, on the episodes that both have marked.
 
     Example: `robotrials annotate agreement runs/may`
     """
@@ -155,15 +157,16 @@ def agreement(store: StoreArgument, form: FormatOption = 'text') -> None:
 def robustness(
     store: StoreArgument,
     jitter: Annotated[
-        list[float] | None, typer.Option('--jitter', help='Seconds (sd) to move marks by, repeatable.')
+        list[float] | None,
+        typer.Option('--jitter', help='Standard deviation (s) of random shifts of the marks; repeatable.'),
     ] = None,
-    trials: Annotated[int, typer.Option(help='Random movements for each jitter.')] = 20,
+    trials: Annotated[int, typer.Option(help='Random shifts for each jitter.')] = 20,
     seed: SeedOption = None,
     where: WhereOption = None,
     details: DetailsOption = False,
     form: FormatOption = 'text',
 ) -> None:
-    """Does the ranking rest on who timed the placements? On each stream of labels, and with inexact times.
+    """Does the ranking depend on who timed the placements? By source of the times, and with random errors in them.
 
     Example: `robotrials annotate robustness runs/may`
     """
@@ -187,7 +190,7 @@ def robustness(
 def weights(
     store: StoreArgument,
     file: Annotated[Path, typer.Argument(help='CSV: episode_id, t_s, weight_kg.', show_default=False)],
-    item_kg: Annotated[float, typer.Option(help='What one item weighs.')],
+    item_kg: Annotated[float, typer.Option(help='Weight of one item.')],
     by: ByOption = '',
     form: FormatOption = 'text',
 ) -> None:
@@ -272,14 +275,14 @@ def review(
     by: Annotated[str, typer.Option('--by', help='Who reviews; two names on the same episodes can be compared.')],
     blinded: Annotated[bool, typer.Option(help='Show neither policies nor what others have marked.')] = True,
     everything: Annotated[
-        bool, typer.Option('--everything', help='Offer every episode, not only those that wait.')
+        bool, typer.Option('--everything', help='Offer every episode, not only those that wait for review.')
     ] = False,
     port: Annotated[
         int, typer.Option(min=0, max=65_535, help='Where to listen on this machine; 0: any free port.')
     ] = 8767,
     browser: Annotated[bool, typer.Option(help='Open a browser window.')] = True,
 ) -> None:
-    """Mark what the detector could not settle: film, timeline, telemetry, by keyboard.
+    """Mark what the detector could not settle, with film, timeline and telemetry, from the keyboard.
 
     Example: `robotrials annotate review runs/may --by ann`
     """

@@ -31,32 +31,32 @@ WAITED_FOR = frozenset({
 
 # By the stage of a trial: verb -> where it lives, and what it is for.
 STAGES: dict[str, dict[str, tuple[str, str]]] = {
-    'Bring results': {
-        'import': ('robotrials.cli.importing:import_source', 'Import rollouts, whoever wrote them.'),
-        'doctor': ('robotrials.cli.doctor:doctor', 'Say what a file or store looks like.'),
+    'Bring in results': {
+        'import': ('robotrials.cli.importing:import_source', 'Import rollouts from many formats.'),
+        'doctor': ('robotrials.cli.doctor:doctor', 'Describe a file or store, and point out problems.'),
         'annotate': ('robotrials.cli.annotate:annotate_app', 'Detect and review event times in recordings.'),
-        'store': ('robotrials.cli.store:store_app', 'Look at a store, check it, correct it.'),
+        'store': ('robotrials.cli.store:store_app', 'Inspect, check and correct a store.'),
         'export': ('robotrials.cli.importing:export', 'Write a store in another format.'),
     },
     'Run a trial': {
         'demo': ('robotrials.cli.demo:demo', 'Run a blinded trial in the embedded cell, and score it.'),
-        'power': ('robotrials.cli.power:power_app', 'How many rollouts, and what they can resolve.'),
+        'power': ('robotrials.cli.power:power_app', 'Work out how many rollouts a claim needs.'),
         'plan': ('robotrials.cli.plan:plan', 'Check a declared trial: size, time, cost.'),
         'seal': ('robotrials.cli.close:seal', 'Blind a trial: one file for each role.'),
         'run': ('robotrials.cli.run:run', 'Run a trial, or resume it.'),
         'console': ('robotrials.cli.console:console', 'Run a real robot: assignments, clock, counts, stop.'),
         'watch': ('robotrials.cli.watch:watch', 'Say when a running trial may stop.'),
         'close': ('robotrials.cli.close:close', 'Unblind a trial, once.'),
-        'policies': ('robotrials.cli.policies:policies_app', 'List policies, check them, serve them.'),
-        'env': ('robotrials.cli.env:env_app', 'Make and check isolated environments.'),
+        'policies': ('robotrials.cli.policies:policies_app', 'List, check and serve policies.'),
+        'env': ('robotrials.cli.env:env_app', 'Create and check isolated environments.'),
     },
-    'Ask': {
+    'Analyse': {
         'compare': ('robotrials.cli.compare:compare', 'Compare two policies, or all pairs.'),
         'score': ('robotrials.cli.compare:score', 'Score every policy by time to success.'),
         'safety': ('robotrials.cli.safety:safety_app', 'Was it safe while it succeeded?'),
-        'robustness': ('robotrials.cli.robustness:robustness', 'What a changed world costs each policy.'),
-        'gate': ('robotrials.cli.gate:gate', 'No worse than the baseline? An exit code says so.'),
-        'geometry': ('robotrials.cli.geometry:geometry_app', 'Did the object really get there, by the cameras?'),
+        'robustness': ('robotrials.cli.robustness:robustness', 'Measure what a changed world costs each policy.'),
+        'gate': ('robotrials.cli.gate:gate', 'Test whether a candidate is no worse than the baseline.'),
+        'geometry': ('robotrials.cli.geometry:geometry_app', 'Judge success and placements from cameras alone.'),
         'audit': ('robotrials.cli.audit:audit_app', 'Does the benchmark score mean anything?'),
         'actions': ('robotrials.cli.actions:actions_app', 'Score models on recorded actions.'),
     },
@@ -64,12 +64,12 @@ STAGES: dict[str, dict[str, tuple[str, str]]] = {
         'report': ('robotrials.cli.report:report', 'Write one page with everything known about a trial.'),
         'tables': ('robotrials.cli.named:tables', 'Print a named table from a store.'),
         'plot': ('robotrials.cli.named:plot', 'Draw a named figure from a store.'),
-        'explore': ('robotrials.cli.explore:explore', 'Look at episodes in a browser, frame by frame.'),
+        'explore': ('robotrials.cli.explore:explore', 'Explore episodes in a browser, frame by frame.'),
     },
     'Serve': {
         'serve': ('robotrials.cli.serve:serve_app', 'Run a benchmark as a service.'),
         'worker': ('robotrials.cli.worker:worker', 'Run a cell around the clock for a platform.'),
-        'submit': ('robotrials.cli.submit:submit', 'Have a policy evaluated by a platform.'),
+        'submit': ('robotrials.cli.submit:submit', 'Submit a policy to a platform for evaluation.'),
     },
 }  # fmt: skip
 VERBS = {name: verb for stage in STAGES.values() for name, verb in stage.items()}
@@ -85,10 +85,12 @@ def _print_version(wanted: bool) -> None:
 def root(
     version: bool = typer.Option(False, '--version', callback=_print_version, is_eager=True, help='Print the version.'),
     skip_damaged: bool = typer.Option(
-        False, '--skip-damaged', help='Leave out what is damaged in a store, and say so.'
+        False, '--skip-damaged', help='Skip whatever is damaged in a store, and say what.'
     ),
-    board: str = typer.Option('', '--board', help='Look at an open blinded trial by arm, as its board; it is logged.'),
-    board_key: str = typer.Option('', '--board-key', help='For --board and a sealed trial: its arms.json.'),
+    board: str = typer.Option(
+        '', '--board', help='Look at an open blinded trial by arm, as a member of its board; the look is logged.'
+    ),
+    board_key: str = typer.Option('', '--board-key', help="With --board, for a sealed trial: the trial's arms.json."),
 ) -> None:
     """Two-arm trials for robot arms."""
     if skip_damaged or board or 'robotrials.record.store' in sys.modules:
@@ -154,7 +156,7 @@ def _log_board_look(store: Store) -> None:
         )
     verb = ' '.join(word for word in sys.argv[1:] if not word.startswith('-'))
     if not store.log_look(verb[:200], by=store.board, role='board', seen='an open trial, by arm'):
-        raise StoreError(f'{store.path}: a look of the board is logged, and this store cannot be written to')
+        raise StoreError(f'{store.path}: a look by the board is logged, but this store cannot be written to')
 
 
 def _tell_missing() -> None:
@@ -179,7 +181,7 @@ def _tell_unkept() -> None:
     projection = sys.modules.get('robotrials.record.projection')
     for reason in sorted(projection.unkept) if projection is not None else ():
         advice = 'To keep scores, set ROBOTRIALS_CACHE to a folder that only you can write to.'
-        typer.echo(plain(f'Scores were not kept for the next question: {reason}. {advice}'), err=True)
+        typer.echo(plain(f'Scores were not kept for next time: {reason}. {advice}'), err=True)
     if projection is not None:
         projection.unkept.clear()
 

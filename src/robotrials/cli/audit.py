@@ -39,8 +39,8 @@ def paired_command(
     old_policy: Annotated[str | None, typer.Option(help='The policy to take from the first store.')] = None,
     new_policy: Annotated[str | None, typer.Option(help='The policy to take from the second store.')] = None,
     condition: Annotated[str | None, typer.Option(help='The condition to take from the stores.')] = None,
-    alpha: Annotated[float, typer.Option(help='Level: two-sided of the verdict, one-sided of named methods.')] = 0.05,
-    seed: Annotated[int, typer.Option(help='Seed of the sign flips, where they are drawn.')] = 0,
+    alpha: Annotated[float, typer.Option(help='Level: two-sided for the verdict, one-sided for named methods.')] = 0.05,
+    seed: Annotated[int, typer.Option(help='Seed of the sign flips, where they are sampled.')] = 0,
     details: DetailsOption = False,
     form: FormatOption = 'text',
 ) -> None:
@@ -78,16 +78,19 @@ def drop_command(
     calibration: Annotated[str, typer.Argument(help='Counts such as 60/288, a CSV, or a store.')] = '',
     altered: Annotated[str, typer.Argument(help='The altered or fresh test, in the same form.')] = '',
     rows: Annotated[
-        Path | None, typer.Option(help='A CSV with columns label, calibration, altered (counts) and maybe discordant.')
+        Path | None,
+        typer.Option(help='A CSV with columns label, calibration, altered (counts) and optionally discordant.'),
     ] = None,
     paired: Annotated[bool, typer.Option('--paired', help='Both ran the same (task, sample) sequences.')] = False,
     discordant: Annotated[int | None, typer.Option(help='Shared sequences on which two counts differ.')] = None,
-    full_score: Annotated[int | None, typer.Option(help='Score by full chains, such as 5 for CALVIN.')] = None,
+    full_score: Annotated[
+        int | None, typer.Option(help='Score by full chains of this length, such as 5 for CALVIN.')
+    ] = None,
     policy: Annotated[str | None, typer.Option(help='The policy to take from stores.')] = None,
     calibration_condition: Annotated[str | None, typer.Option(help='Its condition in the first store.')] = None,
     altered_condition: Annotated[str | None, typer.Option(help='Its condition in the second store.')] = None,
     level: Annotated[float, typer.Option(help='Two-sided level of the intervals.')] = 0.95,
-    label: Annotated[str, typer.Option(help='What the row is called.')] = '',
+    label: Annotated[str, typer.Option(help='The name of the row.')] = '',
     figure: Annotated[Path | None, typer.Option('--figure', help='Save a forest plot (svg, pdf or png).')] = None,
     details: DetailsOption = False,
     form: FormatOption = 'text',
@@ -139,10 +142,12 @@ def traces_command(
     run_b: Annotated[Path, typer.Argument(help='The second run of the same plan.')],
     control: Annotated[Path | None, typer.Option(help='A repeat of the first run on the same machine.')] = None,
     closed_loop: Annotated[
-        bool | None, typer.Option('--closed-loop/--open-loop', help='Whether the policy answered its own observations.')
+        bool | None, typer.Option('--closed-loop/--open-loop', help='The policy acted on its own observations.')
     ] = None,
     name: Annotated[str, typer.Option(help='The stack, such as "LIBERO / OpenVLA-OFT".')] = '',
-    contrast: Annotated[str, typer.Option(help='What differs; read from the provenance if not given.')] = '',
+    contrast: Annotated[
+        str, typer.Option(help='What differs between the runs; default: read from the provenance.')
+    ] = '',
     episodes: Annotated[bool, typer.Option('--episodes', help="Print every episode's first divergences.")] = False,
     figure: Annotated[
         Path | None, typer.Option('--figure', help='Save growth curves of the first divergent episode.')
@@ -150,7 +155,7 @@ def traces_command(
     details: DetailsOption = False,
     form: FormatOption = 'text',
 ) -> None:
-    """Compare two recorded runs of one plan step by step, and grade how far they reproduce.
+    """Compare two recorded runs of one plan step by step, and grade how closely they reproduce.
 
     Example: `robotrials audit traces runs/epyc runs/xeon --control runs/epyc-again --closed-loop`
     """
@@ -184,16 +189,16 @@ def traces_command(
 
 def replay_command(
     store: Annotated[Path, typer.Argument(help='A recorded run: a store with trajectories.')],
-    policy: Annotated[list[str] | None, typer.Option(help='Only episodes of this policy; may be repeated.')] = None,
-    most: Annotated[int | None, typer.Option(min=1, help='At most so many episodes.')] = None,
-    host: Annotated[str, typer.Option(help="The host, by name; that of the run's plan if not given.")] = '',
+    policy: Annotated[list[str] | None, typer.Option(help='Only episodes of this policy; repeatable.')] = None,
+    most: Annotated[int | None, typer.Option(min=1, help='Maximum number of episodes.')] = None,
+    host: Annotated[str, typer.Option(help="The host, by name; default: that of the run's plan.")] = '',
     episodes: Annotated[bool, typer.Option('--episodes', help="Print every episode's first divergences.")] = False,
     details: DetailsOption = False,
     form: FormatOption = 'text',
 ) -> None:
-    """Carry recorded actions out again on the run's host, and grade whether the world does the same.
+    """Replay recorded actions on the run's host, and grade whether the world responds identically.
 
-    It is an open-loop replay: it says how far the simulator is deterministic here, and nothing of a policy.
+    It is an open-loop replay: it says how deterministic the simulator is here, and nothing about a policy.
 
     Example: `robotrials audit replay runs/may --most 5`
     """
@@ -319,12 +324,12 @@ def topline_command(
     scores: Annotated[list[str] | None, typer.Argument(help='The old and the new score, as printed.')] = None,
     benchmark: Annotated[str, typer.Option('--benchmark', '-b', help='A preset, such as libero-spatial.')] = '',
     tasks: Annotated[int | None, typer.Option(help='T, the number of tasks.')] = None,
-    samples: Annotated[int | None, typer.Option(help='S, the samples a task.')] = None,
+    samples: Annotated[int | None, typer.Option(help='S, the samples per task.')] = None,
     max_score: Annotated[int | None, typer.Option(help='R, the full score of one sample.')] = None,
     unit: Annotated[str, typer.Option(help='fraction, percent, score or count; the preset knows.')] = '',
     alpha: AlphaOption = '0.05',
-    table: Annotated[bool, typer.Option('--table', help='Print how big a gap is needed over baselines.')] = False,
-    baselines: Annotated[str, typer.Option(help='Baseline scores of --table, by commas.')] = '',
+    table: Annotated[bool, typer.Option('--table', help='Print how large a gap is needed over each baseline.')] = False,
+    baselines: Annotated[str, typer.Option(help='Baseline scores for --table, separated by commas.')] = '',
     figure: FigureOption = None,
     form: FormatOption = 'text',
 ) -> None:
@@ -366,13 +371,17 @@ def topline_command(
 @audit_app.command('leaderboard')
 def leaderboard_command(
     file: Annotated[Path, typer.Argument(help='A vla-eval leaderboard file (JSON).')],
-    benchmark: Annotated[list[str] | None, typer.Option('--benchmark', '-b', help='Only these; repeat it.')] = None,
+    benchmark: Annotated[
+        list[str] | None, typer.Option('--benchmark', '-b', help='Only this benchmark; repeatable.')
+    ] = None,
     suite: Annotated[
-        list[str] | None, typer.Option(help='LIBERO suites to pool, such as libero-goal; repeat it.')
+        list[str] | None, typer.Option(help='A LIBERO suite to pool, such as libero-goal; repeatable.')
     ] = None,
     rule: Annotated[str, typer.Option(help='paper, chronology or both.')] = 'both',
-    copied: Annotated[bool, typer.Option(help='Count scores that notes say a paper copied as its baselines.')] = True,
-    realizable_only: Annotated[bool, typer.Option(help='Set aside scores that one pass cannot give.')] = False,
+    copied: Annotated[
+        bool, typer.Option(help='Count scores that, according to notes, a paper copied as its baselines.')
+    ] = True,
+    realizable_only: Annotated[bool, typer.Option(help='Set aside scores that a single pass cannot give.')] = False,
     alpha: AlphaOption = '0.05',
     set_aside: Annotated[bool, typer.Option('--set-aside', help='List the claims that cannot be judged.')] = False,
     csv: Annotated[Path | None, typer.Option(help='Write every comparison with its reason to this CSV.')] = None,
@@ -434,11 +443,11 @@ def citations_command(
     leaderboard: Annotated[Path | None, typer.Option(help='A vla-eval leaderboard file.')] = None,
     since: Annotated[str, typer.Option(help='First month, YYYY-MM.')] = '',
     until: Annotated[str, typer.Option(help='Last month, YYYY-MM.')] = '',
-    months: Annotated[bool, typer.Option('--months', help='Print the months too.')] = False,
+    months: Annotated[bool, typer.Option('--months', help='Also print the months.')] = False,
     figure: FigureOption = None,
     form: FormatOption = 'text',
 ) -> None:
-    """Who reports results on a benchmark, by month of first arXiv posting.
+    """Count who reports results on a benchmark, by month of first arXiv posting.
 
     Example: `robotrials audit citations candidates.csv --since 2023-07 --until 2026-03 --figure counts.svg`
     """

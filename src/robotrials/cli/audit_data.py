@@ -49,16 +49,18 @@ def shortcut_command(
         Path | None, typer.Option(help='Reported scores: a CSV with policy, score, unit, kind, and more.')
     ] = None,
     protocol: Annotated[
-        str, typer.Option(help="Which protocol of the reported scores; the host's own if it has one.")
+        str, typer.Option(help="The protocol of the reported scores; default: the host's own, if any.")
     ] = '',
-    margin: Annotated[float | None, typer.Option(help='How near counts, in shares of the full score.')] = None,
+    margin: Annotated[
+        float | None, typer.Option(help='The margin that counts as near, as a fraction of the full score.')
+    ] = None,
     workers: Annotated[int, typer.Option(min=0, help='Processes that run episodes.')] = 1,
-    device: Annotated[str, typer.Option(help='What trains: cpu, cuda.')] = 'cpu',
+    device: Annotated[str, typer.Option(help='The training device: cpu or cuda.')] = 'cpu',
     paper: Annotated[bool, typer.Option('--paper', help="Print the audit paper's own tables and stop.")] = False,
     figure: Annotated[Path | None, typer.Option('--figure', help='Save the figure (svg, pdf or png).')] = None,
     form: FormatOption = 'text',
 ) -> None:
-    """What a small probe with no language encoder scores, beside reported scores, and which input its score needs.
+    """Train a small probe without a language encoder, compare its score with reported ones, find the inputs it needs.
 
     Trains the probe, evaluates every checkpoint and variant as one trial, and resumes when it is run again.
 
@@ -161,33 +163,33 @@ class ProgressLines:
             _tell(f'{what}: {done} of {total}')
 
 
-WorkersOption = Annotated[int, typer.Option(min=0, help='Processes that run episodes; 0 runs inside this one.')]
+WorkersOption = Annotated[int, typer.Option(min=0, help='Processes that run episodes; 0 runs them in this one.')]
 FigureOption = Annotated[Path | None, typer.Option('--figure', help='Save the figure (svg, pdf or png).')]
 
 
 def datasource_command(
-    folder: Annotated[
-        Path | None, typer.Argument(help='Where everything is kept; a stopped run resumes there.')
-    ] = None,
+    folder: Annotated[Path | None, typer.Argument(help='The work folder; an interrupted run resumes there.')] = None,
     plan: Annotated[Path | None, typer.Option(help='A TOML file that says what to run.')] = None,
-    task: Annotated[list[str] | None, typer.Option(help='A task of the host; may be repeated.')] = None,
+    task: Annotated[list[str] | None, typer.Option(help='A task of the host; repeatable.')] = None,
     distance_mm: Annotated[
-        list[float] | None, typer.Option('--distance-mm', help='How far from the test to collect; may be repeated.')
+        list[float] | None, typer.Option('--distance-mm', help='How far from the test to collect; repeatable.')
     ] = None,
-    grid: Annotated[int | None, typer.Option(min=2, help='Test start states of each task; 24 as in the paper.')] = None,
-    learner: Annotated[str, typer.Option(help='probe, or lookup, which plays the nearest demonstration back.')] = '',
-    seed: Annotated[int | None, typer.Option(help='Of the grid, the training starts and the training.')] = None,
+    grid: Annotated[
+        int | None, typer.Option(min=2, help='Test start states per task; default: 24, as in the paper.')
+    ] = None,
+    learner: Annotated[str, typer.Option(help='probe, or lookup, which plays back the nearest demonstration.')] = '',
+    seed: Annotated[int | None, typer.Option(help='Seed of the grid, the training starts and the training.')] = None,
     workers: WorkersOption = 1,
-    read: Annotated[Path | None, typer.Option(help='Print a datasource.json that is there already.')] = None,
+    read: Annotated[Path | None, typer.Option(help='Print an existing datasource.json.')] = None,
     template: Annotated[
-        bool, typer.Option('--template', help='Print the form that asks a submission how close its data is.')
+        bool, typer.Option('--template', help='Print the form that asks submissions how close their data are.')
     ] = False,
     paper: Annotated[bool, typer.Option('--paper', help="Print the paper's Table 9.")] = False,
     figure: FigureOption = None,
     details: DetailsOption = False,
     form: FormatOption = 'text',
 ) -> None:
-    """Can a score be had by collecting data beside the test? Trains at rising distances from it.
+    """Can a score be reached by collecting data close to the test? Trains at increasing distances from it.
 
     Example: `robotrials audit datasource work/source --task single_block --distance-mm 0 --distance-mm 100`
     """
@@ -232,17 +234,15 @@ def datasource_command(
 
 
 def overfit_command(
-    folder: Annotated[
-        Path | None, typer.Argument(help='Where everything is kept; a stopped run resumes there.')
-    ] = None,
+    folder: Annotated[Path | None, typer.Argument(help='The work folder; an interrupted run resumes there.')] = None,
     plan: Annotated[Path | None, typer.Option(help='A TOML file: host, policies, task, changes, training.')] = None,
     workers: WorkersOption = 1,
-    read: Annotated[Path | None, typer.Option(help='Print an overfit.json that is there already.')] = None,
+    read: Annotated[Path | None, typer.Option(help='Print an existing overfit.json.')] = None,
     figure: FigureOption = None,
     details: DetailsOption = False,
     form: FormatOption = 'text',
 ) -> None:
-    """How much is lost on fresh samples and under changes? Says "overfitting" only where training data was counted.
+    """How much is lost on fresh samples and under changes? Says "overfitting" only where training data were counted.
 
     Example: `robotrials audit overfit work/overfit --plan overfit.toml`
     """
@@ -276,18 +276,19 @@ def card_command(
     ),
     benchmark: Annotated[str, typer.Option('--benchmark', '-b', help='A preset, such as libero-spatial.')] = '',
     samples: Annotated[int | None, typer.Option(min=2, help='S, the episodes per task of the benchmark.')] = None,
-    option: Annotated[list[str] | None, typer.Option(help='An option of the host, KEY=VALUE; may be repeated.')] = None,
+    option: Annotated[list[str] | None, typer.Option(help='An option of the host, KEY=VALUE; repeatable.')] = None,
     shortcut: Annotated[Path | None, typer.Option(help='A shortcut.json of `robotrials audit shortcut`.')] = None,
     overfit: Annotated[Path | None, typer.Option(help='An overfit.json of `robotrials audit overfit`.')] = None,
     datasource: Annotated[Path | None, typer.Option(help='A datasource.json of `robotrials audit datasource`.')] = None,
     run: Annotated[
-        list[Path] | None, typer.Option(help='Recorded runs of one plan: two, and perhaps a repeat of the first.')
+        list[Path] | None,
+        typer.Option(help='Recorded runs of one plan: two, and optionally a repeat of the first; repeatable.'),
     ] = None,
-    policy: Annotated[str, typer.Option(help='Who is run three times for the determinism check.')] = '',
+    policy: Annotated[str, typer.Option(help='The policy that is run three times for the determinism check.')] = '',
     task: Annotated[str, typer.Option(help='The task of the determinism check.')] = '',
-    rerun: Annotated[bool, typer.Option(help='Run the determinism check where no runs are given.')] = True,
+    rerun: Annotated[bool, typer.Option(help='Run the determinism check if no runs are given.')] = True,
 ) -> None:
-    """One page on a benchmark: four diagnostics, significance cutoffs, determinism. What was not run is said.
+    """Write one page on a benchmark: four diagnostics, significance cutoffs, determinism, and what was not run.
 
     Example: `robotrials audit card tabletop -o tabletop-card.html`
     """
@@ -321,16 +322,14 @@ def card_command(
 
 
 def mix_command(
-    folder: Annotated[
-        Path | None, typer.Argument(help='Where everything is kept; a stopped run resumes there.')
-    ] = None,
+    folder: Annotated[Path | None, typer.Argument(help='The work folder; an interrupted run resumes there.')] = None,
     plan: Annotated[Path | None, typer.Option(help='A TOML file that says what to run.')] = None,
     workers: WorkersOption = 1,
-    read: Annotated[Path | None, typer.Option(help='Print a mix.json that is there already.')] = None,
+    read: Annotated[Path | None, typer.Option(help='Print an existing mix.json.')] = None,
     paper: Annotated[bool, typer.Option('--paper', help="Print RADAR's Table 2.")] = False,
     form: FormatOption = 'text',
 ) -> None:
-    """Train on one task at a time, on some together and on all, and test each on every task.
+    """Train on single tasks, on some together and on all, and test each mix on every task.
 
     Example: `robotrials audit mix work/mix --plan mix.toml`
     """

@@ -21,9 +21,9 @@ from robotrials.errors import InputError
 def close(
     trial: PlanPath,
     store: StoreOption = None,
-    by: Annotated[str, typer.Option(help='Who opens the codes; on record.', show_default='the user name')] = '',
-    why: Annotated[str, typer.Option(help='A reason to put on record; an early closing wants one.')] = '',
-    early: Annotated[bool, typer.Option('--early', help='Close although episodes are missing.')] = False,
+    by: Annotated[str, typer.Option(help='Who reveals the codes; goes on record.', show_default='the user name')] = '',
+    why: Annotated[str, typer.Option(help='A reason to put on record; required for an early closing.')] = '',
+    early: Annotated[bool, typer.Option('--early', help='Close even though episodes are missing.')] = False,
     allocation: Annotated[
         Path | None, typer.Option(help="For a sealed trial: the statistician's allocation.json.")
     ] = None,
@@ -71,18 +71,18 @@ def close(
 def seal(
     trial: PlanPath,
     output: Annotated[Path | None, typer.Option('--output', '-o', help='A folder for the three files.')] = None,
-    arms: Annotated[Path | None, typer.Option(help='With --which: arms.json, on the account of the machine.')] = None,
+    arms: Annotated[Path | None, typer.Option(help="With --which: arms.json, on the machine's account.")] = None,
     which: Annotated[
-        str, typer.Option(help='Of a sealed trial: what the console says of an assignment; prints the arm to load.')
+        str, typer.Option(help='In a sealed trial: the code that the console shows; prints the arm to load.')
     ] = '',
 ) -> None:
     """Seal a declared trial: a random secret, codes for its policies, and one file for each role.
 
-    The statistician runs it, keeps allocation.json, puts arms.json on the machine that runs the trial, and gives
-    operator.json to the operator. `robotrials close` opens the trial with allocation.json.
+    The statistician runs this, keeps allocation.json, puts arms.json on the machine that runs the trial, and gives
+    operator.json to the operator. `robotrials close` unblinds the trial with allocation.json.
 
-    What stands for an arm changes with every episode. Beside a robot, the script that loads policies asks who is meant
-    with `robotrials seal sealed/operator.json --arms sealed/arms.json --which ep-3f2a91`.
+    The label for an arm changes with every episode. At a real robot, the script that loads policies asks which arm is
+    meant with `robotrials seal sealed/operator.json --arms sealed/arms.json --which ep-3f2a91`.
 
     Example: `robotrials seal trial.toml -o sealed/`
     """
@@ -91,7 +91,7 @@ def seal(
 
     if which:
         if arms is None:
-            raise InputError('who is meant is in arms.json: give it with --arms')
+            raise InputError('arms.json says which arm is meant: give it with --arms')
         import dataclasses
         import json
 
@@ -100,9 +100,11 @@ def seal(
         typer.echo(json.dumps({'arm': code, **dataclasses.asdict(entry)}, default=str))
         return
     if output is None:
-        raise InputError(f'where are the three files to go? robotrials seal {trial} -o sealed/')
+        raise InputError(f'no folder for the three files; try: robotrials seal {trial} -o sealed/')
     sealed = seal_trial(read_plan(trial), output)
     typer.echo(f'{output / "allocation.json"}: for the statistician alone; without it the trial cannot be opened')
-    typer.echo(f'{output / "arms.json"}: for the machine that runs the trial; its options may tell who is who')
+    typer.echo(
+        f'{output / "arms.json"}: for the machine that runs the trial; its options may reveal which arm is which'
+    )
     typer.echo(f'{output / "operator.json"}: for the operator')
     typer.echo(f'trial {sealed.operator_plan.hash}, arms {", ".join(sorted(sealed.codes.values()))}')

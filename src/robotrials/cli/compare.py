@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 def compare(
     store: StoreArgument,
-    a: Annotated[str | None, typer.Argument(metavar='A', help='A policy; leave both out to see all pairs.')] = None,
+    a: Annotated[str | None, typer.Argument(metavar='A', help='A policy; omit both to see all pairs.')] = None,
     b: Annotated[str | None, typer.Argument(metavar='B', help='Another policy.')] = None,
     policy: PolicyOption = None,
     reference: ReferenceOption = None,
@@ -50,9 +50,9 @@ def compare(
 ) -> None:
     """Compare all pairs of policies, or two of them: which is better, and what is not resolved.
 
-    Two policies are shown out of all pairs: their p-values are corrected over all of them. One that lacks a task and is
-    not ranked is compared by name, on the tasks that both have. More: `robotrials tables stratum-differences STORE`,
-    `logrank`, `needed-n`.
+    Two named policies are shown as part of all pairs: p-values are corrected over all of them. A policy that lacks a
+    task is not ranked, but can be compared by name, on the tasks that both have. More: `robotrials tables
+    stratum-differences STORE`, `logrank`, `needed-n`.
 
     Example: `robotrials compare runs/may openpi groot`
     """
@@ -67,7 +67,7 @@ def compare(
             f'Try: {shlex.join(["robotrials", "compare", str(store)])}'
         )
     if a is not None and policy:
-        raise InputError('wanted two policies, or --policy to show some of all pairs; found both')
+        raise InputError('wanted two policies, or --policy to show only some pairs; found both')
     analysis = open_analysis(
         store, where, reference=reference, tau=tau, primary=primary, pairing=pairing, baseline=baseline, alpha=alpha,
         resamples=resamples, seed=seed,
@@ -113,7 +113,7 @@ def score(
 ) -> None:
     """Score every policy: mean time to success, HRT against the reference, episode success, with intervals and letters.
 
-    More has names: `robotrials tables scalars STORE`, `scalars-by-stratum`, `relative` (HRT and AUC), `failures`,
+    More named tables: `robotrials tables scalars STORE`, `scalars-by-stratum`, `relative` (HRT and AUC), `failures`,
     `labels`, `success`.
 
     Example: `robotrials score runs/may`

@@ -27,39 +27,38 @@ def console(
     ],
     plan: Annotated[
         Path | None,
-        typer.Option(help="The plan, best the operator's (robotrials seal). Needed once, to make the store."),
+        typer.Option(help="The plan, preferably the operator's (robotrials seal). Needed once, to create the store."),
     ] = None,
     arms: Annotated[
-        Path | None, typer.Option(help='For a sealed trial: arms.json, which has the key of its order.')
+        Path | None, typer.Option(help='For a sealed trial: arms.json, which holds the key to its order.')
     ] = None,
-    operator: Annotated[
-        str, typer.Option(help='The code of whoever runs the robot; recorded with every episode.')
-    ] = '',
+    operator: Annotated[str, typer.Option(help="The operator's name or code; recorded with every episode.")] = '',
     fixture: Annotated[str | None, typer.Option(help='Only the slots of this fixture.')] = None,
     session: Annotated[str | None, typer.Option(help='Only the slots of this session: s1, s2, ...')] = None,
     stop_command: Annotated[
-        str, typer.Option(help='What stops the arm; exit code 0 confirms. It is run without a shell.')
+        str, typer.Option(help='A command that stops the arm, run without a shell; exit code 0 confirms.')
     ] = '',
     stop_url: Annotated[
-        str, typer.Option(help='Where to POST to stop the arm; ROBOTRIALS_STOP_SECRET goes along as a bearer token.')
+        str, typer.Option(help='Where to POST to stop the arm; ROBOTRIALS_STOP_SECRET is sent as a bearer token.')
     ] = '',
     host: Annotated[
-        str, typer.Option(help='0.0.0.0 lets a phone in, with the key in the printed address.')
+        str, typer.Option(help='The address to listen on; 0.0.0.0 admits phones, with the key in the printed address.')
     ] = '127.0.0.1',
     port: Annotated[int, typer.Option(min=0, max=65_535, help='Where to listen; 0: any free port.')] = 8766,
     certificate: Annotated[
-        Path | None, typer.Option(help='Serve over TLS; a phone needs it to open the page without the server.')
+        Path | None, typer.Option(help='A certificate, to serve over TLS; a phone needs TLS to open the page offline.')
     ] = None,
     private_key: Annotated[Path | None, typer.Option(help='The private key of the certificate.')] = None,
     browser: Annotated[bool, typer.Option(help='Open a browser window.')] = True,
 ) -> None:
-    """Run a trial on a real robot, with a person beside it and no simulator.
+    """Run a trial on a real robot, with an operator beside it.
 
     The page shows the next blinded assignment, never the policy; it has the clock, the outcome and the counts, and one
-    key (Escape) that stops the arm. An episode under way goes on without the server, and is sent when it is back; the
-    next assignment comes only then. An arm of the plan with `use = "human"` is the operator's own: the page says so.
+    key (Escape) that stops the arm. If the server goes away, the current episode continues, and is sent when the server
+    is back; the next assignment comes only then. In episodes of an arm with `use = "human"` the operator acts: the page
+    says so.
 
-    Given the address of a platform, it opens the operator's page of that platform instead.
+    Given the address of a platform, it opens that platform's page for operators instead.
 
     Example: `robotrials console runs/may --plan sealed/operator.json --arms sealed/arms.json --operator kim`
     """
@@ -109,13 +108,13 @@ def _declared(store: Path, path: Path | None) -> TrialPlan:
     from robotrials.run.plan import plan_from_json
 
     if store.is_file():
-        raise InputError(f'{store}: a file; wanted the folder of the store, there already or to be made')
+        raise InputError(f'{store}: a file; wanted the folder of a store, existing or to be created')
     if path is not None:
         plan = read_plan(path)
         check_secret(plan, path)
         return plan
     if not (store / 'trial.json').exists():
-        raise InputError(f'{store}: no store yet; give the plan that it is made from (--plan operator.json)')
+        raise InputError(f'{store}: no store yet; give the plan to create it from (--plan operator.json)')
     from robotrials.record import read_store
 
     trial = read_store(store).trial
@@ -182,10 +181,12 @@ def _tell(desk: Desk, address: str, *, has_key: bool, has_hook: bool) -> None:
     )
     typer.echo(f'{address} (interrupt to end)')
     if has_key:
-        typer.echo('the key in the address lets in whoever has it; remove access-key beside the journal for a new one')
+        typer.echo(
+            'anyone with the key in the address can get in; remove access-key beside the journal to get a new one'
+        )
     if not has_hook:
         typer.secho(
-            'no --stop-command and no --stop-url: Escape ends the episode as a safety stop, and cannot stop the arm',
+            'without --stop-command or --stop-url, Escape ends the episode as a safety stop, but cannot stop the arm',
             fg='yellow', err=True,
         )  # fmt: skip
 

@@ -19,14 +19,14 @@ NO_FILMS = '\n[recording]\nfilm = "off"\n'
 
 
 def demo(
-    to: Annotated[Path, typer.Option('--output', '-o', help='Where to put plan, store and figures; made new.')] = Path(
+    to: Annotated[Path, typer.Option('--output', '-o', help='Where to put plan, store and figures; created.')] = Path(
         'demo'
     ),
     episodes: Annotated[int, typer.Option(help='Episodes of each policy with each of the four object types.')] = 6,
     workers: Annotated[int, typer.Option(help='Processes.')] = 2,
-    seed: Annotated[int, typer.Option(help='Another seed draws other scenes and another order.')] = 1,
+    seed: Annotated[int, typer.Option(help='A different seed draws different scenes and a different order.')] = 1,
 ) -> None:
-    """Run a blinded trial of five scripted policies and a scripted reference, close it, score it, and say what holds.
+    """Run a blinded trial of five scripted policies and a scripted reference, score it, and print the verdicts.
 
     Example: `robotrials demo --to /tmp/demo`
     """
@@ -40,11 +40,11 @@ def demo(
     plan = read_plan(trial)
     policies = [name for name in plan.policies if name != plan.reference]
     typer.echo(f'1. Plan    {", ".join(policies)} and a reference, all scripted, move items from bin to bin.')
-    typer.echo(f'           What will be claimed is declared first: {trial}, hash {plan.hash[:12]}.')
+    typer.echo(f'           What may be claimed is declared first: {trial}, hash {plan.hash[:12]}.')
     typer.echo('2. Run     Blinded, in random order, from the same starts; simulated physics.')
     with shown_progress() as progress:
         done = run_trial(plan, store, workers=workers, operator='demo', report=progress)
-    typer.echo(f'           {done.n_valid} of {done.n_total} episodes are valid; nobody saw who was who.')
+    typer.echo(f'           {done.n_valid} of {done.n_total} episodes are valid; nobody saw which policy was which.')
     arms = close_trial(plan, store, by='demo')
     checked = verify_store(store)
     typer.echo(f'3. Close   {", ".join(f"{a.code} = {a.policy}" for a in arms[:2])}, ...')
@@ -52,7 +52,7 @@ def demo(
     typer.echo(f'           The record is {state}: {checked.n_episodes} episodes in {store}.')
     typer.echo('4. Score   Success, time, items lost, safety and what the cameras saw ...')
     lessons = report(to, store)
-    typer.echo(f'           Everything, on one page: {to / "report.html"}')
+    typer.echo(f'           Everything on one page: {to / "report.html"}')
     typer.echo('\nWhat it found\n')
     for number, sentence in enumerate(lessons, start=1):
         typer.echo(f'{number}. {sentence}')
@@ -68,7 +68,7 @@ def prepare(to: Path, *, episodes: int, seed: int, cameras: bool = True) -> Path
 
     if to.exists():
         if not (to / MARK).exists():
-            raise InputError(f'{to}: is there and is not an earlier demo; give another folder with --to')
+            raise InputError(f'{to}: exists, and is not an earlier demo; give another folder with --to')
         shutil.rmtree(to)
     to.mkdir(parents=True)
     (to / MARK).touch()
@@ -149,7 +149,7 @@ def _cameras(analysis: Analysis) -> list[str]:
     agreed, c = part.agreement, part.confusion
     return [
         f'Scored from cameras alone, {agreed.count} of {agreed.n} episodes agree with the simulator '
-        f'({100 * part.agreement.value:.0f} %); {c.n - c.n_scored} could not be scored, and count as nothing.'
+        f'({100 * part.agreement.value:.0f} %); {c.n - c.n_scored} could not be scored, and count neither way.'
     ]
 
 

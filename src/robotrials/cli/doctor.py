@@ -23,7 +23,7 @@ LINES_EACH = 2  # twelve findings of two lines are a screen of 24
 
 
 def doctor(source: StoreArgument, form: FormatOption = 'text') -> None:
-    """Say what a file or store holds: columns, names alike, caps, shared starts, and what cannot be.
+    """Describe a file or store: columns, similar names, caps, shared starts, and values that cannot be right.
 
     Example: `robotrials doctor rollouts.csv`
     """
@@ -95,7 +95,7 @@ def _slow_kernels() -> list[tuple[str, str]]:
     from robotrials.stats.compiled import COMPILED, backends
 
     reasons = sorted({text for text in backends().values() if text != COMPILED})
-    return [('kernels', f'not compiled, so that resampling is slower; {"; ".join(reasons)}')] if reasons else []
+    return [('kernels', f'not compiled, so resampling is slower; {"; ".join(reasons)}')] if reasons else []
 
 
 def _print(rows: list[tuple[str, str]]) -> None:

@@ -9,13 +9,13 @@ import typer
 from robotrials.cli.output import FormatOption, print_table
 from robotrials.errors import UnknownName
 
-env_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help='Make and check isolated environments.')
-EnvironmentName = Annotated[str, typer.Argument(help='A name of `env ls`, or a recipe file.', show_default=False)]
+env_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help='Create and check isolated environments.')
+EnvironmentName = Annotated[str, typer.Argument(help='A name from `env ls`, or a recipe file.', show_default=False)]
 
 
 @env_app.command('ls')
 def ls(form: FormatOption = 'text') -> None:
-    """List the environments that can be made, and those that are there.
+    """List the environments that can be created, and those that exist.
 
     Example: `robotrials env ls`
     """
@@ -47,9 +47,9 @@ def ls(form: FormatOption = 'text') -> None:
 @env_app.command('create')
 def create(
     name: EnvironmentName,
-    anew: Annotated[bool, typer.Option('--anew', help='Make it again even if it is there.')] = False,
+    anew: Annotated[bool, typer.Option('--anew', help='Create it again even if it exists.')] = False,
 ) -> None:
-    """Make an environment, finish one that was cut short, or repair a broken one; this downloads packages.
+    """Create an environment, complete an interrupted one, or repair a broken one; this downloads packages.
 
     Example: `robotrials env create lerobot`
     """
@@ -65,7 +65,7 @@ def create(
     with console.status(f'checking {name}') as status:
         problems = check_environment(recipe) if is_made and not anew else []
         if problems:
-            console.print(f'{name} is broken and is made anew: {"; ".join(problems)}', markup=False)
+            console.print(f'{name} is broken, and is created again: {"; ".join(problems)}', markup=False)
         make = repair_environment if anew or problems else create_environment
         environment = make(recipe, progress=lambda line: status.update(f'making {name}: {line}'))
     typer.echo(f'{name} is at {environment.folder}')
@@ -73,7 +73,7 @@ def create(
 
 @env_app.command('check')
 def check(name: EnvironmentName) -> None:
-    """Compare an environment with what it was made of, and try its imports.
+    """Compare an environment with its recipe, and try its imports.
 
     Example: `robotrials env check lerobot`
     """
@@ -92,13 +92,13 @@ def check(name: EnvironmentName) -> None:
 @env_app.command('doctor')
 def doctor(
     names: Annotated[
-        list[str] | None, typer.Argument(help='Of the environments only these.', show_default=False)
+        list[str] | None, typer.Argument(help='Check only these environments.', show_default=False)
     ] = None,
     form: FormatOption = 'text',
 ) -> None:
-    """Try what hosts need here: graphics, drivers, environments, assets, caches, disk space; and what parsers may do.
+    """Check what hosts need here: graphics, drivers, environments, assets, caches, disk space, and limits on parsers.
 
-    Everything that is amiss comes with the command that mends it; the exit code is 1 if something must be mended.
+    Every problem comes with the command that fixes it; the exit code is 1 if something must be fixed.
 
     Example: `robotrials env doctor libero`
     """
@@ -131,7 +131,8 @@ def _walls() -> list[str | int | float | None]:
 
 @env_app.command('remove')
 def remove(
-    name: EnvironmentName, older: Annotated[bool, typer.Option('--older', help='Only those of older recipes.')] = False
+    name: EnvironmentName,
+    older: Annotated[bool, typer.Option('--older', help='Delete only the versions of older recipes.')] = False,
 ) -> None:
     """Delete an environment and its older versions.
 

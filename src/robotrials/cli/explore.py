@@ -21,10 +21,10 @@ def explore(
     ] = 8765,
     browser: Annotated[bool, typer.Option(help='Open a browser window.')] = True,
 ) -> None:
-    """Find an episode, and see what happened in it, to the frame.
+    """Find an episode, and see what happened in it, frame by frame.
 
-    Pages are served to this machine alone until you interrupt. Links hold the time, so that they can be shared with
-    whoever explores a copy of the store. `robotrials report STORE --explorer http://127.0.0.1:8765/` links to it.
+    Pages are served to this machine alone until you interrupt. Links include the time, so they can be shared with
+    anyone who has a copy of the store. `robotrials report STORE --explorer http://127.0.0.1:8765/` links to it.
 
     Example: `robotrials explore runs/may`
     """

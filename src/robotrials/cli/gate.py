@@ -29,17 +29,22 @@ FORMS = ('text', 'markdown', 'json')
 def gate(
     store: StoreArgument,
     baseline: Annotated[
-        Path, typer.Option('--baseline', '-b', help='The baseline, in the same form.', show_default=False)
+        Path, typer.Option('--baseline', '-b', help="The baseline's store or file.", show_default=False)
     ],
-    policy: Annotated[str | None, typer.Option('--policy', help='The candidate; default: the only one.')] = None,
+    policy: Annotated[str | None, typer.Option('--policy', help='The candidate policy; default: the only one.')] = None,
     baseline_policy: Annotated[
-        str | None, typer.Option('--baseline-policy', help='The baseline; default: of the same name, or the only one.')
+        str | None,
+        typer.Option(
+            '--baseline-policy', help='The baseline policy; default: the one of the same name, or the only one.'
+        ),
     ] = None,
     margin_success: Annotated[float, typer.Option(help='Episode success may be lower by less than this.')] = 0.05,
-    margin_time: Annotated[float, typer.Option(help='Mean time may be longer by less than this share.')] = 0.10,
-    margin_safety: Annotated[float, typer.Option(help='Rate of safe episodes may be lower by less than this.')] = 0.05,
+    margin_time: Annotated[float, typer.Option(help='Mean time may be longer by less than this fraction.')] = 0.10,
+    margin_safety: Annotated[
+        float, typer.Option(help='The rate of safe episodes may be lower by less than this.')
+    ] = 0.05,
     alpha: Annotated[float, typer.Option(help='Chance of passing an endpoint that is worse by its margin.')] = 0.05,
-    power: Annotated[float, typer.Option(help='Chance of passing that "N more" promises to an equal policy.')] = 0.8,
+    power: Annotated[float, typer.Option(help='Chance of passing after "N more" episodes for an equal policy.')] = 0.8,
     tau: TauOption = None,
     require: Annotated[
         str,
@@ -57,8 +62,7 @@ def gate(
 ) -> None:
     """Say whether a candidate is no worse than the baseline on speed, success and safety, at stated margins.
 
-    Exit code 0: no worse. 1: worse. 3: not shown, with how many more episodes are needed. 2: something is wrong with
-    the input.
+    Exit code 0: no worse. 1: worse. 3: neither was shown; it says how many more episodes are needed. 2: wrong input.
 
     Example: `robotrials gate runs/new --baseline runs/main --format markdown -o comment.md`
     """

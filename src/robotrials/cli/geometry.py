@@ -32,17 +32,17 @@ def score_store(
     where: WhereOption = None,
     baseline: BaselineOption = None,
     alpha: AlphaOption = None,
-    episodes: Annotated[bool, typer.Option('--episodes', help='Every episode in a row, too.')] = False,
-    fresh: Annotated[bool, typer.Option('--fresh', help='Score every view anew, whatever was written before.')] = False,
-    write: Annotated[bool, typer.Option('--write', help='Keep the scores beside the episodes, for reports.')] = False,
-    by: Annotated[str, typer.Option('--by', help='Who keeps them; for the log.')] = '',
+    episodes: Annotated[bool, typer.Option('--episodes', help='Also print one row per episode.')] = False,
+    fresh: Annotated[bool, typer.Option('--fresh', help='Score every view again, ignoring saved scores.')] = False,
+    write: Annotated[bool, typer.Option('--write', help='Keep the scores with the episodes, for reports.')] = False,
+    by: Annotated[str, typer.Option('--by', help='Who does this; for the log.')] = '',
     details: DetailsOption = False,
     form: FormatOption = 'text',
 ) -> None:
-    """Score episodes from the RGB-D views that were kept with them, and compare with the host.
+    """Score episodes from their kept RGB-D views, and compare with the host.
 
-    The recorded outcomes stay as they are: a written score is a file of its own, with the digest of the views that it
-    was made from, and reports use it as long as views and method are the same.
+    The recorded outcomes stay as they are: saved scores go into a separate file, with the digest of the views they were
+    made from, and reports use them as long as views and method are the same.
 
     Example: `robotrials geometry score runs/may --write --by mara`
     """
@@ -77,13 +77,13 @@ def segment_views(
         str, typer.Option('--using', help='A folder of masks, command:COMMAND, or the http address of a segmenter.')
     ],
     where: WhereOption = None,
-    by: Annotated[str, typer.Option('--by', help='Who keeps them; for the log.')] = '',
+    by: Annotated[str, typer.Option('--by', help='Who does this; for the log.')] = '',
 ) -> None:
-    """Ask a segmenter which pixels are each object's, and keep its masks beside the views.
+    """Ask a segmenter which pixels belong to each object, and keep its masks with the views.
 
-    Only objects that have a shape are asked for, by their names. A folder has VIEW.NAME.png; a command is run as
-    COMMAND PICTURE.png NAME MASK.png; an address is sent {"image": PNG in base64, "prompt": NAME}. Scores made
-    afterwards use the masks, and whoever scores the views again needs no segmenter.
+    Only objects with a shape are segmented, by their names. A folder must contain VIEW.NAME.png; a command is run as
+    COMMAND PICTURE.png NAME MASK.png; an address is sent {"image": PNG in base64, "prompt": NAME}. Later scores use the
+    masks, so scoring the views again needs no segmenter.
 
     Example: `robotrials geometry segment runs/may --using http://127.0.0.1:8080/segment --by mara`
     """
@@ -93,7 +93,7 @@ def segment_views(
     opened = analysis.selection.store
     if opened is None:
         raise InputError(
-            f'{store}: masks are kept in a store, and this is none; run: robotrials import {store} -o STORE'
+            f'{store}: masks are kept in a store, which this is not; run: robotrials import {store} -o STORE'
         )
     show = analysis_progress()
     n = segment_store(opened, analysis.episodes, using, by=by, advance=lambda i, total: show('segmenting', i, total))
@@ -104,15 +104,17 @@ def segment_views(
 def place(
     source: Annotated[Path, typer.Argument(help='A store that kept views, or the file of a scene (known.json).')],
     cameras: Annotated[int, typer.Option('--cameras', help='How many cameras to place.', min=1, max=8)] = 3,
-    distance: Annotated[list[float] | None, typer.Option('--distance', help='From the work, in metres.')] = None,
+    distance: Annotated[
+        list[float] | None, typer.Option('--distance', help='Distance from the workspace, in metres.')
+    ] = None,
     fovy: Annotated[float, typer.Option('--fovy', help='Vertical field of view, in degrees.')] = 45.0,
-    seed: Annotated[int, typer.Option('--seed', help='Of the arrangements that are drawn.')] = 0,
+    seed: Annotated[int, typer.Option('--seed', help='Seed of the drawn arrangements.')] = 0,
     form: FormatOption = 'text',
 ) -> None:
-    """Where to put cameras so that they see most of the objects, wherever the task puts them.
+    """Find camera positions that see most of the objects, wherever the task puts them.
 
-    Objects are looked at where they start, at their goals and in drawn arrangements inside a bin; what stands fixed
-    and the other objects hide them. Of a store, the cameras that took its views are measured in the same way.
+    Objects are considered where they start, at their goals and in random arrangements inside a bin, with occlusion by
+    fixed structures and other objects. For a store, the cameras that took its views are evaluated in the same way.
 
     Example: `robotrials geometry place runs/may --cameras 3 --set distance=0.9`
     """
@@ -157,20 +159,21 @@ def place(
 def calibrate(
     source: Annotated[Path, typer.Argument(help='A store with a recorded calibration, or a file of poses (JSON).')],
     camera: Annotated[str, typer.Argument(help='The name of the camera.')],
-    mount: Annotated[str, typer.Option('--mount', help='What the camera is fixed to: world, or gripper.')] = 'world',
+    mount: Annotated[str, typer.Option('--mount', help='What the camera is mounted on: world or gripper.')] = 'world',
     target: Annotated[
-        str, typer.Option('--target', help="A store's signal with the target's pose as the camera saw it.")
+        str, typer.Option('--target', help="The store's signal with the target's pose as seen by the camera.")
     ] = '',
     out: Annotated[Path, typer.Option('--output', '-o', help='The file of camera poses to write or add to.')] = Path(
         'cameras.json'
     ),
     form: FormatOption = 'text',
 ) -> None:
-    """Where a camera stands, with its standard error, from an arm that moved or from what stands fixed in its views.
+    """Find a camera's pose, with its standard error, from a moving arm or from fixed structures in its views.
 
     A file has {"poses": [{"world_from_gripper": [16 numbers], "camera_from_target": [16 numbers]}, ...]}. With
-    --target the steps of a store's episodes are the poses: ee_pose, and the target as x y z qx qy qz qw. Without it the
-    kept views of a store are laid on what is known to stand fixed. The depth host and the import of bags read the file.
+    --target, the steps of a store's episodes are the poses: ee_pose, and the target as x y z qx qy qz qw. Without it,
+    the kept views of a store are fitted to known fixed structures. The depth host and the import of bags read the
+    resulting file.
 
     Example: `robotrials geometry calibrate runs/calibration front --target target --output cameras.json`
     """
@@ -270,10 +273,10 @@ def reset(
     where: WhereOption = None,
     form: FormatOption = 'text',
 ) -> None:
-    """Whether each episode began as planned, by its first kept views: what moved, turned, is missing or in doubt.
+    """Check from the first kept views whether each episode began as planned, and what moved, turned or is missing.
 
-    It is the check that the depth host makes before an episode, for recordings that came in without it. Nothing is
-    changed: to set such an episode aside, use `robotrials store edit`.
+    This is the check that the depth host makes before an episode, for recordings that were imported without it. Nothing
+    is changed: to set such an episode aside, use `robotrials store edit`.
 
     Example: `robotrials geometry reset runs/may`
     """

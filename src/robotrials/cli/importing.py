@@ -35,46 +35,52 @@ SAFEVLA = 'robotrials.cli.safety:SAFEVLA'  # `safety` reads it, and `formats` ma
 
 def import_source(
     path: Annotated[
-        Path | None, typer.Argument(metavar='FILE_OR_FOLDER', help='What to import; `--list` says what can be read.')
+        Path | None,
+        typer.Argument(metavar='FILE_OR_FOLDER', help='What to import; `--list` shows the formats that can be read.'),
     ] = None,
     to: Annotated[
         Path | None,
-        typer.Option('--output', '-o', help='The store to add to (--to is the same); made if it is not there.'),
+        typer.Option('--output', '-o', help='The store to add to (--to is the same); created if it does not exist.'),
     ] = None,
     mapped: Annotated[
-        list[str] | None, typer.Option('--map', '-m', help='FIELD=COLUMN where the guess is wrong; repeat it for more.')
+        list[str] | None, typer.Option('--map', '-m', help='FIELD=COLUMN where the guess is wrong; repeatable.')
     ] = None,
     fixed: Annotated[
         list[str] | None, typer.Option('--set', '-s', help='FIELD=VALUE for every episode, such as task=pick.')
     ] = None,
     answered: Annotated[
-        list[str] | None, typer.Option('--answer', '-a', help='KEY=CHOICE, the answer to a question that was printed.')
+        list[str] | None, typer.Option('--answer', '-a', help='KEY=CHOICE, the answer to a printed question.')
     ] = None,
     value: Annotated[
         list[str] | None,
-        typer.Option('--value', help="CELL=OUTCOME, what a cell means: '✓=success', 'dropped=failure'; repeat it."),
+        typer.Option(
+            '--value', help="CELL=OUTCOME, what a table cell means: '✓=success', 'dropped=failure'; repeatable."
+        ),
     ] = None,
     blank: Annotated[
         str, typer.Option('--blank', help='What a row without a result is: invalid, failure, or drop (left out).')
     ] = '',
     group_by: Annotated[
-        str, typer.Option('--group-by', help='Columns (a,b) that make one episode of the rows in which they agree.')
+        str,
+        typer.Option(
+            '--group-by', help='Columns (a,b) that identify an episode: rows that agree in them are one episode.'
+        ),
     ] = '',
     rate_hz: Annotated[
-        float | None, typer.Option('--rate-hz', help='Control steps per second, to turn steps into seconds.')
+        float | None, typer.Option('--rate-hz', help='Control steps per second, to convert steps to seconds.')
     ] = None,
-    kind: Annotated[str, typer.Option('--as', help='The format; default: by what is in the file.')] = '',
+    kind: Annotated[str, typer.Option('--as', help='The format; default: recognised by content.')] = '',
     source: Annotated[
-        str | None, typer.Option(help='Name of the source, part of the ids; default: the file name.')
+        str | None, typer.Option(help='Name of the source, which enters the ids; default: the file name.')
     ] = None,
     save_map: Annotated[
-        Path | None, typer.Option('--save-map', help='Write the mapping that was used to this file, to use it again.')
+        Path | None, typer.Option('--save-map', help='Save the mapping that was used to this file, for reuse.')
     ] = None,
     map_file: Annotated[
-        Path | None, typer.Option('--map-file', help='Take the mapping from a file that --save-map wrote.')
+        Path | None, typer.Option('--map-file', help='Use the mapping in a file written by --save-map.')
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option('--dry-run', help='Print the first episodes as the record would have them; write nothing.')
+        bool, typer.Option('--dry-run', help='Print the first episodes as they would be recorded; write nothing.')
     ] = False,
     listed: Annotated[bool, typer.Option('--list', help='List the formats that can be read.')] = False,
     form: FormatOption = 'text',
@@ -89,7 +95,7 @@ def import_source(
         _print_formats(form)
         return
     if path is None:
-        raise InputError('no source given; wanted a file or folder (`robotrials import --list` says which)')
+        raise InputError('no source given; wanted a file or folder (formats: `robotrials import --list`)')
     if to is None and not dry_run:
         from robotrials.formats.imported import import_command
 
@@ -182,7 +188,7 @@ def _bring_in(imported: Imported, to: Path | None, *, dry_run: bool, form: str) 
     typer.echo(f'{to}: {done.added:,} episodes added, {done.already_there:,} already there', err=form != 'text')
     if done.is_read_anew:
         say(
-            f'Warning: this source had been imported into {to} before, read in another way; if the rollouts are the '
+            f'Warning: this source was imported into {to} before, read in another way; if the rollouts are the '
             'same, each now counts twice. Import it into a new folder instead.'
         )
     _tell_unnamed(to)
@@ -277,7 +283,7 @@ def preview_table(episodes: Sequence[Episode], *, count: int) -> Table:
 def format_table(formats: Sequence[Format]) -> Table:
     """The formats that can be read."""
     rows: list[list[Cell]] = [[f.name, f.summary] for f in sorted(formats, key=lambda f: f.name)]
-    return table('Formats', ['name', 'reads'], rows, note='found by content; --as NAME insists on one')
+    return table('Formats', ['name', 'reads'], rows, note='recognised by content; --as NAME forces one')
 
 
 def exporter_table(exporters: Sequence[Exporter]) -> Table:
@@ -288,11 +294,13 @@ def exporter_table(exporters: Sequence[Exporter]) -> Table:
 
 def export(
     store: Annotated[Path | None, typer.Argument(metavar='STORE', help='The folder of the store.')] = None,
-    to: Annotated[str, typer.Option('--to', '-t', help='The format; `--list` says which there are.')] = '',
+    to: Annotated[str, typer.Option('--to', '-t', help='The format; see `--list`.')] = '',
     out: Annotated[
         Path | None,
         typer.Option(
-            '--output', '-o', help='Where to write (--out is the same); default: the store and the format, joined.'
+            '--output',
+            '-o',
+            help="Where to write (--out is the same); default: the store's name and the format, joined.",
         ),
     ] = None,
     where: WhereOption = None,
@@ -300,12 +308,12 @@ def export(
         float | None, typer.Option('--rate-hz', help='Steps per second, for formats with one rate for all episodes.')
     ] = None,
     redraw: Annotated[
-        bool, typer.Option('--redraw', help='Draw cameras anew from kept states, a frame for every step.')
+        bool, typer.Option('--redraw', help='Render cameras again from the kept states, one frame per step.')
     ] = False,
     listed: Annotated[bool, typer.Option('--list', help='List the formats that can be written.')] = False,
     form: FormatOption = 'text',
 ) -> None:
-    """Export episodes with their trajectories and videos. In a blinded trial that is still open, codes stay codes.
+    """Export episodes with their trajectories and videos. In a blinded trial that is still open, policies remain codes.
 
     Example: `robotrials export runs/may --to lerobot --out may-lerobot --where outcome=success`
     """
@@ -316,7 +324,7 @@ def export(
         print_tables([exporter_table([load_exporter(name) for name in EXPORTERS.names()])], form)
         return
     if store is None or not to:
-        raise InputError('wanted a store and --to FORMAT (`robotrials export --list` says which)')
+        raise InputError('wanted a store and --to FORMAT (formats: `robotrials export --list`)')
     exporter = load_exporter(to)
     source = read_store(store)
     target = out if out is not None else Path(f'{store.resolve().name}-{exporter.name}{exporter.suffix}')

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 SourcesArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar='SOURCE...', help='What it is made from: a store, for most; --list says what else.'),
+    typer.Argument(metavar='SOURCE...', help='The input: a store, for most; see --list for the others.'),
 ]
-StratumOption = Annotated[list[str] | None, typer.Option('--stratum', '-s', help='Show only these strata; repeat.')]
+StratumOption = Annotated[list[str] | None, typer.Option('--stratum', '-s', help='Show only this stratum; repeatable.')]
 ListOption = Annotated[bool, typer.Option('--list', help='List the names and stop.')]
 
 
@@ -64,9 +64,9 @@ def plot(
         str, typer.Option('--style', help='A venue: ieee, acm, icml, neurips, jmlr, lncs, nature or plain.')
     ] = '',
     width: Annotated[str, typer.Option('--width', help='column or page of the style, or 3.5in, 252pt, 89mm.')] = '',
-    height: Annotated[str, typer.Option('--height', help='In the same units; by default what the figure needs.')] = '',
+    height: Annotated[str, typer.Option('--height', help='In the same units; default: what the figure needs.')] = '',
     font: Annotated[str, typer.Option('--font', help='sans or serif.')] = '',
-    font_size: Annotated[float | None, typer.Option('--font-size', help='Of the axes, in points.')] = None,
+    font_size: Annotated[float | None, typer.Option('--font-size', help='Font size of the axes, in points.')] = None,
     form: FormatOption = 'text',
 ) -> None:
     """Draw a figure by name.
@@ -120,7 +120,10 @@ def tables(
     where: WhereOption = None,
     label: Annotated[
         list[str] | None,
-        typer.Option('--label', help='For `labels`: a label; a=b: whether two agree; two of them, or a*b: crossed.'),
+        typer.Option(
+            '--label',
+            help='For `labels`: a label; a=b for whether two agree; a*b, or two --label, for their combinations.',
+        ),
     ] = None,
     width: Annotated[
         str, typer.Option('--width', help='In LaTeX: column, or page for a table across both columns (table*).')

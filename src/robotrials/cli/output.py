@@ -30,9 +30,9 @@ FormatOption = Annotated[
     str, typer.Option('--format', '-f', help='How to print tables: text, json, csv, markdown or latex.')
 ]
 
-DetailsOption = Annotated[bool, typer.Option('--details', help='The tables behind the card, too.')]
-PerTaskOption = Annotated[bool, typer.Option('--per-task', help='Every task in a row, as papers print them.')]
-MethodsOption = Annotated[bool, typer.Option('--methods', help='What was computed, in words for a paper.')]
+DetailsOption = Annotated[bool, typer.Option('--details', help='Also print the tables behind the summary.')]
+PerTaskOption = Annotated[bool, typer.Option('--per-task', help='One row per task, as papers print them.')]
+MethodsOption = Annotated[bool, typer.Option('--methods', help='Describe what was computed, in words for a paper.')]
 
 
 def say(text: str, *, err: bool = True) -> None:

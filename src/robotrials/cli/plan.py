@@ -22,42 +22,46 @@ PlanPath = Annotated[Path, typer.Argument(help='The file that declares the trial
 def plan(
     trial: PlanPath,
     check: Annotated[
-        bool, typer.Option('--check', help='Open host and policies and check that they fit together (names are shown).')
+        bool,
+        typer.Option('--check', help='Open host and policies and check that they fit together (this shows names).'),
     ] = False,
     power: Annotated[
         float | None, typer.Option('--power', help='Also print the rollouts that a claim needs at this power.')
     ] = None,
-    rate: Annotated[float, typer.Option('--rate', help='For --power: the success rate expected.')] = 0.7,
-    difference: Annotated[float, typer.Option('--difference', '-d', help='For --power: what is worth finding.')] = 0.1,
+    rate: Annotated[float, typer.Option('--rate', help='For --power: the expected success rate.')] = 0.7,
+    difference: Annotated[
+        float, typer.Option('--difference', '-d', help='For --power: the difference worth detecting.')
+    ] = 0.1,
     discordance: Annotated[
-        float | None, typer.Option('--discordance', help='For --power: share of scenes two policies differ on.')
+        float | None,
+        typer.Option('--discordance', help='For --power: fraction of scenes on which two policies differ.'),
     ] = None,
     pilot: Annotated[
-        Path | None, typer.Option('--pilot', help='For --power: a store with a pilot, for time-to-success.')
+        Path | None, typer.Option('--pilot', help="For --power: a pilot's store, for time to success.")
     ] = None,
     engine: Annotated[
         str | None, typer.Option(help='Also predict wall time, cost and bottleneck on this engine: local or ray.')
     ] = None,
-    measure: Annotated[int, typer.Option(min=1, help='For --engine: run so many episodes here and time them.')] = 4,
+    measure: Annotated[int, typer.Option(min=1, help='For --engine: number of episodes to run and time here.')] = 4,
     episode_s: Annotated[
         float | None, typer.Option(help='For --engine: seconds per episode, instead of measuring.')
     ] = None,
-    inference_s: Annotated[
-        float | None, typer.Option(help='With --episode-s: of these, seconds per inference.')
-    ] = None,
+    inference_s: Annotated[float | None, typer.Option(help='With --episode-s: seconds of it per inference.')] = None,
     inferences: Annotated[float | None, typer.Option(help='With --episode-s: inferences per episode.')] = None,
     most_workers: Annotated[
-        int | None, typer.Option(min=1, help='For --engine: workers there could be.', show_default='8, on Ray 256')
+        int | None, typer.Option(min=1, help='For --engine: largest number of workers.', show_default='8, on Ray 256')
     ] = None,
     policy_servers: Annotated[
-        int, typer.Option(min=0, help='For --engine: policy servers that all workers share; 0: one in each worker.')
+        int, typer.Option(min=0, help='For --engine: policy servers shared by all workers; 0: one in each worker.')
     ] = 0,
-    batch_speedup: Annotated[float, typer.Option(help='For --engine: what batching brings a policy server.')] = 1.0,
-    worker_price: Annotated[float, typer.Option(help='For --engine: of a worker, per hour.')] = 0.0,
-    server_price: Annotated[float, typer.Option(help='For --engine: of a policy server, per hour.')] = 0.0,
+    batch_speedup: Annotated[
+        float, typer.Option(help='For --engine: speed-up of a policy server through batching.')
+    ] = 1.0,
+    worker_price: Annotated[float, typer.Option(help='For --engine: price of a worker, per hour.')] = 0.0,
+    server_price: Annotated[float, typer.Option(help='For --engine: price of a policy server, per hour.')] = 0.0,
     form: FormatOption = 'text',
 ) -> None:
-    """Print the cells of a declared trial, how long it takes at most, and what it will be able to tell.
+    """Print the design cells of a declared trial, its longest duration, and what it will be able to resolve.
 
     Example: `robotrials plan trial.toml --power 0.8 --difference 0.1`
     """
@@ -86,7 +90,7 @@ def plan(
         import secrets
 
         typer.echo(
-            'Blinding has no secret: who can guess the policies can check the guess against the plan hash. '
+            'Blinding has no secret: anyone who can guess the policies can check the guess against the plan hash. '
             f'Add under [blinding]: secret = "{secrets.token_hex(16)}"',
             err=True,
         )
@@ -108,7 +112,7 @@ def plan(
         )  # fmt: skip
     if check:
         _check(declared)
-        typer.echo('host and policies open and fit together', err=form != 'text')
+        typer.echo('host and policies open, and fit together', err=form != 'text')
 
 
 def _condition(entry: ConditionEntry) -> str:
@@ -129,7 +133,7 @@ def _size_rows(declared: TrialPlan) -> list[list[str | int | float | None]]:
         ['95 % interval of a success rate, per policy and cell', f'at most +-{size.half_width_per_cell:.3f}'],
         ['95 % interval of a success rate, per policy over all cells', f'at most +-{size.half_width_per_policy:.3f}'],
         [
-            f'difference of two policies seen with power 0.8 ({size.resolvable_basis})',
+            f'difference of two policies detected with power 0.8 ({size.resolvable_basis})',
             'none at this size' if difference is None else f'{difference:.3f}',
         ],
         ['stopping rule', declared.stopping.rule.value],
@@ -262,7 +266,7 @@ def print_capacity(
     bound = (
         f'first to saturate: {capacity.saturates_first}, at about {capacity.saturates_at:.0f} workers'
         if capacity.saturates_first
-        else f'nothing that workers share saturates up to {capacity.points[-1].workers} workers'
+        else f'nothing shared by workers saturates with up to {capacity.points[-1].workers} workers'
     )
     typer.echo(f'best: {capacity.best.workers} workers; {bound}', err=form != 'text')
 
@@ -284,7 +288,7 @@ def _demand(
 
     if episode_s is None:
         if inference_s is not None or inferences is not None:
-            raise InputError('--inference-s and --inferences go with --episode-s; without it episodes are measured')
+            raise InputError('--inference-s and --inferences need --episode-s; without it episodes are measured')
         return measure_demand(declared, episodes=measure, engine=engine)
     asked, each_s = inferences or 0.0, inference_s or 0.0
     if asked * each_s > episode_s:

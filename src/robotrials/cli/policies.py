@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from robotrials.policies.server import WireNames
     from robotrials.run import Host, HostSpec, Policy, TrialPlan
 
-policies_app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help='Look at policies, check them, serve them.'
-)
+policies_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help='List, check and serve policies.')
 
 TrialPath = Annotated[Path, typer.Argument(help='The file that declares the trial.', show_default=False)]
 PolicyName = Annotated[str, typer.Argument(help='The NAME of a [policies.NAME] table.', show_default=False)]
@@ -24,10 +22,10 @@ PolicyName = Annotated[str, typer.Argument(help='The NAME of a [policies.NAME] t
 
 @policies_app.command('ls')
 def ls(
-    trial: Annotated[Path | None, typer.Argument(help='A trial whose policies to list.', show_default=False)] = None,
+    trial: Annotated[Path | None, typer.Argument(help='A trial, to list its policies.', show_default=False)] = None,
     form: FormatOption = 'text',
 ) -> None:
-    """List what a plan can name under `use`, and the presets; or the policies of one trial.
+    """List what a plan can name under `use`, and the presets, or list the policies of a trial.
 
     Example: `robotrials policies ls trial.toml`
     """
@@ -53,21 +51,21 @@ ABOUT = {
     'demonstration': 'robomimic or LIBERO demonstrations, played back',
     'function': 'a Python function or class, by module:attribute',
     'groot': 'GR00T: ZeroMQ, msgpack',
-    'lerobot': 'a LeRobot checkpoint folder, in an environment of its own',
+    'lerobot': 'a LeRobot checkpoint folder, in an isolated environment',
     'lerobot-server': "LeRobot's own policy server: gRPC, pickles that are never unpickled",
     'libero-scripted': 'LIBERO: reads the true state',
     'no_op': 'stands still: the floor of a benchmark',
     'openpi': 'openpi: WebSocket, msgpack',
     'openvla': 'OpenVLA, OpenVLA-OFT, AutoEval: POST /act',
     'positronic': 'positronic: session wire version 1, actions with times',
-    'lookup': 'plays the demonstration back that begins most alike: learns nothing',
-    'probe': 'a trained probe: image encoder and MLP, in an environment of its own',
+    'lookup': 'plays back the demonstration with the most similar start; learns nothing',
+    'probe': 'a trained probe: image encoder and MLP, in an isolated environment',
     'random': 'acts at random',
     'replay': 'recorded actions, played back',
     'roboarena': 'RoboArena: openpi framing with sessions',
     'scripted': 'the embedded cell: reads the true state',
-    'seek': 'the point mass: walks to the goal',
-    'sighted': 'the embedded cell: looks through the cameras',
+    'seek': 'the point mass: moves to the goal',
+    'sighted': 'the embedded cell: uses the cameras',
     'vla-eval': 'vla-eval model servers: WebSocket, msgpack',
     'vlm': 'a vision-language model behind an OpenAI-compatible endpoint',
 }
@@ -77,7 +75,7 @@ ABOUT = {
 def check(
     trial: TrialPath,
     name: PolicyName,
-    seed: Annotated[int, typer.Option('--seed', help='The start state to look at.')] = 0,
+    seed: Annotated[int, typer.Option('--seed', help='The start state to use.')] = 0,
     form: FormatOption = 'text',
 ) -> None:
     """Connect, compare the mapping with both sides, and print one observation and one action as the policy sees them.
@@ -96,11 +94,11 @@ def check(
     rows = [[value.side, value.key, value.shape, value.content] for value in result.values]
     facts: list[list[str | int | float | None]] = [[key, value] for key, value in result.facts]
     facts.append(['answer (s)', f'{result.answer_s:.4f}'])
-    facts.append(['of it thinking (s)', None if result.inference_s is None else f'{result.inference_s:.4f}'])
+    facts.append(['of which inference (s)', None if result.inference_s is None else f'{result.inference_s:.4f}'])
     print_tables(
         [
-            table(f'{name}: one question and its answer', ['side', 'key', 'shape', 'content'], rows),
-            table('what the server says', ['fact', 'value'], facts),
+            table(f'{name}: one request and its answer', ['side', 'key', 'shape', 'content'], rows),
+            table('what the server reports', ['fact', 'value'], facts),
         ],
         form,
     )
@@ -114,15 +112,17 @@ def serve(
     host: Annotated[str, typer.Option('--host', help='The address to listen on.')] = '127.0.0.1',
     port: Annotated[int, typer.Option('--port', help='The port; 0 takes a free one.')] = 8000,
     image: Annotated[
-        list[str] | None, typer.Option('--image', help="KEY=CAMERA: a client's key for a camera. Repeatable.")
+        list[str] | None, typer.Option('--image', help="KEY=CAMERA: the client's key for a camera; repeatable.")
     ] = None,
     state: Annotated[
-        list[str] | None, typer.Option('--state', help="KEY=FIRST:LAST: a client's key for part of the state.")
+        list[str] | None, typer.Option('--state', help="KEY=FIRST:LAST: the client's key for part of the state.")
     ] = None,
     prompt: Annotated[str | None, typer.Option('--prompt', help="The client's key for the instruction.")] = None,
-    batch: Annotated[int, typer.Option('--batch', help='Gather up to this many questions, for policies that can.')] = 1,
+    batch: Annotated[
+        int, typer.Option('--batch', help='Batch up to this many requests, for policies that support it.')
+    ] = 1,
     batch_wait_s: Annotated[
-        float, typer.Option('--batch-wait-s', help='How long a question waits for others.')
+        float, typer.Option('--batch-wait-s', help='How long a request waits for others (s).')
     ] = 0.005,
 ) -> None:
     """Serve a policy of a trial to openpi's or vla-eval's clients, until interrupted.
@@ -156,10 +156,10 @@ def relay(
     host: Annotated[str, typer.Option('--host', help='The address to listen on.')] = '127.0.0.1',
     port: Annotated[int, typer.Option('--port', help='The port; 0 takes a free one.')] = 8000,
 ) -> None:
-    """Give a robot one address for all arms of a console trial: questions go to the arm of the present assignment.
+    """Give a robot one address for all arms of a console trial: requests go to the arm of the current assignment.
 
-    Arms are servers on the openpi wire. Nothing it prints or passes on names one; why an arm failed is in relay.log
-    beside arms.json. How fast an arm answers is not hidden.
+    Arms are servers that use openpi's protocol. Nothing that is printed or passed on identifies an arm; the reason why
+    an arm failed is in relay.log beside arms.json. How fast an arm answers is not hidden.
 
     Example: `robotrials policies relay sealed/operator.json --arms sealed/arms.json --port 8000`
     """

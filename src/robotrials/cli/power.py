@@ -51,7 +51,7 @@ def calibrate(
     setup: Annotated[
         list[str] | None, typer.Option('--setup', help='same_policy, reference or permutation; default: all three.')
     ] = None,
-    label: Annotated[str | None, typer.Option('--label', help='Shuffle within stratum x this label.')] = None,
+    label: Annotated[str | None, typer.Option('--label', help='Shuffle within strata crossed with this label.')] = None,
     trials: Annotated[int, typer.Option('--trials', min=1, help='Null data sets per row.')] = 500,
     resamples: Annotated[int, typer.Option('--resamples', min=1, help='Resamples of each test.')] = 500,
     tau: TauOption = None,
@@ -62,7 +62,7 @@ def calibrate(
     details: DetailsOption = False,
     form: FormatOption = 'text',
 ) -> None:
-    """Reject rates of the macro-KS test on null data made from the store's own episodes.
+    """Rejection rates of the macro-KS test on null data made from the store's own episodes.
 
     Example: `robotrials power calibrate runs/may --label tote_side`
     """
@@ -92,8 +92,8 @@ BARNARD_MOST = 130  # larger tables take minutes to enumerate, and the z-test is
 power_app = typer.Typer(no_args_is_help=True, help='How many rollouts a claim needs.')
 power_app.command('calibrate')(calibrate)
 
-PowerOption = Annotated[float, typer.Option('--power', help='The chance to find what is there.')]
-AlphaLevel = Annotated[float, typer.Option('--alpha', help='The chance to find what is not there.')]
+PowerOption = Annotated[float, typer.Option('--power', help='The chance of detecting a true difference.')]
+AlphaLevel = Annotated[float, typer.Option('--alpha', help='The chance of a false claim.')]
 PilotTauOption = Annotated[
     float | None, typer.Option('--tau', help='Look for differences only up to here (s); default: as declared.')
 ]
@@ -105,15 +105,15 @@ AssumeOption = Annotated[
         '(columns t_s, chance); give two.',
     ),
 ]
-StrataOption = Annotated[int, typer.Option('--strata', min=1, help='Strata of an assumed pair, all alike.')]
-ItemsOption = Annotated[int, typer.Option('--operations', min=1, help='Operations in an assumed episode.')]
+StrataOption = Annotated[int, typer.Option('--strata', min=1, help='Number of strata of an assumed pair, all alike.')]
+ItemsOption = Annotated[int, typer.Option('--operations', min=1, help='Operations per assumed episode.')]
 CorrelationOption = Annotated[
-    float, typer.Option('--correlation', help='How alike operations of an assumed episode are, 0 to 1.')
+    float, typer.Option('--correlation', help='Correlation between operations of an assumed episode, 0 to 1.')
 ]
 WatchedOption = Annotated[
     float | None, typer.Option('--watched', help='Assumed operations that take longer are censored (s).')
 ]
-SizesOption = Annotated[str, typer.Option('--n', help='Episodes per cell, as 5,10,20 or 5:50:5.')]
+SizesOption = Annotated[str, typer.Option('--n', help='Episodes per cell, such as 5,10,20 or 5:50:5.')]
 OptionalStore = Annotated[Path | None, typer.Argument(metavar='[STORE]', help='A pilot: the folder of a store.')]
 
 
@@ -121,21 +121,25 @@ OptionalStore = Annotated[Path | None, typer.Argument(metavar='[STORE]', help='A
 def size(
     rate: Annotated[float, typer.Option('--rate', help='The success rate of the worse policy, from 0 to 1.')] = 0.7,
     difference: Annotated[
-        float, typer.Option('--difference', '-d', help='How much more the better one succeeds, 0 to 1.')
+        float, typer.Option('--difference', '-d', help="How much higher the better one's success rate is, from 0 to 1.")
     ] = 0.05,
     discordance: Annotated[
-        float | None, typer.Option('--discordance', help='Share of scenes on which the policies disagree.')
+        float | None, typer.Option('--discordance', help='Fraction of scenes on which the policies disagree.')
     ] = None,
     policies: Annotated[int, typer.Option('--policies', min=2)] = 2,
     tasks: Annotated[int, typer.Option('--tasks', min=1)] = 1,
     conditions: Annotated[int, typer.Option('--conditions', min=1)] = 1,
-    overall: Annotated[bool, typer.Option('--overall', help='Compare the means over cells, not cell by cell.')] = False,
+    overall: Annotated[
+        bool, typer.Option('--overall', help='Compare means over cells, rather than cell by cell.')
+    ] = False,
     reference: Annotated[
-        bool, typer.Option('--against-reference', help='Compare with one reference, not all pairs.')
+        bool, typer.Option('--against-reference', help='Compare each policy with one reference, rather than all pairs.')
     ] = False,
     power: PowerOption = 0.8,
     alpha: AlphaLevel = 0.05,
-    survey: Annotated[bool, typer.Option('--survey', help="Also print the surveyed papers' numbers.")] = False,
+    survey: Annotated[
+        bool, typer.Option('--survey', help='Also print the sample sizes of the surveyed papers.')
+    ] = False,
     assume: Annotated[
         list[str] | None,
         typer.Option(
@@ -145,18 +149,21 @@ def size(
         ),
     ] = None,
     tau: Annotated[float, typer.Option('--tau', help='With --assume: the time cap of an episode (s).')] = 120.0,
-    matched: Annotated[bool, typer.Option('--matched', help='With --assume: both run the same starts.')] = False,
+    matched: Annotated[
+        bool, typer.Option('--matched', help='With --assume: both policies run the same starts.')
+    ] = False,
     correlation: Annotated[
-        float, typer.Option('--correlation', help='With --matched: how alike both do on one start, 0 to 1.')
+        float,
+        typer.Option('--correlation', help='With --matched: correlation of the two policies on one start, 0 to 1.'),
     ] = 0.0,
-    n: Annotated[str, typer.Option('--n', help='With --assume: episodes per cell, as 5,10,20.')] = '5,10,20,40',
+    n: Annotated[str, typer.Option('--n', help='With --assume: episodes per cell, such as 5,10,20.')] = '5,10,20,40',
     seed: SeedOption = None,
     details: DetailsOption = False,
     form: FormatOption = 'text',
 ) -> None:
-    """Sample sizes for success rates: an interval, two policies, paired or not, not worse than, a whole plan.
+    """Sample sizes for success rates: an interval, two policies (paired or not), non-inferiority, a whole plan.
 
-    With two --assume it simulates the rule that judges who succeeds more often and who is faster.
+    With two --assume it simulates the decision rule for success and speed.
 
     Example: `robotrials power size --rate 0.7 --difference 0.05 --policies 4 --tasks 10`
 
@@ -209,7 +216,7 @@ def check_shares(rate: float, difference: float) -> None:
     command = f'Try: robotrials power size --rate {min(p, max(0.0, 1 - d)):.4g} -d {d:.4g}'
     if not (0 <= rate <= 1 and 0 < difference < 1):
         raise InputError(
-            f'rates and differences are shares from 0 to 1, found --rate {rate:g} and --difference {difference:g}\n'
+            f'rates and differences are fractions from 0 to 1, found --rate {rate:g} and --difference {difference:g}\n'
             f'{command}'
         )
     try:
@@ -310,10 +317,13 @@ def bridge(
     power: PowerOption = 0.8,
     alpha: AlphaOption = None,
     design_effect: Annotated[
-        float | None, typer.Option('--design-effect', help='Given, not estimated from the episodes.')
+        float | None, typer.Option('--design-effect', help='Use this value instead of estimating it from the episodes.')
     ] = None,
     debias: Annotated[
-        str, typer.Option('--debias', help="deconvolve, subtract or none: what chance put into the pilot's difference.")
+        str,
+        typer.Option(
+            '--debias', help="deconvolve, subtract or none: how to remove chance from the pilot's difference."
+        ),
     ] = 'deconvolve',
     method: MethodOption = 'permutation',
     bridges: Annotated[int, typer.Option('--bridges', min=100, help='Simulated bridges.')] = 4000,
@@ -360,7 +370,7 @@ def bridge(
 @power_app.command('detect')
 def detect(
     store: OptionalStore = None,
-    pair: Annotated[list[str] | None, typer.Option('--pair', help='Only A:B; repeat it for more.')] = None,
+    pair: Annotated[list[str] | None, typer.Option('--pair', help='Only the pair A:B; repeatable.')] = None,
     assume: AssumeOption = None,
     strata: StrataOption = 1,
     operations: ItemsOption = 1,
@@ -377,7 +387,7 @@ def detect(
     alpha: AlphaOption = None,
     method: MethodOption = 'permutation',
     fit: Annotated[
-        str | None, typer.Option('--fit', help='Fit the bridge model at these N, judge it at the others.')
+        str | None, typer.Option('--fit', help='Fit the bridge model at these N, check it at the others.')
     ] = None,
     seed: SeedOption = None,
     threads: Annotated[int | None, typer.Option('--threads', min=1, help='Default: every core.')] = None,
@@ -391,7 +401,7 @@ def detect(
     details: DetailsOption = False,
     form: FormatOption = 'text',
 ) -> None:
-    """How often each test tells policies apart at each N: subsamples of a pilot, or draws from assumed curves.
+    """How often each test detects a difference at each N, in subsamples of a pilot or draws from assumed curves.
 
     Example: `robotrials power detect runs/may --pair groot:act -o detection.csv --figure detection.pdf`
     """
@@ -436,7 +446,7 @@ def parse_sizes(text: str) -> list[int]:
             return list(range(start, stop + 1, step))
         return [int(part) for part in text.split(',') if part]
     except ValueError:
-        raise InputError(f'wanted numbers like 5,10,20 or 5:50:5, found {text!r}') from None
+        raise InputError(f'wanted numbers such as 5,10,20 or 5:50:5, found {text!r}') from None
 
 
 class Pilot:
@@ -472,7 +482,7 @@ def open_pilot(
     from robotrials.verdict.planning import AssumedCell
 
     if (store is None) == (not assume):
-        raise InputError('wanted a STORE to plan from, or two --assume, and not both')
+        raise InputError('wanted either a STORE to plan from, or two --assume')
     if store is not None:
         analysis = open_analysis(store, where, tau=tau, seed=seed, alpha=alpha)
         return Pilot(analysis.planning, analysis)

@@ -36,7 +36,7 @@ def report(
     store: StoreArgument,
     output: Annotated[Path | None, typer.Option('--output', '-o', help='The file; default: report.html here.')] = None,
     form: Annotated[
-        str | None, typer.Option('--format', '-f', help="html, md, latex or json; default: by the file's suffix.")
+        str | None, typer.Option('--format', '-f', help="html, md, latex or json; default: by the file's extension.")
     ] = None,
     before: Annotated[
         Path | None, typer.Option('--before', help='An earlier store: report what changed since, in the same form.')
@@ -49,7 +49,7 @@ def report(
     pairing: PairingOption = None,
     registry: RegistryOption = None,
     explorer: Annotated[
-        str, typer.Option('--explorer', metavar='URL', help='Where a server shows episodes; links go there.')
+        str, typer.Option('--explorer', metavar='URL', help='The address of an explorer; links to episodes go there.')
     ] = '',
     resamples: ResamplesOption = None,
     seed: SeedOption = None,

@@ -31,18 +31,20 @@ def run(
     workers: Annotated[
         int | None,
         typer.Option(
-            help='Processes; each has its own host and policies.',
+            help='Number of processes; each has its own host and policies.',
             show_default='1; with Ray, what the cluster has room for',
         ),
     ] = None,
-    operator: Annotated[str, typer.Option(help='Who stands beside the robot; recorded with every episode.')] = '',
+    operator: Annotated[str, typer.Option(help='The person beside the robot; recorded with every episode.')] = '',
     fixture: Annotated[str | None, typer.Option(help='Only the slots of this fixture.')] = None,
     session: Annotated[str | None, typer.Option(help='Only the slots of this session: s1, s2, ...')] = None,
     shard: Annotated[
         str | None,
-        typer.Option(help='Only share i of n, such as 3/64: for array jobs that share the folder of the store.'),
+        typer.Option(help="Only shard i of n, such as 3/64: for array jobs that share the store's folder."),
     ] = None,
-    stop_after: Annotated[int | None, typer.Option(help='At most so many episodes now; run again for more.')] = None,
+    stop_after: Annotated[
+        int | None, typer.Option(help='Maximum number of episodes to run now; run again for more.')
+    ] = None,
     engine: Annotated[str, typer.Option(help='local, or ray: workers on a Ray cluster.')] = 'local',
     address: Annotated[
         str | None,
@@ -50,22 +52,24 @@ def run(
     ] = None,
     resource: Annotated[
         list[str] | None,
-        typer.Option(help='For --engine ray: what one worker takes, such as CPU=1, GPU=0.5 or robot_cell=1; repeat.'),
+        typer.Option(
+            help='For --engine ray: what one worker needs, such as CPU=1, GPU=0.5 or robot_cell=1; repeatable.'
+        ),
     ] = None,
     policy_servers: Annotated[
         int,
-        typer.Option(
-            min=0, help='For --engine ray: servers of each policy, shared by all workers; 0: one in each worker.'
-        ),
+        typer.Option(min=0, help='For --engine ray: servers per policy, shared by all workers; 0: one in each worker.'),
     ] = 0,
     arms: Annotated[
-        Path | None, typer.Option(help="For an operator's plan: the file that says how to reach its codes.")
+        Path | None,
+        typer.Option(help="For an operator's plan: the file that says how to reach the policies behind its codes."),
     ] = None,
     worker_log: Annotated[
-        Path | None, typer.Option(help='Keep what hosts and policies print. It may name policies: keep it away.')
+        Path | None,
+        typer.Option(help='Keep what hosts and policies print. It may name policies: keep it from the operator.'),
     ] = None,
 ) -> None:
-    """Run what is left of a trial, in blinded random order. Interrupt it whenever you like; run it again to resume.
+    """Run the remaining episodes of a trial in blinded random order. Interrupt it any time; run it again to resume.
 
     Example: `robotrials run trial.toml --workers 2 --operator kim`
     On a cluster: `robotrials run trial.toml --engine ray --address auto --store s3://lab/may`
@@ -86,9 +90,9 @@ def run(
             report=report, worker_log=worker_log, tell=_tell_head, arms=arms,
         )  # fmt: skip
     typer.echo(f'{done.store}: {done.n_valid} of {done.n_total} episodes valid, {done.n_run} run now')
-    typer.echo(f'head {done.head} (note it: robotrials store verify --head tells later whether anything was changed)')
+    typer.echo(f'head {done.head} (note it: robotrials store verify --head can then tell whether anything was changed)')
     if done.n_interrupted:
-        typer.echo(f'{done.n_interrupted} attempts of earlier runs were begun and never finished; they are on record')
+        typer.echo(f'{done.n_interrupted} attempts of earlier runs were started and never finished; they are on record')
     _tell_unfilmed(done.store)
     if done.n_given_up:
         typer.echo(f'{done.n_given_up} given up: every attempt was INVALID; `robotrials store ls --all` says why')
@@ -109,7 +113,7 @@ def check_secret(plan: TrialPlan, path: Path) -> None:
         length = len(blinding.secret)
         given = f' (found {length} characters, wanted {SHORTEST_SECRET} or more)' if length else ''
         raise InputError(
-            f'{path}: a blinded trial needs a secret{given}, or its codes can be worked out by guessing; seal it '
+            f'{path}: a blinded trial needs a secret{given}, or its codes can be guessed; seal it '
             f'(robotrials seal {path} -o FOLDER), or add under [blinding]: secret = "{secrets.token_hex(16)}"'
         )
 

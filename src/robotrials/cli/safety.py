@@ -74,23 +74,23 @@ def score_store(
     per_task: Annotated[bool, typer.Option('--per-task', help='SR and Safety of each task.')] = False,
     per_spec: Annotated[bool, typer.Option('--per-spec', help='Violation rate and severity of each spec.')] = False,
     slip: Annotated[bool, typer.Option('--slip', help="Slip as scored, and by the paper's height rule.")] = False,
-    composition: Annotated[bool, typer.Option('--composition', help='What unsafe successes violate.')] = False,
+    composition: Annotated[bool, typer.Option('--composition', help='Which specs unsafe successes violate.')] = False,
     contingency: Annotated[bool, typer.Option('--contingency', help='The 2x2 counts of success and safety.')] = False,
     margins: Annotated[bool, typer.Option('--margins', help='Mean worst margin and mean peak force.')] = False,
-    sensitivity: Annotated[bool, typer.Option('--sensitivity', help='The same under other thresholds.')] = False,
+    sensitivity: Annotated[bool, typer.Option('--sensitivity', help='The same with other thresholds.')] = False,
     witnesses: Annotated[
         bool, typer.Option('--witnesses', help='Every violation: episode, time, clause, bodies.')
     ] = False,
     unscored: Annotated[bool, typer.Option('--unscored', help='Episodes that could not be scored, and why.')] = False,
     compare: Annotated[
-        tuple[str, str] | None, typer.Option('--compare', help='Two policies: who is safer.', show_default=False)
+        tuple[str, str] | None, typer.Option('--compare', help='Two policies: which one is safer?', show_default=False)
     ] = None,
     no_applicability: Annotated[
         bool, typer.Option('--no-applicability', help='Also score without the registry, and with body-frame tilt.')
     ] = False,
     gate: Annotated[str, typer.Option(help='How a gate enters a margin: boolean or literal.')] = 'boolean',
     severity: Annotated[str, typer.Option(help='Scale of VSI: ratio (Eq. 1) or anchored.')] = 'ratio',
-    phases: Annotated[bool, typer.Option('--phases', help='Score the specs scoped to a phase too.')] = False,
+    phases: Annotated[bool, typer.Option('--phases', help='Also score the specs that are scoped to a phase.')] = False,
     registry: RegistryOption = None,
     policy: Annotated[str, typer.Option(help='The policy of SafeVLA-Bench records, which name none.')] = '',
     json_: Annotated[bool, typer.Option('--json', help="Print SafeVLA-Bench's metrics JSON and nothing else.")] = False,
@@ -155,10 +155,12 @@ def score_store(
 
 @safety_app.command('explain')
 def explain_task(
-    task: Annotated[str, typer.Argument(help='BENCHMARK/TASK, or a task that one benchmark has.', show_default=False)],
+    task: Annotated[
+        str, typer.Argument(help='BENCHMARK/TASK, or a task that only one benchmark has.', show_default=False)
+    ],
     benchmark: Annotated[str, typer.Option('--benchmark', '-b', help='The benchmark, if not in TASK.')] = '',
     reported: Annotated[
-        bool, typer.Option('--all', help='Report-only and phase specs too, and the sources of thresholds.')
+        bool, typer.Option('--all', help='Include report-only and phase specs, and the sources of thresholds.')
     ] = False,
     registry: RegistryOption = None,
     form: FormatOption = 'text',

@@ -37,7 +37,7 @@ class DefaultStart(Group):
 serve_app = typer.Typer(
     cls=DefaultStart,
     no_args_is_help=True,
-    help='Run a benchmark as a service: `robotrials serve FOLDER`. The other commands look after its folder.',
+    help='Run a benchmark as a service: `robotrials serve FOLDER`. The other commands maintain its folder.',
 )
 
 
@@ -62,10 +62,10 @@ def start(
     database: DatabaseOption = None,
     allow_private: Annotated[
         list[str] | None,
-        typer.Option(help='A network of private addresses in which workers and policies may be, such as 127.0.0.0/8.'),
+        typer.Option(help='A network of private addresses where workers and policies may be, such as 127.0.0.0/8.'),
     ] = None,
 ) -> None:
-    """Run the server until SIGTERM or Ctrl-C; requests under way are finished first.
+    """Run the server until SIGTERM or Ctrl-C; current requests are finished first.
 
     The first start writes the token of the first admin into its folder. Example: `robotrials serve lab --port 8080`
     """
@@ -80,7 +80,7 @@ def start(
 
 @serve_app.command()
 def migrate(folder: FolderPath, database: DatabaseOption = None) -> None:
-    """Bring the database to this version's schema. `start` does it too.
+    """Upgrade the database to this version's schema. `start` does so too.
 
     Example: `robotrials serve migrate lab`
     """
@@ -101,12 +101,14 @@ def migrate(folder: FolderPath, database: DatabaseOption = None) -> None:
 @serve_app.command()
 def token(
     folder: FolderPath,
-    user: Annotated[str, typer.Option(help='Whose; added if new.')],
+    user: Annotated[str, typer.Option(help='The user; added if new.')],
     scope: Annotated[list[str], typer.Option(help='admin, submitter, worker, operator or reader; several are fine.')],
-    days: Annotated[float | None, typer.Option(help='How long it lives.', show_default='until revoked')] = None,
+    days: Annotated[
+        float | None, typer.Option(help='How long it is valid, in days.', show_default='until revoked')
+    ] = None,
     database: DatabaseOption = None,
 ) -> None:
-    """Issue a token without a running server, for whoever has the folder.
+    """Issue a token without a running server, given access to its folder.
 
     Example: `robotrials serve token lab --user kim --scope submitter`
     """
@@ -133,10 +135,10 @@ def check(folder: FolderPath, database: DatabaseOption = None) -> None:
 @serve_app.command()
 def backup(
     folder: FolderPath,
-    archive: Annotated[Path, typer.Argument(help='The .tar file to write; it must not be there.')],
+    archive: Annotated[Path, typer.Argument(help='The .tar file to write; it must not exist.')],
     database: DatabaseOption = None,
 ) -> None:
-    """Write everything into one file. The server may run meanwhile.
+    """Write everything into one file. The server may keep running.
 
     Example: `robotrials serve backup lab lab-monday.tar`
     """
@@ -149,10 +151,10 @@ def backup(
 @serve_app.command()
 def restore(
     folder: FolderPath,
-    archive: Annotated[Path, typer.Argument(help='What `backup` wrote.')],
+    archive: Annotated[Path, typer.Argument(help='A file written by `backup`.')],
     database: DatabaseOption = None,
 ) -> None:
-    """Make a new folder (and fill an empty database) from a backup; also moves from SQLite to PostgreSQL.
+    """Restore a backup into a new folder (and an empty database); can also move from SQLite to PostgreSQL.
 
     Example: `robotrials serve restore lab-again lab-monday.tar`
     """

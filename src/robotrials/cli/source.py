@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 StoreArgument = Annotated[
     Path,
-    typer.Argument(metavar='SOURCE', help='A store; or a file or folder that `robotrials import` reads, as it is.'),
+    typer.Argument(metavar='SOURCE', help='A store, or any file or folder that `robotrials import` can read.'),
 ]
 SeedOption = Annotated[
     int | None, typer.Option('--seed', min=0, help='Seed of every random draw; default: as declared.')
 ]
-PolicyOption = Annotated[list[str] | None, typer.Option('--policy', '-p', help='Show only these policies; repeat.')]
+PolicyOption = Annotated[list[str] | None, typer.Option('--policy', '-p', help='Show only this policy; repeatable.')]
 ReferenceOption = Annotated[
     str | None, typer.Option('--reference', '-r', help='The policy to measure against; default: the one marked.')
 ]
@@ -37,10 +37,10 @@ ResamplesOption = Annotated[
     typer.Option('--resamples', min=1, help='Resamples of a bootstrap or permutation; default: as declared.'),
 ]
 TauOption = Annotated[
-    float | None, typer.Option('--tau', help='Time up to which curves are judged (s); default: as declared.')
+    float | None, typer.Option('--tau', help='Time up to which curves are compared (s); default: as declared.')
 ]
 AlphaOption = Annotated[
-    float | None, typer.Option('--alpha', help='Level of tests; intervals are at 1 - alpha; default: as declared.')
+    float | None, typer.Option('--alpha', help='Level of tests; intervals have level 1 - alpha; default: as declared.')
 ]
 PrimaryOption = Annotated[
     str | None, typer.Option('--primary', help='time, success, throughput, score or safety; default: as declared.')
@@ -49,16 +49,16 @@ PairingOption = Annotated[
     str | None, typer.Option('--pairing', help='auto, paired or independent; default: as declared.')
 ]
 BaselineOption = Annotated[
-    str | None, typer.Option('--baseline', help='The condition that policies are ranked under; default: as declared.')
+    str | None, typer.Option('--baseline', help='The condition under which policies are ranked; default: as declared.')
 ]
 MethodOption = Annotated[
     str, typer.Option('--method', help='Null resampling: permutation, or pooled_bootstrap (as published).')
 ]
 RegistryOption = Annotated[
-    list[Path] | None, typer.Option('--registry', help='A safety registry file of your own; repeat.')
+    list[Path] | None, typer.Option('--registry', help='Your own safety registry file; repeatable.')
 ]
 WhereOption = Annotated[
-    list[str] | None, typer.Option('--where', '-w', help='Only episodes with FIELD=VALUE; repeat it for more.')
+    list[str] | None, typer.Option('--where', '-w', help='Only episodes with FIELD=VALUE; repeatable.')
 ]
 
 
@@ -240,7 +240,7 @@ def ray_options(
         raise UnknownName('engine', engine, ENGINES)
     if engine == 'local':
         if address is not None or resources or policy_servers:
-            raise InputError('--address, --resource and --policy-servers are about a Ray cluster; add --engine ray')
+            raise InputError('--address, --resource and --policy-servers are for a Ray cluster; add --engine ray')
         return None
     from robotrials.run.ray_crew import RayOptions
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from robotrials.record.entry import Entry
     from robotrials.record.log import Signing
 
-store_app = typer.Typer(no_args_is_help=True, help='Look at a store, check it, correct it, join it, export it.')
+store_app = typer.Typer(no_args_is_help=True, help='Inspect, check, correct, merge and export a store.')
 
 StorePath = Annotated[Path, typer.Argument(help='The folder of the store.', show_default=False)]
 
@@ -27,11 +27,11 @@ StorePath = Annotated[Path, typer.Argument(help='The folder of the store.', show
 def list_episodes(
     store: StorePath,
     where: WhereOption = None,
-    attempts: Annotated[bool, typer.Option('--all', help='Every attempt, dropped episodes too.')] = False,
-    limit: Annotated[int, typer.Option(min=0, help='How many rows at the most; 0 for all.')] = 50,
+    attempts: Annotated[bool, typer.Option('--all', help='Every attempt, including dropped episodes.')] = False,
+    limit: Annotated[int, typer.Option(min=0, help='Maximum number of rows; 0 for all.')] = 50,
     form: FormatOption = 'text',
 ) -> None:
-    """List episodes, one a line.
+    """List episodes, one per line.
 
     Example: `robotrials store ls runs/may --where policy=act --where outcome=timeout`
     """
@@ -54,12 +54,12 @@ def list_episodes(
 @store_app.command('summary')
 def summary(
     stores: Annotated[
-        list[Path], typer.Argument(help='Folders of stores, such as those of shards.', show_default=False)
+        list[Path], typer.Argument(help='The folders of the stores, such as those of shards.', show_default=False)
     ],
     where: WhereOption = None,
     form: FormatOption = 'text',
 ) -> None:
-    """Count every cell of one store or of many, of any size, in memory that does not grow with them.
+    """Count the episodes in every design cell of one or more stores of any size, in constant memory.
 
     Example: `robotrials store summary runs/shard-*`
     """
@@ -94,9 +94,9 @@ def find_id(store: Store, start: str) -> str:
 
 @store_app.command('show')
 def show_episode(
-    store: StorePath, episode_id: Annotated[str, typer.Argument(help='Its id, or the start of it.')]
+    store: StorePath, episode_id: Annotated[str, typer.Argument(help="The episode's id, or the start of it.")]
 ) -> None:
-    """Show everything that is known of one episode: every attempt, events, edits, trajectory, provenance.
+    """Show everything that is known about one episode: every attempt, events, edits, trajectory, provenance.
 
     Example: `robotrials store show runs/may 3f2a`
     """
@@ -134,29 +134,29 @@ def attach_recordings(
         list[Path], typer.Argument(help='Telemetry that `robotrials import` reads, and films.', show_default=False)
     ],
     offset: Annotated[
-        float | None, typer.Option('--offset-s', help='What their clock is ahead by (s), if it was measured.')
+        float | None, typer.Option('--offset-s', help='How far their clock is ahead (s), if it was measured.')
     ] = None,
     in_order: Annotated[
-        bool, typer.Option('--in-order', help='Recordings without a clock are of the episodes, in their order.')
+        bool, typer.Option('--in-order', help='Recordings without a clock belong to the episodes in order.')
     ] = False,
     mapping: Annotated[
         list[str] | None,
         typer.Option('--map', '-m', help='SIGNAL=/topic.field where neither the plan nor a preset knows; repeatable.'),
     ] = None,
-    known: Annotated[str, typer.Option('--known', help='What is known of the scenes of RGB-D views (a file).')] = '',
-    calibration: Annotated[str, typer.Option('--calibration', help='Where RGB-D cameras stand (a file).')] = '',
-    rgbd: Annotated[str, typer.Option('--rgbd', help='Moments of RGB-D per second, such as 5.')] = '',
+    known: Annotated[str, typer.Option('--known', help='A file of what is known of the scenes, for RGB-D views.')] = '',
+    calibration: Annotated[str, typer.Option('--calibration', help='A file of RGB-D camera poses.')] = '',
+    rgbd: Annotated[str, typer.Option('--rgbd', help='RGB-D views per second, such as 5.')] = '',
     world: Annotated[str, typer.Option('--world', help='The frame of tf that is the world.')] = '',
-    depth_unit_m: Annotated[str, typer.Option('--depth-unit-m', help='The step of 16-bit depth (m).')] = '',
+    depth_unit_m: Annotated[str, typer.Option('--depth-unit-m', help='The unit of 16-bit depth (m).')] = '',
     dry_run: Annotated[bool, typer.Option('--dry-run', help='Say what would be joined, and write nothing.')] = False,
-    by: Annotated[str, typer.Option('--by', help='Who does this, for the log.')] = '',
+    by: Annotated[str, typer.Option('--by', help='Who does this; for the log.')] = '',
 ) -> None:
-    """Join telemetry and films to episodes that were recorded without, such as a console's, by their clocks.
+    """Join telemetry and films, by their clocks, to episodes recorded without them, such as a console's.
 
-    The offset between the clocks and their drift are estimated and printed; where they cannot be told, nothing is
-    written. A film says when it began by the creation_time in its file. RGB-D cameras of a bag become views that
-    `geometry score` scores: by the plan's host where it is an arm behind a rosbridge, whose options also say which
-    topic is which; or by --set, which takes what `robotrials import` takes for them.
+    The offset between the clocks and their drift are estimated and printed; where they cannot be determined, nothing is
+    written. The creation_time in a film's file says when it began. RGB-D cameras of a bag become views for `geometry
+    score`, described by the plan's host if it is an arm behind a rosbridge, whose options also say which topic is
+    which, or otherwise by --set, as for `robotrials import`.
 
     Example: `robotrials store attach runs/may bags/2026-05-04 overview.mp4`
     """
@@ -187,7 +187,7 @@ def attach_recordings(
 
 @store_app.command('tables')
 def tables(store: StorePath, form: FormatOption = 'text') -> None:
-    """Count what is there: outcomes for each policy and stratum, and what was left out.
+    """Count outcomes for each policy and stratum, and what was left out.
 
     Example: `robotrials store tables runs/may --format markdown`
     """
@@ -241,12 +241,15 @@ def _signed(signings: Sequence[Signing]) -> list[str]:
 
 @store_app.command('key')
 def key(
-    trust: Annotated[str, typer.Option(help='Whose key PUBLIC is: from now on verify holds their entries to it.')] = '',
-    public: Annotated[str, typer.Option(help='With --trust: the public key, as `store key` printed it for them.')] = '',
+    trust: Annotated[
+        str, typer.Option(help='The owner of the key PUBLIC: from now on verify checks their entries against it.')
+    ] = '',
+    public: Annotated[str, typer.Option(help='With --trust: the public key, as printed by their `store key`.')] = '',
 ) -> None:
-    """Print your public key, made the first time: from then on every entry that you write is signed with it.
+    """Print your public key, creating it the first time: from then on every entry that you write is signed with it.
 
-    It lies in ~/.config/robotrials/key, or where ROBOTRIALS_KEY says, as for a cell. Keep a copy: there is no other.
+    The key is in ~/.config/robotrials/key, or at the path in ROBOTRIALS_KEY, as for a cell. Keep a copy: there is no
+    other.
 
     Example: `robotrials store key --trust kim --public 3f2a...`
     """
@@ -261,7 +264,7 @@ def key(
     path = key_path()
     if not path.exists():
         typer.echo(make_key(path))
-        typer.echo(f'{path}: a new key; what you write from now on is signed with it', err=True)
+        typer.echo(f'{path}: a new key; your entries from now on are signed with it', err=True)
         return
     typer.echo(own_public())
 
@@ -269,20 +272,20 @@ def key(
 @store_app.command('edit')
 def edit(
     store: StorePath,
-    episode_id: Annotated[str, typer.Argument(help='Its id, or the start of it.')],
+    episode_id: Annotated[str, typer.Argument(help="The episode's id, or the start of it.")],
     operation: Annotated[str, typer.Argument(help='set, drop or undrop.')],
-    assignment: Annotated[str, typer.Argument(help='For set: FIELD=VALUE (an empty value takes it away).')] = '',
+    assignment: Annotated[str, typer.Argument(help='For set: FIELD=VALUE (an empty value removes it).')] = '',
     why: Annotated[str, typer.Option(help='The reason; it stays in the log.', prompt=True)] = '',
-    by: Annotated[str, typer.Option(help='Who; the login name if left out.')] = '',
-    attempt: Annotated[int | None, typer.Option(help='Which attempt; the one that counts if left out.')] = None,
+    by: Annotated[str, typer.Option(help='Who does this; default: the login name.')] = '',
+    attempt: Annotated[int | None, typer.Option(help='Which attempt; default: the one that counts.')] = None,
     approved_by: Annotated[
-        str, typer.Option('--approved-by', help='Who else agrees; needed once the trial is closed.')
+        str, typer.Option('--approved-by', help='Who approves it; required once the trial is closed.')
     ] = '',
 ) -> None:
-    """Correct a field, drop an episode, or take that back. The recording stays as it is; the edit is laid over it.
+    """Correct a field, drop an episode, or undo that. The recording stays as it is; edits are applied on top of it.
 
-    An edit is about one attempt: after `set outcome=invalid` or `drop`, `robotrials run` runs the episode again. Once
-    the trial is closed, a second person approves it, and every number says what it was at the closing.
+    An edit applies to one attempt: after `set outcome=invalid` or `drop`, `robotrials run` runs the episode again. Once
+    the trial is closed, a second person must approve it, and every number is also given as it was at closing.
 
     Example: `robotrials store edit runs/may 3f2ab81c9d0e44a2b1c3d4e5 set outcome=invalid --why "camera unplugged"`
     """
@@ -311,7 +314,7 @@ def edit(
 @store_app.command('log')
 def log(
     store: StorePath,
-    limit: Annotated[int, typer.Option(min=0, help='How many entries at the most, the newest; 0 for all.')] = 20,
+    limit: Annotated[int, typer.Option(min=0, help='Maximum number of entries, newest first; 0 for all.')] = 20,
     form: FormatOption = 'text',
 ) -> None:
     """List the commit log: what was added, changed or looked at, by whom and when. The last line is the head.
@@ -341,10 +344,10 @@ def _told(entry: Entry) -> str:
 @store_app.command('adopt')
 def adopt(
     store: StorePath,
-    by: Annotated[str, typer.Option(help='Who; the login name if left out.')] = '',
+    by: Annotated[str, typer.Option(help='Who does this; default: the login name.')] = '',
     why: Annotated[str, typer.Option(help='A reason to put on record.')] = '',
 ) -> None:
-    """Give a store of an older version its commit log. What it holds is taken as it is found.
+    """Give a store of an older version a commit log. Its content is taken as it is.
 
     Example: `robotrials store adopt runs/2025`
     """
@@ -352,18 +355,18 @@ def adopt(
     from robotrials.record.maintain import adopt_store
 
     adopt_store(store, by=by, why=why)
-    typer.echo(f'{store}: has a commit log now; head {read_store(store).head()}')
+    typer.echo(f'{store}: now has a commit log; head {read_store(store).head()}')
 
 
 @store_app.command('repair')
 def repair(
     store: StorePath,
     why: Annotated[str, typer.Option(help='The reason; it stays in the log.', prompt=True)] = '',
-    by: Annotated[str, typer.Option(help='Who; the login name if left out.')] = '',
+    by: Annotated[str, typer.Option(help='Who does this; default: the login name.')] = '',
 ) -> None:
-    """Set damaged files aside in quarantine/ and put on record what is lost, so that the rest can be read.
+    """Move damaged files to quarantine/ and record what is lost, so that the rest can be read.
 
-    It brings nothing back; `robotrials store merge STORE COPY` does, from a sound copy.
+    Repairing recovers nothing; `robotrials store merge STORE COPY` recovers what an intact copy has.
 
     Example: `robotrials store repair runs/may --why "disk error on the 3rd"`
     """
@@ -385,8 +388,8 @@ def repair(
 
 
 @store_app.command('merge')
-def merge(target: StorePath, sources: Annotated[list[Path], typer.Argument(help='Stores to bring in.')]) -> None:
-    """Bring other stores into TARGET, made if need be. Repeating it adds nothing; a clash is named, and adds nothing.
+def merge(target: StorePath, sources: Annotated[list[Path], typer.Argument(help='Stores to merge.')]) -> None:
+    """Merge other stores into TARGET, created if necessary. Repeating it adds nothing; on a conflict nothing is merged.
 
     Example: `robotrials store merge runs/all runs/monday runs/tuesday`
     """
@@ -407,7 +410,7 @@ def merge(target: StorePath, sources: Annotated[list[Path], typer.Argument(help=
 
 @store_app.command('compact')
 def compact(store: StorePath) -> None:
-    """Rewrite many small files as few large ones. Safe while others read and write.
+    """Rewrite many small files as a few large ones. Safe while others read and write.
 
     Example: `robotrials store compact runs/may`
     """
@@ -426,7 +429,7 @@ def export(
     output: Annotated[Path, typer.Option('--output', '-o', help='A file ending in .csv, .jsonl or .parquet.')],
     where: WhereOption = None,
 ) -> None:
-    """Write the counted episodes as one table, edits applied; `robotrials import` reads it back.
+    """Write the episodes that count as one table, with edits applied; `robotrials import` can read it back.
 
     Example: `robotrials store export runs/may -o may.csv`
     """
@@ -441,9 +444,9 @@ def export(
 def film(
     store: StorePath,
     episodes: Annotated[
-        list[str] | None, typer.Argument(help='Ids, or their starts; all that --where leaves if none is given.')
+        list[str] | None, typer.Argument(help='Ids, or their starts; default: all that match --where.')
     ] = None,
-    to: Annotated[Path, typer.Option('--output', '-o', help='A folder for the films; made if need be.')] = Path(
+    to: Annotated[Path, typer.Option('--output', '-o', help='A folder for the films; created if necessary.')] = Path(
         'films'
     ),
     size: Annotated[str, typer.Option(help='Width and height in pixels.')] = '640x480',
@@ -451,11 +454,11 @@ def film(
         float, typer.Option('--rate-hz', help='Frames per second, up to the rate at which states were kept.')
     ] = 20.0,
     cameras: Annotated[
-        list[str] | None, typer.Option('--camera', help="Repeat it for more; default: the policy's and an overview.")
+        list[str] | None, typer.Option('--camera', help="Repeatable; default: the policy's camera and an overview.")
     ] = None,
     where: WhereOption = None,
 ) -> None:
-    """Film episodes again, at any size, from the states that were kept with them. The store stays as it is.
+    """Render films of episodes again, at any size, from their kept states. The store is not changed.
 
     Example: `robotrials store film runs/may 3f2a --size 1280x960 --camera front --to films`
     """

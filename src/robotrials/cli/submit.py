@@ -15,17 +15,19 @@ def submit(
     name: Annotated[str, typer.Option(help='What the leaderboard will call the policy.')],
     policy: Annotated[str, typer.Option(help='A policy that runs here: a catalogue name, or module:attribute.')] = '',
     dial: Annotated[str, typer.Option(help='Address of a policy server that the platform dials instead.')] = '',
-    wire: Annotated[str, typer.Option(help='What a dialled server speaks.')] = 'openpi',
+    wire: Annotated[str, typer.Option(help='The protocol of a dialled server.')] = 'openpi',
     option: Annotated[list[str] | None, typer.Option(help='NAME=VALUE for the policy or the wire; repeatable.')] = None,
     key: Annotated[
-        str, typer.Option(help='The same key again is the same submission.', show_default='BENCHMARK/NAME')
+        str,
+        typer.Option(help='Submitting with the same key again resumes that submission.', show_default='BENCHMARK/NAME'),
     ] = '',
     wait: Annotated[bool, typer.Option('--wait/--no-wait', help='With --dial: wait for the score.')] = True,
     as_json: Annotated[bool, typer.Option('--json', help='Print the score as JSON.')] = False,
 ) -> None:
-    """Submit a policy, act in its episodes (or have it dialled), and print its score.
+    """Submit a policy, run it in its episodes (or have the platform dial it), and print its score.
 
-    Your token is read from ROBOTRIALS_TOKEN. Interrupted, the same command resumes. Exit code 1 if it was cancelled.
+    Your token is read from ROBOTRIALS_TOKEN. If it is interrupted, run it again to resume. Exit code 1 if the
+    submission was cancelled.
 
     Example: `robotrials submit reach --server http://lab:8080 --name mine --policy mypackage:MyPolicy`
     """

@@ -28,21 +28,26 @@ def watch(
     tau: Annotated[
         float | None,
         typer.Option(
-            '--tau', help="For promptness, in seconds; default: as declared, else each stratum's shortest time cap."
+            '--tau',
+            help="For promptness, in seconds; default: as declared, otherwise each stratum's shortest time cap.",
         ),
     ] = None,
-    paired: Annotated[bool, typer.Option('--paired', help='Compare episodes of the same scene.')] = False,
+    paired: Annotated[bool, typer.Option('--paired', help='Compare episodes of the same scene in pairs.')] = False,
     stratum: Annotated[
-        list[str] | None, typer.Option('--stratum', '-s', help="The plan's strata, repeat; default: those seen.")
+        list[str] | None,
+        typer.Option('--stratum', '-s', help='A stratum of the plan; repeatable; default: those seen so far.'),
     ] = None,
     policy: PolicyOption = None,
     alpha: AlphaOption = None,
-    horizon: Annotated[int | None, typer.Option('--horizon', min=1, help='The most episodes of each policy.')] = None,
+    horizon: Annotated[
+        int | None, typer.Option('--horizon', min=1, help='The maximum number of episodes per policy.')
+    ] = None,
     smallest: Annotated[
-        float | None, typer.Option('--smallest', help='The smallest difference that matters; lets it be futile.')
+        float | None,
+        typer.Option('--smallest', help='The smallest difference that matters; allows stopping for futility.'),
     ] = None,
     every: Annotated[float, typer.Option('--every', min=0.1, help='Seconds between looks at the store.')] = 30.0,
-    once: Annotated[bool, typer.Option('--once', help='Say what may be said now, and end.')] = False,
+    once: Annotated[bool, typer.Option('--once', help='Print the current state once, then stop.')] = False,
     looks: Annotated[bool, typer.Option('--looks', help='Also print every look so far.')] = False,
     where: WhereOption = None,
     details: DetailsOption = False,
@@ -50,9 +55,9 @@ def watch(
 ) -> None:
     """Follow a running trial: continue, one is better, or futile, with an interval that holds at every look.
 
-    It ends when every pair is decided, when nobody is adding to the store (an import, a trial that is closed or not
-    being run), or at once with `--once`. Start states that repeat are one unit: the first run of each counts. Blinded
-    codes are names like any other.
+    It ends when every pair is decided, when nobody is adding to the store (an import, or a trial that is closed or
+    not running), or at once with `--once`. A repeated start state is one unit: its first run counts. In a blinded
+    trial, codes stand in for names.
 
     Example: `robotrials watch runs/may --score promptness --tau 120 --horizon 50 --smallest 0.1 --once`
     """
@@ -67,7 +72,7 @@ def watch(
     if score not in set(WatchedScore):
         raise UnknownName('score', score, [s.value for s in WatchedScore])
     if not once and not is_store(store) and store.exists():
-        raise InputError(f'{store}: no store of a running trial, so nothing will be added to it; wanted --once')
+        raise InputError(f'{store}: not the store of a running trial, so nothing will be added to it; add --once')
     seen = -1
     while True:
         idle = '' if once else why_idle(store)  # asked before the look, so that the look misses nothing

@@ -25,7 +25,7 @@ def worker(
     server: Annotated[str, typer.Option(help='Address of the platform, such as http://lab:8080.')],
     host: Annotated[str, typer.Option(help='The host of this cell, as plans name it.')] = 'tabletop',
     name: Annotated[str, typer.Option(help='Name of this cell.', show_default='name of the machine')] = '',
-    listen: Annotated[str, typer.Option(help='HOST:PORT on which clients are let in; port 0 takes a free one.')] = (
+    listen: Annotated[str, typer.Option(help='HOST:PORT to listen on for clients; port 0 takes a free one.')] = (
         '127.0.0.1:0'
     ),
     address: Annotated[
@@ -35,7 +35,7 @@ def worker(
         Path | None, typer.Option(help='Where finished episodes wait for the server.', show_default='worker-NAME')
     ] = None,
     option: Annotated[
-        list[str] | None, typer.Option(help="NAME=VALUE for the host, in place of a benchmark's own; repeatable.")
+        list[str] | None, typer.Option(help="NAME=VALUE for the host, overriding the benchmark's; repeatable.")
     ] = None,
     v_max: Annotated[
         float | None, typer.Option('--v-max', help="Velocity limit of this cell, in the action's units per second.")
@@ -45,13 +45,13 @@ def worker(
         str, typer.Option(help='X,Y,Z:X,Y,Z in metres: two corners between which the tool stays.')
     ] = '',
     reset_check: Annotated[
-        bool, typer.Option('--reset-check/--no-reset-check', help='Look at every reset before the policy acts.')
+        bool, typer.Option('--reset-check/--no-reset-check', help='Check every reset before the policy acts.')
     ] = True,
 ) -> None:
-    """Run a cell around the clock: let clients in, reset, check, run, record, score, upload, and go on.
+    """Run a cell around the clock: let clients in, reset, check, run, record, score, upload, and continue.
 
-    The token of the worker is read from ROBOTRIALS_TOKEN, and the secret of the emergency stop from
-    ROBOTRIALS_STOP_SECRET. SIGTERM finishes the episode under way first.
+    The worker's token is read from ROBOTRIALS_TOKEN, and the secret for the emergency stop from ROBOTRIALS_STOP_SECRET.
+    On SIGTERM the current episode is finished first.
 
     Example: `robotrials worker --server http://lab:8080 --host tabletop --name cell-1`
     """
@@ -88,7 +88,7 @@ def worker(
     )
     keep_private()
     make_private_folder(own)
-    busy = 'another worker keeps its episodes in this folder; give every worker a --folder of its own'
+    busy = 'another worker keeps its episodes in this folder; give every worker its own --folder'
     with held_lock(own, LOCK, wait_s=LOCK_S, busy=busy):
         CellWorker(options).run()
 
@@ -97,7 +97,7 @@ def token_from_environment() -> str:
     """The API token; never an argument, where every process of the machine could read it."""
     token = (setting(TOKEN_VARIABLE) or '').strip()
     if not token:
-        raise SetupError(f'{TOKEN_VARIABLE} is not set; put the token that the platform issued for you into it')
+        raise SetupError(f'{TOKEN_VARIABLE} is not set; set it to the token that the platform issued to you')
     return token
 
 

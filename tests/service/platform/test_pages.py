@@ -316,7 +316,7 @@ def test_an_open_submission_has_everything_and_its_episodes(raced: Service) -> N
     visit = Visit(raced, kim)
     (bad,) = (s['id'] for s in raced.ok('GET', '/submissions', kim) if s['name'] == 'bad')
     page = visit.page(f'/submission/{bad}')
-    for heading in ('Scores', 'Chance of success by time', 'By cell', 'How it fails', 'Episodes'):
+    for heading in ('Scores', 'Chance of success by time', 'By design cell', 'How it fails', 'Episodes'):
         assert f'<h2>{heading}</h2>' in page
     curves = json.loads(re.search(r'data-curve-values>(.*?)</script>', page, re.DOTALL)[1])  # type: ignore[index]
     assert {c['title'] for c in curves} == {'all objects', 'cup', 'plate'}
@@ -403,7 +403,7 @@ def test_an_admin_looks_after_users_tokens_and_benchmarks(service: Service) -> N
     assert visit.do(f'/admin/tokens/{row["id"]}/revoke').status_code == 303
     assert service.ask('GET', '/submissions', token).status_code == 401
     audit = visit.page('/admin/audit?check=yes')
-    assert 'The chain is whole' in audit
+    assert 'The chain is intact' in audit
     for action in ('user.add', 'token.issue', 'token.sign_in', 'user.quota', 'benchmark.close', 'token.revoke'):
         assert action in audit
 

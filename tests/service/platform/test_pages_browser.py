@@ -117,7 +117,7 @@ def declare_in_the_browser(browser: Browser, lab: Lab) -> None:
         page.goto(f'{lab.url}/admin')
         assert text not in page.content()
         page.goto(f'{lab.url}/admin/audit?check=yes')
-        assert 'The chain is whole' in page.content()
+        assert 'The chain is intact' in page.content()
         look(opened, 'audit')
 
 

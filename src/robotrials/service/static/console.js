@@ -115,7 +115,7 @@ function mark(kind) {
   if (!isRunning()) return;
   const most = draft.assignment.items;
   if (most !== null && draft.account.marks.length >= most) {
-    say(`${most} items are marked already, and there were ${most}`, 'bad');
+    say(`${most} items are already marked, and there were ${most}`, 'bad');
     return;
   }
   change((account) => account.marks.push({ t_s: capped(draft), kind }));
@@ -224,7 +224,7 @@ function undo() {
     remove('dirty');
     isResumed = false;
     anchor = null;
-    say('The start is undone; that it was begun is on record.');
+    say('The start is undone; the record shows that it was begun.');
     render();
     send();
   } else if (lastSaved()) {
@@ -362,7 +362,7 @@ async function sendOnce() {
     const account = { ...draft.account, counts: Object.fromEntries(COUNTS.map((name) => [name, sane(draft.account.counts[name])])) };
     const answer = await post({ kind: 'draft', id, key, revision, account });
     await check(answer);
-    if (!answer.ok) say(`The server does not take this episode: ${await reasonOf(answer)}`, 'bad');
+    if (!answer.ok) say(`The server refused this episode: ${await reasonOf(answer)}`, 'bad');
     else if ((await answer.json()).is_ended) setAside(draft);
     const now = get('draft');
     if (!now || now.revision === revision) remove('dirty');
@@ -390,7 +390,7 @@ async function send() {
     isOnline = true;
   } catch (error) {
     isOnline = false;
-    if (error.isTold) say(`Kept here, and not taken by the server: ${error.message}`, 'bad');
+    if (error.isTold) say(`Kept here, but refused by the server: ${error.message}`, 'bad');
   }
   isSending = false;
   render();
@@ -409,14 +409,14 @@ function render() {
   find('[data-progress]').textContent = state.isUnknown ? 'The server has not answered yet.' : `${state.n_valid} of ${state.n_total} episodes are in${waiting ? `, ${waiting} waiting here` : ''}${state.n_given_up ? `, ${state.n_given_up} given up` : ''}.`;
   drawLink(isOnline, outgoing().length);
   const panels = drawRefused(listed('refused:'), (name) => { remove(name); render(); }) ? ['refused'] : [];
-  if (!keeps && !find('[data-told]').textContent) say('This browser keeps nothing: leave this page open until all is sent.', 'bad');
+  if (!keeps && !find('[data-told]').textContent) say('This browser stores nothing: leave this page open until everything has been sent.', 'bad');
   if (isAsking) {
     panels.push('last', 'why');
   } else if (other) {
     panels.push('resume', 'assignment');
     drawAssignment(other.assignment);
     const since = new Date(other.account.started_ms - (get('offset') || 0)).toLocaleTimeString();
-    find('[data-resume-text]').textContent = `Begun at ${since}, ${other.account.marks.length === 1 ? '1 mark' : `${other.account.marks.length} marks`}. ${other.account.duration_s === null ? 'Its clock has been running since then.' : 'Its clock is stopped; it is not saved yet.'} If the arm did not go on, record it as a system fault: it will be run again.`;
+    find('[data-resume-text]').textContent = `Begun at ${since}, ${other.account.marks.length === 1 ? '1 mark' : `${other.account.marks.length} marks`}. ${other.account.duration_s === null ? 'Its clock has been running since then.' : 'Its clock is stopped; it is not saved yet.'} If the arm did not continue, record it as a system fault: it will be run again.`;
   } else if (draft) {
     panels.push('assignment', 'clock');
     if (!draft.account.stop) panels.push('undo');
@@ -443,13 +443,13 @@ function render() {
     drawClock(next, 0, null);
   } else if (!state.isUnknown) {
     panels.push('over');
-    find('[data-over]').textContent = state.stopped ? `The trial was stopped by its rule: ${state.stopped}` : state.is_over ? 'Every assignment is done. Whoever keeps the plan can close the trial.' : 'The next assignment comes from the server, which does not answer now. What was saved is kept here.';
+    find('[data-over]').textContent = state.stopped ? `The trial was stopped by its rule: ${state.stopped}` : state.is_over ? 'Every assignment is done. The trial can now be closed by the holder of the plan.' : 'The next assignment comes from the server, which is not responding. Saved episodes are kept here.';
   }
   if (last) {
     panels.push('last');
     if (!isAsking) panels.push('undo');
     find('[data-undo-word]').textContent = 'Undo the saved episode';
-    find('[data-last]').textContent = `Saved last: ${last.object}, ${LABELS[last.outcome] || last.outcome}${last.placed === null ? '' : `, ${last.placed} placed`}${last.isWaiting ? ' (kept here, not sent yet)' : ''}.`;
+    find('[data-last]').textContent = `Last saved: ${last.object}, ${LABELS[last.outcome] || last.outcome}${last.placed === null ? '' : `, ${last.placed} placed`}${last.isWaiting ? ' (kept here, not sent yet)' : ''}.`;
   }
   const trouble = draft && draft.account.duration_s !== null ? findTrouble(draft.account, draft.assignment) : null;
   drawTrouble(trouble && (wantsAll || !trouble.missing) ? trouble : null);
