@@ -244,9 +244,9 @@ class IsolatedHost(RemoteHost, Generic[Inner]):
 
     def _open(self) -> WorkerProcess:
         recipe = read_recipe(self._environment)
-        found = find_environment(recipe.name, recipe.digest)
+        environment = find_environment(recipe.name, recipe.digest)
         worker = WorkerProcess(
-            found, SERVICE, start_timeout_s=self._start_timeout_s, variables=self._variables, shares_memory=True
+            environment, SERVICE, start_timeout_s=self._start_timeout_s, variables=self._variables, shares_memory=True
         )
         self._worker = worker
         try:

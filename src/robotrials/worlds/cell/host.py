@@ -31,7 +31,6 @@ from robotrials.run.seam import (
     HostSpec,
     Observation,
     ProtocolFacts,
-    Rotation,
     Setup,
     StepPart,
     Target,
@@ -86,13 +85,7 @@ class StateKind(enum.StrEnum):
 
 
 CONVENTIONS: Mapping[Control, ActionConvention] = {
-    Control.SE3: ActionConvention(
-        control_mode=ControlMode.SE3,
-        target=Target.DELTA,
-        frame=Frame.BASE,
-        rotation=Rotation.AXIS_ANGLE,
-        gripper=Gripper.OPEN_IS_ONE,
-    ),
+    Control.SE3: panda.CONVENTION,
     Control.JOINT: ActionConvention(
         control_mode=ControlMode.JOINT_POSITION,
         target=Target.ABSOLUTE,
@@ -515,7 +508,7 @@ def largest_seen(poses: Mapping[str, FloatArray], types: Mapping[str, ItemType])
 
 def state_width(kind: StateKind) -> int:
     """How many numbers the state of an observation has."""
-    return state.PRIVILEGED_WIDTH if kind is StateKind.PRIVILEGED else state.PROPRIOCEPTION_WIDTH
+    return state.STATE_WIDTH if kind is StateKind.PRIVILEGED else state.PROPRIOCEPTION_WIDTH
 
 
 def _in_world(kinds: Sequence[str] | None, *, has_cameras: bool) -> tuple[str, ...]:
