@@ -236,8 +236,8 @@ def _rows(name: str, theirs: Run, ours: Run, chunk: int, workers: int, target: f
     for part, unit in (('cpu', 'CPU-minute'), ('wall', 'minute of the clock')):
         ours_s, peer_s = getattr(ours, f'{part}_s'), getattr(theirs, f'{part}_s')
         work = (
-            f'{n} episodes of LIBERO-Spatial, two 64x64 cameras, chunks of {chunk}, {workers} worker(s), equal outcomes '
-            f'and steps; episodes per {unit} {60 * n / ours_s:.1f} and {60 * n / peer_s:.1f}'
+            f'{n} episodes of LIBERO-Spatial, two 64x64 cameras, chunks of {chunk}, {workers} worker(s), equal '
+            f'outcomes and steps; episodes per {unit} {60 * n / ours_s:.1f} and {60 * n / peer_s:.1f}'
         )
         yield against(f'{where}/{part}', ours_s=ours_s, peer=name, peer_s=peer_s, target=target, work=work)
 

@@ -69,7 +69,7 @@ class CommandEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GripperEntry:
-    """How the gripper is told (a Float64), and by which joint it is measured."""
+    """How the gripper is commanded (a Float64), and by which joint it is measured."""
 
     topic: str
     joint: str
@@ -231,7 +231,7 @@ class RosbridgeHost(Host):
         return self._outcome if self._is_begun else None
 
     def hold(self) -> Action:
-        """Where the arm was told to be, and before that where it is; for twists no motion."""
+        """Where the arm was commanded to be, and before that where it is; for twists no motion."""
         self._check_begun()
         if self._spec.action.target is Target.DELTA:
             held = np.zeros(self._spec.action.width)
@@ -310,7 +310,7 @@ class RosbridgeHost(Host):
         return link
 
     def _listening(self) -> RosbridgeLink:
-        """The connection with everything read, made anew if it was lost; an emergency stop must say how it is."""
+        """The connection with everything read, reopened if it was lost; an emergency stop must report its state."""
         link = self._link or self._open()
         try:
             link.listen()

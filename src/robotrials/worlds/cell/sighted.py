@@ -1,7 +1,8 @@
 """A scripted policy that finds its object and its goal in the cameras, by colour and depth, never in the host's truth.
 
-It hears which colour is meant and where it shall go, looks for both, and then moves as the scripted policies do. Of the
-state it reads the arm's own account (joints, tool, gripper and its contact: proprioception) and nothing of the items.
+It reads which colour is meant and where the object is to go, looks for both, and then moves as scripted policies do.
+Of the state it reads the arm's own account (joints, tool, gripper and its contact: proprioception) and nothing of the
+items.
 """
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ BLOCK_M = (BLOCK_EDGE_M, BLOCK_EDGE_M, BLOCK_EDGE_M)
 WORKSPACE_M = ((0.25, -0.35, -0.02), (0.75, 0.35, 0.4))
 LOOK_EVERY_S = 1.0
 LEAST_CONFIDENCE = 0.25
-MOST_BLOCKS = 8  # a colour that fills more of a picture than so many blocks is no block's
+MOST_BLOCKS = 8  # a colour that fills more of a picture than this many blocks is not a block's
 
 
 class Attention(enum.StrEnum):
@@ -162,9 +163,9 @@ class SightedPolicy:
     """A scripted policy with eyes. `hearing` is how it reads the instruction.
 
     `lexicon` knows synonyms; `literal` knows only the plain words of the tasks, and goes for the colour that fills most
-    of the picture when it hears no colour. `seeing` is how it tells colours: `hue` does not mind the light, `rgb`
-    compares plain pixel values. It knows the white square, and the relations to one other block; told anything else it
-    stays where it is.
+    of the picture when no colour is named. `seeing` is how it recognises colours: `hue` is insensitive to the light,
+    `rgb` compares plain pixel values. It knows the white square, and the relations to one other block; given any other
+    instruction it stays where it is.
     """
 
     def __init__(
@@ -313,7 +314,7 @@ class SightedSession:
         return None if anchor is None else pose_beside(anchor, wanted.relation)
 
     def _imagined(self, state: FloatArray) -> FloatArray:
-        """The state with one item where it was seen and where it shall go; all that the host says of items is gone."""
+        """The state with one item, where it was seen and where it is to go, instead of what the host says of items."""
         assert self._believed is not None
         assert self._goal is not None
         imagined = np.array(state, dtype=np.float64)
