@@ -92,7 +92,7 @@ def isolated(environment: Environment, assets: str) -> Result:
             started = time.perf_counter()
             host.step(action)
             host.outcome()
-            host.signals()  # type: ignore[attr-defined]
+            host.signals()
             ours_s.append(time.perf_counter() - started)
             inner.stdin.write('go\n')
             inner.stdin.flush()

@@ -76,11 +76,14 @@ class Arena:
             actions.update(np.load(part))
         np.savez(file, **actions)
 
-    def vla_eval(self, tasks: Tasks, url: str, packages: Path) -> Run:
-        """vla-eval's own harness and LIBERO benchmark; one process after the other, one for each suite."""
-        common = (str(packages), url)
+    def vla_eval(self, tasks: Tasks, url: str, packages: Path, *, shard: int = 0, n_shards: int = 1) -> Run:
+        """vla-eval's own harness and LIBERO benchmark; one process after the other, one for each suite.
+
+        Of several shards it takes the episodes of its own by itself.
+        """
+        size, sharding = (str(self.cap), str(self.side_px)), (str(shard), str(n_shards))
         return _joined(
-            self._inside('vla_eval_loop', *common, suite, str(self.cap), str(self.side_px), *map(str, numbers))
+            self._inside('vla_eval_loop', str(packages), url, suite, *size, *sharding, *map(str, numbers))
             for suite, numbers in tasks.items()
         )
 
@@ -168,34 +171,46 @@ def _cpu_s(process: int | None) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
 
 
-def run() -> list[Result]:
-    """Episodes per CPU-minute and per minute, chunks of 1, 5 and 10, one worker and two; outcomes must be equal."""
+def run() -> Iterator[Result]:
+    """Episodes per CPU-minute and per minute, chunks of 1, 5 and 10, one worker and two; outcomes must be equal.
+
+    Two workers are two shards of vla-eval's, two evaluators of LeRobot's with a task each, and two of our hosts; every
+    harness has one model server.
+    """
     from bench.libero import unpacked_assets
 
-    try:
-        environment, lerobot = (find_environment(name, read_recipe(name).digest) for name in ('libero', 'lerobot-0.6'))
-    except SetupError as error:
-        print(f'not measured: libero_peers; {error}')
-        return []
+    environment, lerobot = (_environment(name) for name in ('libero', 'lerobot-0.6'))
+    if environment is None:
+        return
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / 'tools'))
     from peer_environments import make_overlay, make_peer
 
-    python, overlay = make_peer('vla-eval'), make_overlay('lerobot-eval')
+    python, overlay = make_peer('vla-eval'), make_overlay('lerobot-eval') if lerobot is not None else Path()
     packages = next(python.parents[1].glob('lib/python*/site-packages'))
-    results: list[Result] = []
     with unpacked_assets() as assets, tempfile.TemporaryDirectory() as scratch:
         arena, file = Arena(environment, Path(assets)), Path(scratch, 'actions.npz')
         arena.record(TASKS, file)
         for workers in (1, 2):
             shares = _shares(TASKS, workers)
-            runs = {'LeRobot': together([partial(arena.lerobot, share, file, lerobot, overlay) for share in shares])}
+            runs: dict[str, Run] = {}
+            if lerobot is not None:
+                runs['LeRobot'] = together([partial(arena.lerobot, share, file, lerobot, overlay) for share in shares])
             for chunk, target in TARGETS.items():
                 with playback(python, file, chunk=chunk, is_whole=False) as url:
-                    runs['vla-eval'] = together([partial(arena.vla_eval, share, url, packages) for share in shares])
+                    shard = partial(arena.vla_eval, TASKS, url, packages, n_shards=workers)
+                    runs['vla-eval'] = together([partial(shard, shard=n) for n in range(workers)])
                 with playback(python, file, chunk=chunk, is_whole=True) as url:
                     ours = together([partial(arena.ours, share, url, chunk=chunk) for share in shares])
-                results += [_row(name, theirs, ours, chunk, workers, target) for name, theirs in runs.items()]
-    return results
+                for name, theirs in runs.items():
+                    yield from _rows(name, theirs, ours, chunk, workers, target)
+
+
+def _environment(name: str) -> Environment | None:
+    try:
+        return find_environment(name, read_recipe(name).digest)
+    except SetupError as error:
+        print(f'not measured: libero_peers in {name}; {error}')
+        return None
 
 
 def _shares(tasks: Tasks, workers: int) -> list[Tasks]:
@@ -213,18 +228,18 @@ def together(parts: Sequence[Callable[[], Run]]) -> Run:
     return Run(episodes, cpu_s, max(run.wall_s for run in runs))
 
 
-def _row(name: str, theirs: Run, ours: Run, chunk: int, workers: int, target: float) -> Result:
+def _rows(name: str, theirs: Run, ours: Run, chunk: int, workers: int, target: float) -> Iterator[Result]:
+    """Processor time, and time on the clock."""
     if theirs.episodes != ours.episodes:
         raise RuntimeError(f'{name}: other outcomes than ours: {theirs.episodes}, {ours.episodes}')
-    n = len(ours.episodes)
-    rates = [f'{60 * n / seconds:.1f}' for seconds in (ours.cpu_s, theirs.cpu_s, ours.wall_s, theirs.wall_s)]
-    work = (
-        f'processor time of {n} episodes of LIBERO-Spatial, two 64x64 cameras, chunks of {chunk}, {workers} worker(s), '
-        f'equal outcomes and steps; episodes per CPU-minute {rates[0]} and {rates[1]}, per minute of the clock '
-        f'{rates[2]} and {rates[3]}'
-    )
-    where = f'libero_peers/{name.lower()}/chunk_{chunk}/workers_{workers}'
-    return against(where, ours_s=ours.cpu_s, peer=name, peer_s=theirs.cpu_s, target=target, work=work)
+    n, where = len(ours.episodes), f'libero_peers/{name.lower()}/chunk_{chunk}/workers_{workers}'
+    for part, unit in (('cpu', 'CPU-minute'), ('wall', 'minute of the clock')):
+        ours_s, peer_s = getattr(ours, f'{part}_s'), getattr(theirs, f'{part}_s')
+        work = (
+            f'{n} episodes of LIBERO-Spatial, two 64x64 cameras, chunks of {chunk}, {workers} worker(s), equal '
+            f'outcomes and steps; episodes per {unit} {60 * n / ours_s:.1f} and {60 * n / peer_s:.1f}'
+        )
+        yield against(f'{where}/{part}', ours_s=ours_s, peer=name, peer_s=peer_s, target=target, work=work)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from tests.patience import PATIENCE_S
 from tests.policies.wires import GOOD, JOINTS, ask, groot_answer, groot_server, observation, policy_of
 
 from robotrials.errors import InputError, RemoteError, SetupError
-from robotrials.policies.server import Batcher
+from robotrials.policies.server import PolicyTurns
 from robotrials.run import Setup
 from robotrials.testing.server import FaultyZmq
 from robotrials.wire.array import pack_groot, read_npy, unpack_groot
@@ -135,16 +135,13 @@ def test_questions_of_parallel_clients_go_to_the_server_as_one_batch() -> None:
     with FaultyZmq(answer) as serving:
         policy = policy_of('groot', serving.url)
         session = policy.start(Setup(task='t', seed=0), seed=0)
-        batcher: Batcher[Any, Any] = Batcher(
-            lambda asked: policy.act_many([session] * len(asked), list(asked)), most=4, wait_s=30.0
-        )
+        turns = PolicyTurns(policy, most=4, wait_s=30.0, limit_s=PATIENCE_S)
         seen = [observation() for _ in range(4)]
         for number, one in enumerate(seen):
             one.state[0] = number
         with ThreadPoolExecutor(4) as pool:
-            chunks = list(pool.map(lambda one: batcher.ask(one, timeout_s=PATIENCE_S), seen))
-        batcher.close()
-        policy.close()
+            chunks = list(pool.map(lambda one: turns.act(session, one), seen))
+        turns.close()
     assert sizes == [4]
     assert [float(chunk.actions[0, 0]) for chunk in chunks] == [0.0, 1.0, 2.0, 3.0]
 

@@ -122,7 +122,7 @@ def test_a_server_that_closes_between_questions_is_connected_to_anew() -> None:
         from tests.policies.wires import observation
 
         session.act(observation())
-        link = policy.endpoint._link._link  # type: ignore[attr-defined]
+        link = policy._link._link  # type: ignore[attr-defined]
         link._socket.shutdown(2)
         session.act(observation())
         assert serving.n_connections == 2

@@ -197,7 +197,7 @@ def test_commands_of_a_version_3_server_follow_its_schedule_too() -> None:
         ({'protocol_version': 4}, 'speaks version 4 of the session protocol, this release 1 and 3'),
         ({'protocol_version': 2}, 'speaks version 2'),
         ({'protocol_version': 'x' * 99}, 'speaks version xxx'),
-        ({'session_id': None}, 'gave no session_id'),
+        ({'session_id': None}, 'issued no session_id'),
     ],
 )
 def test_a_version_that_is_not_spoken_is_the_set_ups_fault(changes: dict[str, Any], told: str) -> None:

@@ -108,5 +108,5 @@ def test_a_broken_way_is_the_rigs_fault() -> None:
         ask(serving)
     with FaultyHttp(lambda body: 'x', fault='dying') as serving, pytest.raises(RigError):
         ask(serving)
-    with pytest.raises(InputError, match='order has no meaning'):
+    with pytest.raises(InputError, match='order has no effect'):
         VlmPolicy(url='http://x/v1', **{**OPTIONS, 'action': {**OPTIONS['action'], 'order': [0, 1, 2]}})

@@ -16,7 +16,7 @@ from robotrials.run import Observation, Setup
 from robotrials.run.conditions import condition_parameters, draw_condition
 from robotrials.worlds.arm.signal import Cast, axis_angle, held_things
 from robotrials.worlds.arm.watch import check_watchers
-from robotrials.worlds.libero.goal import Limit, Region, pose_goals, turning_point
+from robotrials.worlds.libero.goal import Region, pose_goals, turning_point
 from robotrials.worlds.libero.host import _written
 from robotrials.worlds.libero.scripted import Grasp, ScriptedLiberoPolicy, ScriptTarget
 from robotrials.worlds.libero.start import Start, goal_atoms
@@ -61,7 +61,7 @@ def test_goals_become_goals_over_poses() -> None:
         np.array([0.4, 0.0, 0.0]), quarter,
     )  # fmt: skip
     regions = {'front_region': table, 'cook_region': stove, 'contain_region': basket}
-    knob = Limit('flat_stove_1_button', 'above', 0.5)
+    knob = PoseGoal(object='flat_stove_1_button', kind='above', limit=0.5)
 
     def goals(*atoms: str) -> tuple[PoseGoal, ...]:
         words = [atom.split() for atom in atoms]
@@ -176,12 +176,12 @@ def test_assets_are_found_hashed_and_judged(assets: Path, tmp_path: Path, monkey
 
 def test_the_baseline_grasps_across_the_narrow_side_or_by_the_rim() -> None:
     can = ScriptTarget(np.array([0.1, -0.2, 0.04, 1, 0, 0, 0, -0.03, -0.05, -0.04, 0.03, 0.05, 0.04], dtype=float))
-    grasp = Grasp.of(can, None)
+    grasp = Grasp.of(can)
     np.testing.assert_allclose(grasp.point_m[:2], [0.1, -0.2])
     assert abs(abs(grasp.yaw_rad) - np.pi / 2) < 1e-9, 'the fingers close along x, the narrow side'
     assert can.bottom_m < grasp.point_m[2] < can.top_m
     bowl = ScriptTarget(np.array([0.0, 0.0, 0.9, 1, 0, 0, 0, -0.06, -0.06, 0.0, 0.06, 0.06, 0.05], dtype=float))
-    rim = Grasp.of(bowl, None)
+    rim = Grasp.of(bowl)
     assert 0.045 < rim.point_m[1] < 0.06
     with pytest.raises(InputError, match='privileged'):
         ScriptedLiberoPolicy().start(Setup(task='task_0', seed=0), seed=0).act(Observation(0.0, np.zeros(8)))

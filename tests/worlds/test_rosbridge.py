@@ -262,7 +262,8 @@ def test_a_service_that_is_silent_or_fails_is_named(bridges: list[CellBridge]) -
 
 
 def test_numbers_too_long_for_a_float_and_pictures_that_are_no_base64_are_answers_of_the_rig() -> None:
-    from robotrials.worlds.rosbridge import joint_values, picture, pose, stamp_s
+    from robotrials.worlds.depth import stamp_s
+    from robotrials.worlds.rosbridge import joint_values, picture, pose
 
     long = 10**400
     turn = {'w': 1, 'x': 0, 'y': 0, 'z': 0}

@@ -228,6 +228,11 @@ def test_the_base_class_is_not_a_host_by_itself() -> None:
         Host()  # type: ignore[abstract]
 
 
+def test_a_wrapper_forwards_all_that_a_host_has() -> None:
+    public = {name for name in vars(Host) if not name.startswith('_')} - {'forwards'}
+    assert public <= set(vars(HostWrapper)), 'a new ability of hosts would be lost in every wrapper'
+
+
 def test_no_wrapper_is_without_a_check() -> None:
     """Every wrapper is one of those that the kit puts around any host, or is a host of its own and checked as such."""
     own = {CheckedHost, CheckoutHost}

@@ -91,7 +91,7 @@ def check(
         result = dry_run(host, policy, task=task.name, instruction=task.instruction, seed=seed)
     finally:
         _let_go(policy, host)
-    rows = [[value.side, value.key, value.shape, value.content] for value in result.values]
+    rows = [list(value) for value in result.values]
     facts: list[list[str | int | float | None]] = [[key, value] for key, value in result.facts]
     facts.append(['answer (s)', f'{result.answer_s:.4f}'])
     facts.append(['of which inference (s)', None if result.inference_s is None else f'{result.inference_s:.4f}'])

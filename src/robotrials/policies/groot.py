@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import AnswerError, InputError, NoAnswer, RemoteError, RigError, SetupError
-from robotrials.policies.mapping import ActionEntry, ObservationEntry, check_moments, read_mapping
+from robotrials.policies.mapping import check_moments
 from robotrials.policies.observe import Question
-from robotrials.policies.served import MAX_TOLD, Patience, Reply, ServedPolicy, decoded, key_from, map_answer
+from robotrials.policies.served import MAX_TOLD, Reply, ServedPolicy, decoded, key_from, map_answer
 from robotrials.run import Setup
 from robotrials.run.seam import enum_value
-from robotrials.wire import LIMITS, WireLimits
+from robotrials.wire import LIMITS
 from robotrials.wire.array import pack_groot, unpack_groot
 from robotrials.wire.link import Deadline, keep_trying
 from robotrials.wire.request import RequestLink
@@ -42,7 +42,8 @@ class GrootPolicy(ServedPolicy):
 
     Keys of the mapping are ``video.NAME``, ``state.NAME`` and, for the prompt, ``language.KEY`` (or ``annotation...``
     on flat servers). action_keys: the parts of an action in the convention's order, by default the server's.
-    token_variable: the environment variable with the server's token.
+    token_variable: the environment variable with the server's token. The request socket is replaced whenever an
+    exchange did not end well.
     """
 
     def __init__(
@@ -61,44 +62,23 @@ class GrootPolicy(ServedPolicy):
         token_variable: str = '',
         max_message_bytes: int = LIMITS.max_bytes,
     ) -> None:
-        endpoint = GrootEndpoint(
-            url,
-            patience=Patience(connect_s=connect_timeout_s, answer_s=answer_timeout_s),
-            generation=enum_value(Generation, generation, 'generation'),
-            form=enum_value(GrootForm, form, 'form') if form else None,
-            action_keys=tuple(action_keys),
-            token=key_from(token_variable, what=url) if token_variable else '',
-            limits=WireLimits(max_bytes=max_message_bytes),
-        )
-        super().__init__(endpoint, read_mapping(preset=preset, observation=observation, action=action), name=name)
-
-
-class GrootEndpoint:
-    """One request socket; it is replaced whenever an exchange did not end well."""
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        patience: Patience,
-        generation: Generation = Generation.AUTO,
-        form: GrootForm | None = None,
-        action_keys: tuple[str, ...] = (),
-        token: str = '',
-        limits: WireLimits = LIMITS,
-    ) -> None:
-        self.url, self._patience, self._limits, self._token = url, patience, limits, token
-        self._generation, self._form, self._action_keys = generation, form, action_keys
+        super().__init__(
+            preset=preset, observation=observation, action=action, name=name, connect_timeout_s=connect_timeout_s,
+            answer_timeout_s=answer_timeout_s, max_message_bytes=max_message_bytes,
+        )  # fmt: skip
+        self.url = url
+        self._token = key_from(token_variable, what=url) if token_variable else ''
+        self._generation: Generation = enum_value(Generation, generation, 'generation')
+        self._form: GrootForm | None = enum_value(GrootForm, form, 'form') if form else None
+        self._action_keys = tuple(action_keys)
         self._link: RequestLink | None = None
         self._modalities: Mapping[str, Mapping[Any, Any]] = {}
         self._is_ready = False
         self._timed: frozenset[str] = frozenset()  # keys whose values have a time axis of their own
 
     def connect(self) -> None:
-        if self._link is None:
-            self._link = RequestLink(self.url, limits=self._limits)
         if not self._is_ready:
-            keep_trying(self._ping, what=f'{self.url}: the GR00T server', timeout_s=self._patience.connect_s)
+            keep_trying(self._ping, what=f'{self.url}: the GR00T server', timeout_s=self._connect_s)
             self._modalities = _read_modalities(self.url, self.call('get_modality_config', takes_input=False))
             self._generation = self._find_generation()
             self._is_ready = True
@@ -127,17 +107,18 @@ class GrootEndpoint:
         default = GrootForm.FLAT if self._generation is Generation.N1_5 else GrootForm.NESTED
         return self._form or default
 
+    @property
     def facts(self) -> Mapping[str, object]:
         self.connect()
         keys = {f'{name} keys': list(part.get('modality_keys', [])) for name, part in self._modalities.items()}
         return {'generation': self._generation.value, 'form': self.form.value, **keys}
 
-    def problems(self, sample: Question, action: ActionEntry) -> Iterable[str]:
+    def problems(self, sample: Question) -> Iterable[str]:
         for modality in ('video', 'state'):
             yield from self._modality_problems(modality, sample)
         steps = self._modalities.get('action', {}).get('delta_indices')
-        if isinstance(steps, list) and len(steps) < action.chunk_length:
-            yield f'chunk_length is {action.chunk_length}, the server gives {len(steps)} steps'
+        if isinstance(steps, list) and len(steps) < self._mapping.action.chunk_length:
+            yield f'chunk_length is {self._mapping.action.chunk_length}, the server gives {len(steps)} steps'
 
     def _modality_problems(self, modality: str, sample: Question) -> Iterator[str]:
         config = self._modalities.get(modality)
@@ -150,8 +131,9 @@ class GrootEndpoint:
         for name in sorted(given - wanted):
             yield f'the mapping sends {modality}.{name}, the server knows {", ".join(sorted(wanted)) or "none"}'
 
-    def moments(self, entry: ObservationEntry) -> dict[str, tuple[int, ...]]:
+    def moments(self) -> Mapping[str, tuple[int, ...]]:
         """As the server's `delta_indices` have them; the present one alone needs none."""
+        entry = self._mapping.observation
         by_key: dict[str, tuple[int, ...]] = {}
         for key in (*entry.images, *entry.state):
             modality = key.partition('.')[0]
@@ -169,9 +151,6 @@ class GrootEndpoint:
         self.connect()
         if self._generation is not Generation.N1_5:
             self.call('reset', {'options': None})
-
-    def end(self) -> None:
-        """The wire has no word for it."""
 
     def ask(self, question: Question) -> Reply:
         return self.ask_many([question])[0]
@@ -246,7 +225,7 @@ class GrootEndpoint:
             request['data'] = data
         if self._token:
             request['api_token'] = self._token
-        frame = self._link.ask(pack_groot(request), timeout_s=timeout_s or self._patience.answer_s)
+        frame = self._link.ask(pack_groot(request), timeout_s=timeout_s or self._answer_s)
         if frame == b'ERROR':
             raise RemoteError(f'{self.url}: the server answered ERROR to {endpoint}')
         answer = decoded(self.url, lambda: unpack_groot(frame, limits=self._limits))

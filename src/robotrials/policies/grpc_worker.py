@@ -7,7 +7,7 @@ from typing import Any
 
 
 class GrpcService:
-    """One channel. A call that fails is told by its status; what it means is for the other side to say."""
+    """One channel. A failed call is reported by its status; the other side decides what that means."""
 
     def open(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         import grpc

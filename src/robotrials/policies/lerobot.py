@@ -22,12 +22,11 @@ from typing import Any
 import numpy as np
 
 from robotrials.errors import AnswerError, InputError, NoAnswer, RemoteError, RigError, SetupError
-from robotrials.policies.mapping import ActionEntry, read_mapping
 from robotrials.policies.observe import Question
-from robotrials.policies.served import Patience, Reply, ServedPolicy, action_array, decoded, map_answer, seconds_told
+from robotrials.policies.served import Reply, ServedPolicy, action_array, decoded, map_answer, seconds_told
 from robotrials.run import Setup
 from robotrials.run.environment import WorkerProcess, find_environment, read_recipe
-from robotrials.wire import LIMITS, WireLimits
+from robotrials.wire import LIMITS
 from robotrials.wire.tensor_pickle import read_actions, write_object
 
 PROCESSORS = ('policy_preprocessor.json', 'policy_postprocessor.json')
@@ -75,57 +74,17 @@ class LeRobotPolicy(ServedPolicy):
             )
         if mode not in MODES:
             raise InputError(f'mode is {mode!r}, wanted one of: {", ".join(MODES)}')
-        is_hub = not Path(path).exists() and HUB_NAME.fullmatch(path) is not None
-        endpoint = LeRobotEndpoint(
-            path if is_hub else str(check_checkpoint(Path(path)).resolve()),
-            patience=Patience(connect_s=connect_timeout_s, answer_s=answer_timeout_s),
-            wanted={'device': device, 'mode': mode, 'overrides': dict(overrides or {})},
-            environment=environment,
-            is_hub=is_hub,
-            uses_network=is_hub if network is None else network,
-        )
-        super().__init__(endpoint, read_mapping(preset=preset, observation=observation, action=action), name=name)
-
-
-def check_checkpoint(folder: Path) -> Path:
-    """The folder, if it is a checkpoint that can be loaded without running anything that came with it.
-
-    Of a training run's folder, or one of its checkpoints, it is the model inside.
-    """
-    inside = ('pretrained_model', 'last/pretrained_model', 'checkpoints/last/pretrained_model')
-    folder = next((folder / name for name in inside if (folder / name / 'config.json').is_file()), folder)
-    for file in ('config.json', 'model.safetensors'):
-        if not (folder / file).is_file():
-            raise InputError(
-                f'{folder}: no {file}; wanted the folder of a LeRobot checkpoint, or a name on the Hub as OWNER/NAME'
-            )
-    for file in PROCESSORS:
-        if not (folder / file).is_file():
-            raise InputError(
-                f'{folder}: no {file}; checkpoints older than LeRobot 0.4 keep their statistics inside the model: '
-                "migrate it with lerobot's migrate_policy_normalization"
-            )
-        try:
-            steps = json.loads((folder / file).read_text(encoding='utf-8'))['steps']
-            named = [isinstance(step, dict) and 'registry_name' in step and 'class' not in step for step in steps]
-        except (ValueError, KeyError, TypeError, OSError) as error:
-            raise InputError(f'{folder / file}: not a list of processor steps ({error})') from error
-        if not all(named):
-            raise InputError(f'{folder / file}: a step names a class to import; only registered steps are run')
-    return folder
-
-
-class LeRobotEndpoint:
-    """A worker process in the environment, with the checkpoint loaded."""
-
-    def __init__(
-        self, place: str, *, patience: Patience, wanted: Mapping[str, Any], environment: str, is_hub: bool,
-        uses_network: bool,
-    ) -> None:  # fmt: skip
-        self._place, self._patience, self._wanted, self._environment = place, patience, dict(wanted), environment
-        self._is_hub, self._uses_network = is_hub, uses_network
+        self._is_hub = not Path(path).exists() and HUB_NAME.fullmatch(path) is not None
+        self._place = path if self._is_hub else str(check_checkpoint(Path(path)).resolve())
+        self._wanted = {'device': device, 'mode': mode, 'overrides': dict(overrides or {})}
+        self._environment = environment
+        self._uses_network = self._is_hub if network is None else network
         self._worker: WorkerProcess | None = None
         self._facts: Mapping[Any, Any] = {}
+        super().__init__(
+            preset=preset, observation=observation, action=action, name=name, connect_timeout_s=connect_timeout_s,
+            answer_timeout_s=answer_timeout_s,
+        )  # fmt: skip
 
     def connect(self) -> None:
         if self._worker is not None:
@@ -137,7 +96,7 @@ class LeRobotEndpoint:
         worker = WorkerProcess(
             environment,
             SERVICE,
-            start_timeout_s=self._patience.connect_s,
+            start_timeout_s=self._connect_s,
             variables=variables if self._uses_network else {},
         )
         try:
@@ -149,7 +108,7 @@ class LeRobotEndpoint:
 
     def _loaded(self, worker: WorkerProcess) -> Mapping[Any, Any]:
         """Fetch the checkpoint if it is on the Hub, look at it before it is loaded, and load it."""
-        folder, waits_s = self._place, self._patience.connect_s
+        folder, waits_s = self._place, self._connect_s
         answer: Mapping[Any, Any] = {}
         if self._is_hub:
             answer = map_answer(self._place, worker.call('fetch', {'name': self._place}, timeout_s=waits_s))
@@ -167,12 +126,13 @@ class LeRobotEndpoint:
             )
         return {**answer, 'checkpoint': folder}
 
+    @property
     def facts(self) -> Mapping[str, object]:
         self.connect()
         return {str(key): value for key, value in self._facts.items()}
 
-    def problems(self, sample: Question, action: ActionEntry) -> Iterable[str]:
-        inputs = self._facts.get('inputs', {})
+    def problems(self, sample: Question) -> Iterable[str]:
+        action, inputs = self._mapping.action, self._facts.get('inputs', {})
         for key, shape in inputs.items():
             value = sample.get(key)
             if not isinstance(value, np.ndarray):
@@ -211,20 +171,45 @@ class LeRobotEndpoint:
         if self._worker is None:
             raise RuntimeError('connect() left no worker')
         try:
-            return self._worker.call(name, value, timeout_s=self._patience.answer_s)
+            return self._worker.call(name, value, timeout_s=self._answer_s)
         except RemoteError:
-            raise  # the worker told of it, and goes on
+            raise  # the worker reported it, and keeps running
         except BaseException:
             self.close()
             raise
-
-    def end(self) -> None:
-        """The next reset tells."""
 
     def close(self) -> None:
         worker, self._worker = self._worker, None
         if worker is not None:
             worker.close()
+
+
+def check_checkpoint(folder: Path) -> Path:
+    """The folder, if it is a checkpoint that can be loaded without running anything that came with it.
+
+    Of a training run's folder, or one of its checkpoints, it is the model inside.
+    """
+    inside = ('pretrained_model', 'last/pretrained_model', 'checkpoints/last/pretrained_model')
+    folder = next((folder / name for name in inside if (folder / name / 'config.json').is_file()), folder)
+    for file in ('config.json', 'model.safetensors'):
+        if not (folder / file).is_file():
+            raise InputError(
+                f'{folder}: no {file}; wanted the folder of a LeRobot checkpoint, or a name on the Hub as OWNER/NAME'
+            )
+    for file in PROCESSORS:
+        if not (folder / file).is_file():
+            raise InputError(
+                f'{folder}: no {file}; checkpoints older than LeRobot 0.4 keep their statistics inside the model: '
+                "migrate it with lerobot's migrate_policy_normalization"
+            )
+        try:
+            steps = json.loads((folder / file).read_text(encoding='utf-8'))['steps']
+            named = [isinstance(step, dict) and 'registry_name' in step and 'class' not in step for step in steps]
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            raise InputError(f'{folder / file}: not a list of processor steps ({error})') from error
+        if not all(named):
+            raise InputError(f'{folder / file}: a step names a class to import; only registered steps are run')
+    return folder
 
 
 LEROBOT_SERVER_SERVICE = 'robotrials.policies.grpc_worker:GrpcService'
@@ -261,32 +246,19 @@ class LeRobotServerPolicy(ServedPolicy):
         answer_timeout_s: float = 60.0,
         max_message_bytes: int = LIMITS.max_bytes,
     ) -> None:
-        mapping = read_mapping(preset=preset, observation=observation, action=action)
-        endpoint = LeRobotServerEndpoint(
-            url,
-            instructions={
-                'policy_type': kind, 'pretrained_name_or_path': path, 'device': device, 'rename_map': {},
-                'actions_per_chunk': mapping.action.chunk_length,
-            },
-            patience=Patience(connect_s=connect_timeout_s, answer_s=answer_timeout_s),
-            environment=environment,
-            limits=WireLimits(max_bytes=max_message_bytes),
-        )  # fmt: skip
-        super().__init__(endpoint, mapping, name=name)
-
-
-class LeRobotServerEndpoint:
-    """One channel to the server: told once which checkpoint to load, then asked observation by observation."""
-
-    def __init__(
-        self, url: str, *, instructions: Mapping[str, Any], patience: Patience, environment: str, limits: WireLimits
-    ) -> None:
         if not url.startswith(SCHEME) or ':' not in url.removeprefix(SCHEME):
             raise InputError(f'url is {url!r}, wanted grpc://HOST:PORT')
-        self.url, self._instructions, self._patience = url, dict(instructions), patience
-        self._environment, self._limits = environment, limits
+        super().__init__(
+            preset=preset, observation=observation, action=action, name=name, connect_timeout_s=connect_timeout_s,
+            answer_timeout_s=answer_timeout_s, max_message_bytes=max_message_bytes,
+        )  # fmt: skip
+        self.url, self._environment = url, environment
+        self._instructions = {
+            'policy_type': kind, 'pretrained_name_or_path': path, 'device': device, 'rename_map': {},
+            'actions_per_chunk': self._mapping.action.chunk_length,
+        }  # fmt: skip
         self._worker: WorkerProcess | None = None
-        self._features: dict[str, Any] = {}
+        self._features: dict[str, Any] = {}  # of an observation; empty until the server knows what to load
         self._steps = 0
 
     def connect(self) -> None:
@@ -295,14 +267,14 @@ class LeRobotServerEndpoint:
         recipe = read_recipe(self._environment)
         environment = find_environment(recipe.name, recipe.digest)
         self._worker = WorkerProcess(
-            environment, LEROBOT_SERVER_SERVICE, start_timeout_s=self._patience.connect_s, limits=self._limits
+            environment, LEROBOT_SERVER_SERVICE, start_timeout_s=self._connect_s, limits=self._limits
         )
         asked = {
-            'target': self.url.removeprefix(SCHEME), 'timeout_s': self._patience.connect_s,
+            'target': self.url.removeprefix(SCHEME), 'timeout_s': self._connect_s,
             'max_bytes': self._limits.max_bytes,
         }  # fmt: skip
         try:
-            answer = map_answer(self.url, self._worker.call('open', asked, timeout_s=self._patience.connect_s + 10.0))
+            answer = map_answer(self.url, self._worker.call('open', asked, timeout_s=self._connect_s + 10.0))
             if answer.get('status') != 'OK':
                 raise SetupError(
                     f"{self.url}: LeRobot's policy server is not there ({answer.get('details')}); start it with "
@@ -315,13 +287,14 @@ class LeRobotServerEndpoint:
             self.close()
             raise
 
+    @property
     def facts(self) -> Mapping[str, object]:
         self.connect()
         wanted = ('policy_type', 'pretrained_name_or_path', 'device', 'actions_per_chunk')
         return {name: self._instructions[name] for name in wanted}
 
-    def problems(self, sample: Question, action: ActionEntry) -> Iterable[str]:
-        """What the server cannot be sent; if there is nothing, it is told to load the checkpoint."""
+    def problems(self, sample: Question) -> Iterable[str]:
+        """What the server cannot be sent; without any such problem it loads the checkpoint."""
         problems = [
             f'the mapping sends {key}; wanted {STATE}, {IMAGES}NAME and {TASK}'
             for key in sample
@@ -337,15 +310,12 @@ class LeRobotServerEndpoint:
     def _instruct(self) -> None:
         fields = {**self._instructions, 'lerobot_features': self._features}
         message = _field(1, write_object('RemotePolicyConfig', fields))
-        self._ask('SendPolicyInstructions', message, timeout_s=self._patience.connect_s)
+        self._ask('SendPolicyInstructions', message, timeout_s=self._connect_s)
 
     def begin(self, setup: Setup, *, seed: int) -> None:
         self.connect()
         self._ask('Ready')  # forgets the observations of the episode before
         self._steps = 0
-
-    def end(self) -> None:
-        """The wire has no word for it."""
 
     def ask(self, question: Question) -> Reply:
         fields = {
@@ -369,7 +339,7 @@ class LeRobotServerEndpoint:
         """The bytes of an answer; what went wrong on the way is the rig's, what the server says is the server's."""
         if self._worker is None:
             raise RigError(f'{self.url}: the connection was lost during the episode')
-        waits_s = timeout_s or self._patience.answer_s
+        waits_s = timeout_s or self._answer_s
         asked = {
             'method': METHODS + method, 'messages': list(messages) or [b''], 'is_stream': is_stream,
             'timeout_s': waits_s,

@@ -191,7 +191,7 @@ def load_torchvision() -> None:
     raise RuntimeError('torchvision lacks more operators than can be declared')
 
 
-_DECLARED: list[Any] = []  # torch forgets a library that nobody holds
+_DECLARED: list[Any] = []  # torch drops a library without a reference
 
 
 def _versions() -> dict[str, str]:

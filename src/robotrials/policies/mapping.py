@@ -96,18 +96,17 @@ class Normalizer:
         return cls((first + second) / 2, (second - first + EPSILON) / 2)
 
     def normalize(self, values: NDArray[Any]) -> NDArray[np.float64]:
-        self.check_width(values.shape[-1])
-        n = values.shape[-1]
-        return np.asarray((values - self.shift[:n]) / self.spread[:n])
+        shift, spread = self._of_width(values.shape[-1])
+        return np.asarray((values - shift) / spread)
 
     def restore(self, values: NDArray[Any]) -> NDArray[np.float64]:
-        self.check_width(values.shape[-1])
-        n = values.shape[-1]
-        return np.asarray(values * self.spread[:n] + self.shift[:n])
+        shift, spread = self._of_width(values.shape[-1])
+        return np.asarray(values * spread + shift)
 
-    def check_width(self, width: int) -> None:
+    def _of_width(self, width: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         if width > len(self.shift):
             raise InputError(f'normalisation has {len(self.shift)} numbers for a vector of {width}')
+        return self.shift[:width], self.spread[:width]
 
 
 def _read_file(path: Path, key: str, method: Method) -> tuple[object, object]:

@@ -21,6 +21,7 @@ from robotrials.policies.mapping import (
     prepare_image,
 )
 from robotrials.run import ControlMode, Frame, Gripper, HostSpec, Observation, Rotation, Target
+from robotrials.run.seam import ROTATION_WIDTH
 
 # Rotations between the formats that wires use; arrays of any leading shape.
 
@@ -214,7 +215,7 @@ class Observer:
 def _at(observation: Observation, step: int, key: str) -> Observation:
     if step and step not in observation.past:
         raise InputError(
-            f'{key} is to show control step {step}, and whoever asks here sends the present alone; run the policy in a '
+            f'{key} is to show control step {step}, but only the present observation was sent; run the policy in a '
             'trial of robotrials, which keeps the moments'
         )
     return observation.past[step] if step else observation
@@ -259,17 +260,8 @@ def _state_problems(key: str, vector: StateEntry, host: HostSpec) -> Iterator[st
         except InputError as error:
             yield f'{key}: {error}'
             continue
-        if part.rotation is not Rotation.NONE and width != ROTATION_SIZES[part.rotation]:
-            yield f'{key}: {width} numbers for a rotation as {part.rotation}, wanted {ROTATION_SIZES[part.rotation]}'
-
-
-ROTATION_SIZES: Mapping[Rotation, int] = {
-    Rotation.AXIS_ANGLE: 3,
-    Rotation.EULER_XYZ: 3,
-    Rotation.QUATERNION_WXYZ: 4,
-    Rotation.QUATERNION_XYZW: 4,
-    Rotation.MATRIX_6D: 6,
-}
+        if part.rotation is not Rotation.NONE and width != ROTATION_WIDTH[part.rotation]:
+            yield f'{key}: {width} numbers for a rotation as {part.rotation}, wanted {ROTATION_WIDTH[part.rotation]}'
 
 
 # A policy's actions as the host wants them: taken, restored, converted between conventions.

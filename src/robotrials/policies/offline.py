@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -27,16 +26,9 @@ from robotrials.measure.actions.prediction import (
 )
 from robotrials.run.component import open_policy
 from robotrials.run.plan import PolicyEntry, read_plan
-from robotrials.run.seam import HostSpec, Observation, Policy, Session, Setup
+from robotrials.run.seam import FittedPolicy, HostSpec, Observation, Policy, Session, Setup
 
 RETRIES = 1  # a server that hung up is asked once more, in a new session
-
-
-@runtime_checkable
-class _Fitted(Protocol):
-    """A policy that maps between its own conventions and a host's."""
-
-    def fit(self, host: HostSpec) -> None: ...
 
 
 class OfflinePolicy:
@@ -174,7 +166,7 @@ def open_offline(
 ) -> OfflinePolicy:
     """Open the policy that a plan names, fitted to the shapes of a sample of the dataset."""
     policy = open_policy(entry)
-    if isinstance(policy, _Fitted):
+    if isinstance(policy, FittedPolicy):
         policy.fit(_as_host(policy, sample, rate_hz, cameras, state))
     width = sample.actions.shape[1]
     if policy.spec.action.width != width:

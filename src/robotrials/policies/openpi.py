@@ -13,14 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from robotrials.errors import AnswerError, RemoteError, RigError
-from robotrials.policies.mapping import ActionEntry, read_mapping
+from robotrials.errors import AnswerError, RemoteError
 from robotrials.policies.observe import Question
 from robotrials.policies.served import (
     MAX_TOLD,
-    Patience,
     Reply,
-    ServedPolicy,
+    WebSocketPolicy,
     action_array,
     decoded,
     key_from,
@@ -28,18 +26,20 @@ from robotrials.policies.served import (
     seconds_told,
 )
 from robotrials.run import ControlMode, Setup, Target
-from robotrials.wire import LIMITS, WireLimits, pack, unpack
-from robotrials.wire.link import Deadline, keep_trying
-from robotrials.wire.websocket import WebSocketLink, check_url
+from robotrials.wire import LIMITS, pack, unpack
+from robotrials.wire.link import Deadline
+from robotrials.wire.websocket import WebSocketLink
 
 
-class OpenPiPolicy(ServedPolicy):
+class OpenPiPolicy(WebSocketPolicy):
     """An openpi server as a policy.
 
     url: such as ``ws://gpu-box:8000``. observation and action: the mapping (`robotrials.policies.mapping`), over that
     of `preset`. actions_key: where the actions are in the answer. api_key_variable: the environment variable with the
     server's key.
     """
+
+    server = 'the openpi server'
 
     def __init__(
         self,
@@ -55,78 +55,20 @@ class OpenPiPolicy(ServedPolicy):
         actions_key: str = 'actions',
         max_message_bytes: int = LIMITS.max_bytes,
     ) -> None:
-        endpoint = OpenPiEndpoint(
-            url,
-            patience=Patience(connect_s=connect_timeout_s, answer_s=answer_timeout_s),
-            key_variable=api_key_variable,
-            actions_key=actions_key,
-            limits=WireLimits(max_bytes=max_message_bytes),
-        )
-        super().__init__(endpoint, read_mapping(preset=preset, observation=observation, action=action), name=name)
+        super().__init__(
+            url, connect_timeout_s=connect_timeout_s, answer_timeout_s=answer_timeout_s,
+            max_message_bytes=max_message_bytes, preset=preset, observation=observation, action=action, name=name,
+        )  # fmt: skip
+        self._actions_key = actions_key
+        if api_key_variable:
+            self._headers['Authorization'] = f'Api-Key {key_from(api_key_variable, what=url)}'
 
-
-class OpenPiEndpoint:
-    """One connection, in lock-step: made when first needed, and made anew after the server hung up."""
-
-    kind = 'openpi'
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        patience: Patience,
-        key_variable: str = '',
-        actions_key: str = 'actions',
-        limits: WireLimits = LIMITS,
-    ) -> None:
-        check_url(url)
-        self.url, self._patience, self._limits, self._actions_key = url, patience, limits, actions_key
-        self._headers: dict[str, str] = {}
-        if key_variable:
-            self._headers['Authorization'] = f'Api-Key {key_from(key_variable, what=url)}'
-        self._link: WebSocketLink | None = None
-        self._metadata: Mapping[Any, Any] = {}
-
-    def connect(self) -> None:
-        if self._link is None:
-            self._link = keep_trying(
-                self._open, what=f'{self.url}: the {self.kind} server', timeout_s=self._patience.connect_s
-            )
-
-    def _open(self, deadline: Deadline) -> WebSocketLink:
-        link = WebSocketLink(self.url, deadline=deadline, headers=self._headers, limits=self._limits)
-        try:
-            first = link.receive(timeout_s=deadline.left_s())
-            self._metadata = map_answer(f'{self.url}: first frame', self._decode(first))
-        except BaseException:
-            link.close()
-            raise
-        return link
-
-    def facts(self) -> Mapping[str, object]:
-        self.connect()
-        return {str(key): value for key, value in self._metadata.items()}
-
-    def problems(self, sample: Question, action: ActionEntry) -> Iterable[str]:
-        return ()  # the wire says nothing of keys and shapes
+    def _greet(self, link: WebSocketLink, deadline: Deadline) -> None:
+        first = link.receive(timeout_s=deadline.left_s())
+        self._metadata = map_answer(f'{self.url}: first frame', self._decode(first))
 
     def begin(self, setup: Setup, *, seed: int) -> None:
-        self._renew()
-
-    def end(self) -> None:
-        """The wire has no word for it."""
-
-    def _renew(self) -> WebSocketLink:
-        """The connection; made anew if the server left since the last question."""
-        if self._link is not None:
-            try:
-                self._link.is_stale()
-            except RigError:
-                self.close()
-        self.connect()
-        if self._link is None:
-            raise RuntimeError('connect() left no connection')
-        return self._link
+        self._renewed()
 
     def ask(self, question: Question) -> Reply:
         answer = map_answer(self.url, self._exchange(question))
@@ -147,13 +89,10 @@ class OpenPiEndpoint:
 
     def _swap(self, question: bytes) -> bytes | str:
         """Send and receive; after any fault the connection is dropped, so that no late answer is taken for another."""
-        self.connect()
-        link = self._link
-        if link is None:
-            raise RuntimeError('connect() left no connection')
+        link = self._linked()
         try:
-            link.send(question, timeout_s=self._patience.answer_s)
-            return link.receive(timeout_s=self._patience.answer_s)
+            link.send(question, timeout_s=self._answer_s)
+            return link.receive(timeout_s=self._answer_s)
         except BaseException:
             self.close()
             raise
@@ -162,11 +101,6 @@ class OpenPiEndpoint:
         if isinstance(frame, str):
             raise RemoteError(f'{self.url}: the server failed:\n{frame[:MAX_TOLD]}')
         return decoded(self.url, lambda: unpack(frame, limits=self._limits))
-
-    def close(self) -> None:
-        link, self._link = self._link, None
-        if link is not None:
-            link.close()
 
 
 # RoboArena's policy servers: openpi's framing, a server configuration first, and an ``endpoint`` in every question.
@@ -180,8 +114,14 @@ SPACES = {
 }
 
 
-class RoboArenaPolicy(ServedPolicy):
-    """A RoboArena server as a policy; options as those of `openpi`. All actions of an answer are taken."""
+class RoboArenaPolicy(OpenPiPolicy):
+    """A RoboArena server as a policy; options as those of `openpi`. All actions of an answer are taken.
+
+    `reset` is sent at every episode, with a session id of its own.
+    """
+
+    server = 'the RoboArena server'
+    _session_id = ''
 
     def __init__(
         self,
@@ -195,18 +135,13 @@ class RoboArenaPolicy(ServedPolicy):
         answer_timeout_s: float = 30.0,
         max_message_bytes: int = LIMITS.max_bytes,
     ) -> None:
-        patience = Patience(connect_s=connect_timeout_s, answer_s=answer_timeout_s)
-        endpoint = RoboArenaEndpoint(url, patience=patience, limits=WireLimits(max_bytes=max_message_bytes))
-        super().__init__(endpoint, read_mapping(preset=preset, observation=observation, action=action), name=name)
+        super().__init__(
+            url=url, preset=preset, observation=observation, action=action, name=name,
+            connect_timeout_s=connect_timeout_s, answer_timeout_s=answer_timeout_s,
+            max_message_bytes=max_message_bytes,
+        )  # fmt: skip
 
-
-class RoboArenaEndpoint(OpenPiEndpoint):
-    """`reset` at every episode, with a session id of its own."""
-
-    kind = 'RoboArena'
-    _session_id = ''
-
-    def problems(self, sample: Question, action: ActionEntry) -> Iterable[str]:
+    def problems(self, sample: Question) -> Iterable[str]:
         config = self._metadata
         yield from self._image_problems(sample, config)
         space = config.get('action_space')
@@ -214,7 +149,7 @@ class RoboArenaEndpoint(OpenPiEndpoint):
             yield f'action_space is {str(space)[:40]!r}, known: {", ".join(SPACES)}'
             return
         mode, target = SPACES[space]
-        convention = action.convention
+        convention = self._mapping.action.convention
         if convention.control_mode is not mode or (target is not None and convention.target is not target):
             yield f'the server acts in {space}, the mapping says {convention.control_mode}, {convention.target}'
 
@@ -235,7 +170,7 @@ class RoboArenaEndpoint(OpenPiEndpoint):
             yield 'the server wants the right pictures of stereo cameras'
 
     def begin(self, setup: Setup, *, seed: int) -> None:
-        self._renew()
+        self._renewed()
         self._session_id = str(uuid.uuid4())
         frame = self._swap(pack({'endpoint': 'reset', 'session_id': self._session_id}))
         if isinstance(frame, bytes):

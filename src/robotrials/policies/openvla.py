@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from robotrials.errors import AnswerError, RemoteError, RigError
-from robotrials.policies.mapping import ActionEntry, read_mapping
 from robotrials.policies.observe import Question
-from robotrials.policies.served import MAX_TOLD, Patience, Reply, ServedPolicy, action_array, decoded
+from robotrials.policies.served import MAX_TOLD, Reply, ServedPolicy, action_array, decoded
 from robotrials.run import Setup
-from robotrials.wire import LIMITS, WireLimits
+from robotrials.wire import LIMITS
 from robotrials.wire.array import pack_json, unpack_json
 from robotrials.wire.link import Deadline, keep_trying
 from robotrials.wire.request import HttpAnswer, HttpLink
@@ -46,42 +45,20 @@ class OpenVlaPolicy(ServedPolicy):
         answer_timeout_s: float = 30.0,
         max_message_bytes: int = LIMITS.max_bytes,
     ) -> None:
-        endpoint = OpenVlaEndpoint(
-            url,
-            patience=Patience(connect_s=connect_timeout_s, answer_s=answer_timeout_s),
-            fields=fields or {},
-            double_encoded=double_encoded,
-            act_path=act_path,
-            reset_path=reset_path,
-            limits=WireLimits(max_bytes=max_message_bytes),
-        )
-        super().__init__(endpoint, read_mapping(preset=preset, observation=observation, action=action), name=name)
-
-
-class OpenVlaEndpoint:
-    """One server of one path."""
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        patience: Patience,
-        fields: Mapping[str, Any],
-        double_encoded: bool = False,
-        act_path: str = '/act',
-        reset_path: str = '',
-        limits: WireLimits = LIMITS,
-    ) -> None:
-        self.url, self._patience, self._limits = url.rstrip('/'), patience, limits
-        self._fields, self._double = dict(fields), double_encoded
+        super().__init__(
+            preset=preset, observation=observation, action=action, name=name, connect_timeout_s=connect_timeout_s,
+            answer_timeout_s=answer_timeout_s, max_message_bytes=max_message_bytes,
+        )  # fmt: skip
+        self.url = url.rstrip('/')
+        self._fields, self._double = dict(fields or {}), double_encoded
         self._act_path, self._reset_path = act_path, reset_path
-        self._link = HttpLink(url, limits=limits)
+        self._link = HttpLink(url, limits=self._limits)
         self._is_up = False
 
     def connect(self) -> None:
         """Wait until the server takes connections; it has no other way of saying that it is ready."""
         if not self._is_up:
-            keep_trying(self._knock, what=f'{self.url}: the server', timeout_s=self._patience.connect_s)
+            keep_trying(self._knock, what=f'{self.url}: the server', timeout_s=self._connect_s)
             self._is_up = True
 
     def _knock(self, deadline: Deadline) -> None:
@@ -92,28 +69,23 @@ class OpenVlaEndpoint:
         if answer.status in GATEWAY:
             raise ConnectionError(f'HTTP {answer.status}')
 
+    @property
     def facts(self) -> Mapping[str, object]:
         self.connect()
         return {'path': self._act_path}
 
-    def problems(self, sample: Question, action: ActionEntry) -> Iterable[str]:
-        return ()  # the wire says nothing of keys and shapes
-
     def begin(self, setup: Setup, *, seed: int) -> None:
         self.connect()
         if self._reset_path:
-            answer = self._link.post(self._reset_path, b'{}', timeout_s=self._patience.answer_s)
+            answer = self._link.post(self._reset_path, b'{}', timeout_s=self._answer_s)
             if answer.status != 404:
                 self._check(answer, self._reset_path)
-
-    def end(self) -> None:
-        """The wire has no word for it."""
 
     def ask(self, question: Question) -> Reply:
         body = pack_json({**question, **self._fields})
         if self._double:
             body = json.dumps({'encoded': body.decode()}).encode()
-        answer = self._link.post(self._act_path, body, timeout_s=self._patience.answer_s)
+        answer = self._link.post(self._act_path, body, timeout_s=self._answer_s)
         self._check(answer, self._act_path)
         value = decoded(self.url, lambda: unpack_json(answer.body, limits=self._limits))
         if isinstance(value, str) and value != FAILED:

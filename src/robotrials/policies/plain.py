@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,7 @@ import numpy as np
 
 from robotrials.catalog import load_attribute
 from robotrials.errors import AnswerError, InputError
-from robotrials.policies.mapping import ActionEntry, read_mapping
-from robotrials.policies.observe import Question
+from robotrials.policies.observe import GRIPPER_ENDS, Question
 from robotrials.policies.served import Reply, ServedPolicy, action_array
 from robotrials.record import Trajectory, read_store
 from robotrials.run.seam import (
@@ -54,42 +53,27 @@ class FunctionPolicy(ServedPolicy):
         action: Mapping[str, Any] | None = None,
         name: str = 'function',
     ) -> None:
-        mapping = read_mapping(preset=preset, observation=observation, action=action)
-        super().__init__(FunctionEndpoint(function), mapping, name=name, is_remote=False)
-
-
-class FunctionEndpoint:
-    """Calls in this process; the run's own watchdog sees to a hang."""
-
-    def __init__(self, target: str) -> None:
+        super().__init__(preset=preset, observation=observation, action=action, name=name, is_remote=False)
         # A plan must not be able to run what was never meant as a policy, such as os:system.
-        if target.partition(':')[0].partition('.')[0] in sys.stdlib_module_names:
-            raise InputError(f'function is {target!r}, of the standard library; wanted a policy of your own')
-        attribute: Any = load_attribute(target)
+        if function.partition(':')[0].partition('.')[0] in sys.stdlib_module_names:
+            raise InputError(f'function is {function!r}, of the standard library; wanted a policy of your own')
+        attribute: Any = load_attribute(function)
         if not callable(attribute):
-            raise InputError(f'function {target} is a {type(attribute).__name__}, wanted something to call')
-        self._target = target
+            raise InputError(f'function {function} is a {type(attribute).__name__}, wanted something to call')
         if inspect.isclass(attribute) and '__call__' not in dir(attribute):
-            raise InputError(f'function {target}: its instances have no __call__')
+            raise InputError(f'function {function}: its instances have no __call__')
+        self._target = function
         made: Any = attribute() if inspect.isclass(attribute) else attribute
         self._function: ActFunction = made
 
-    def connect(self) -> None:
-        """Nothing to wait for."""
-
+    @property
     def facts(self) -> Mapping[str, object]:
         return {'function': self._target}
-
-    def problems(self, sample: Question, action: ActionEntry) -> Iterable[str]:
-        return ()
 
     def begin(self, setup: Setup, *, seed: int) -> None:
         reset = getattr(self._function, 'reset', None)
         if callable(reset):
             reset()
-
-    def end(self) -> None:
-        """Nothing to tell."""
 
     def ask(self, question: Question) -> Reply:
         answer = self._function(question)
@@ -98,9 +82,6 @@ class FunctionEndpoint:
                 raise AnswerError(f"{self._target}: a dict without 'actions'")
             answer = answer['actions']
         return Reply(action_array(self._target, answer))
-
-    def close(self) -> None:
-        """Nothing to let go of."""
 
 
 # A policy that plays recorded actions back: for checks of determinism and hardware, or as a control arm.
@@ -112,7 +93,7 @@ class ReplayPolicy:
     condition: play what was recorded under this condition, whatever the episode's own is: a policy that does not look.
 
     store: the record. policy: whose actions. column: ``action_processed`` (what the host was given, the default) or
-    ``action_raw``. An episode that goes on after the recording ends holds still if actions are deltas, else repeats the
+    ``action_raw``. An episode that outlasts the recording holds still if actions are deltas, else repeats the
     last action.
     """
 
@@ -179,10 +160,6 @@ class ReplaySession:
 UNFITTED = ActionConvention(
     control_mode=ControlMode.SE3, target=Target.DELTA, frame=Frame.WORLD, rotation=Rotation.NONE
 )  # fmt: skip
-GRIPPER_RANGE = {
-    Gripper.OPEN_IS_PLUS_ONE: (-1.0, 1.0), Gripper.CLOSED_IS_PLUS_ONE: (-1.0, 1.0),
-    Gripper.OPEN_IS_ONE: (0.0, 1.0), Gripper.CLOSED_IS_ONE: (0.0, 1.0),
-}  # fmt: skip
 IDENTITY = {
     Rotation.NONE: (), Rotation.AXIS_ANGLE: (0.0, 0.0, 0.0), Rotation.EULER_XYZ: (0.0, 0.0, 0.0),
     Rotation.QUATERNION_WXYZ: (1.0, 0.0, 0.0, 0.0), Rotation.QUATERNION_XYZW: (0.0, 0.0, 0.0, 1.0),
@@ -219,15 +196,7 @@ class NoOpPolicy(_FittedPolicy):
         super().fit(host)
 
     def start(self, setup: Setup, *, seed: int) -> Session:
-        return _NoOpSession(self._spec.action)
-
-
-class _NoOpSession:
-    def __init__(self, convention: ActionConvention) -> None:
-        self._convention = convention
-
-    def act(self, observation: Observation) -> Chunk:
-        return Chunk(rest_action(self._convention, observation.state)[None])
+        return _RestSession(self._spec.action)
 
 
 class RandomPolicy(_FittedPolicy):
@@ -244,19 +213,25 @@ class RandomPolicy(_FittedPolicy):
         super().fit(host)
 
     def start(self, setup: Setup, *, seed: int) -> Session:
-        return _RandomSession(self._spec.action, self._scale, np.random.default_rng(seed))
+        return _RestSession(self._spec.action, scale=self._scale, rng=np.random.default_rng(seed))
 
 
-class _RandomSession:
-    def __init__(self, convention: ActionConvention, scale: float, rng: np.random.Generator) -> None:
+class _RestSession:
+    """The action that keeps the arm still; with a generator, uniform ones around it."""
+
+    def __init__(
+        self, convention: ActionConvention, *, scale: float = 0.0, rng: np.random.Generator | None = None
+    ) -> None:
         self._convention, self._scale, self._rng = convention, scale, rng
 
     def act(self, observation: Observation) -> Chunk:
         convention = self._convention
         action = rest_action(convention, observation.state)
-        action[: convention.motion_width] += self._rng.uniform(-self._scale, self._scale, convention.motion_width)
-        if convention.gripper is not Gripper.NONE:
-            action[-1] = self._rng.uniform(*GRIPPER_RANGE[convention.gripper])
+        if self._rng is not None:
+            action[: convention.motion_width] += self._rng.uniform(-self._scale, self._scale, convention.motion_width)
+            if convention.gripper is not Gripper.NONE:
+                ends = GRIPPER_ENDS[convention.gripper]
+                action[-1] = self._rng.uniform(min(ends), max(ends))
         return Chunk(action[None])
 
 
@@ -314,7 +289,7 @@ class DemonstrationPolicy(_FittedPolicy):
 
 
 def check_rest(host: HostSpec, policy: str) -> None:
-    """Raise InputError if nobody can say which action keeps this host still."""
+    """Raise InputError if it is not known which action keeps this host still."""
     convention = host.action
     is_absolute = convention.target is Target.ABSOLUTE and convention.control_mode is not ControlMode.JOINT_VELOCITY
     if is_absolute and convention.control_mode is ControlMode.SE3:
@@ -337,6 +312,5 @@ def rest_action(convention: ActionConvention, state: FloatArray) -> FloatArray:
         motion[:] = state[: convention.n_joints]
     if convention.gripper is Gripper.NONE:
         return motion
-    low, high = GRIPPER_RANGE[convention.gripper]
-    is_open_high = convention.gripper in (Gripper.OPEN_IS_PLUS_ONE, Gripper.OPEN_IS_ONE)
-    return np.append(motion, high if is_open_high else low)
+    _, opened = GRIPPER_ENDS[convention.gripper]
+    return np.append(motion, opened)

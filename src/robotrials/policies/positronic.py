@@ -20,14 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import AnswerError, RemoteError, SetupError
-from robotrials.policies.mapping import ActionEntry, read_mapping
 from robotrials.policies.observe import Question
-from robotrials.policies.openpi import OpenPiEndpoint
+from robotrials.policies.openpi import OpenPiPolicy
 from robotrials.policies.served import (
     MAX_TOLD,
-    Patience,
     Reply,
-    ServedPolicy,
     action_array,
     decoded,
     key_from,
@@ -35,7 +32,7 @@ from robotrials.policies.served import (
     seconds_told,
 )
 from robotrials.run import ControlMode, HostSpec, Rotation, Setup
-from robotrials.wire import LIMITS, WireLimits, unpack
+from robotrials.wire import LIMITS, unpack
 from robotrials.wire.link import Deadline
 from robotrials.wire.websocket import WebSocketLink
 
@@ -54,14 +51,22 @@ COMMANDS: Mapping[str, tuple[str, int | None]] = {
 }
 
 
-class PositronicPolicy(ServedPolicy):
+class PositronicPolicy(OpenPiPolicy):
     """A positronic server as a policy.
 
     url: ``ws://HOST:PORT``. model: its id; empty is the server's default. Keys are positronic's flat ones, such as
     ``robot_state.q`` and ``image.wrist``. The convention is that of the commands: poses arrive as a place and a matrix
     and are given on as ``matrix_6d``; the gripper is ``closed_is_one``. Of a version 3 server only: parameters of the
     session by name, and client_steps, the steps of its client's pipeline that this mapping does instead.
+
+    A connection is a session: every episode has a new one.
     """
+
+    server = 'the positronic server'
+    _dt_s = 0.0
+    _ticks_s: NDArray[np.float64] = np.zeros(1)
+    _last: NDArray[np.float64] | None = None
+    _session: str | None = None  # of version 3
 
     def __init__(
         self,
@@ -82,68 +87,36 @@ class PositronicPolicy(ServedPolicy):
         path = '/api/v1/session' + (f'/{quote(model)}' if model else '')
         if parameters:
             path += '?' + urlencode({name: json.dumps(value) for name, value in parameters.items()})
-        endpoint = PositronicEndpoint(
-            url.rstrip('/') + path,
-            patience=Patience(connect_s=connect_timeout_s, answer_s=answer_timeout_s),
-            limits=WireLimits(max_bytes=max_message_bytes),
-        )
+        super().__init__(
+            url=url.rstrip('/') + path, preset=preset, observation=observation, action=action, name=name,
+            connect_timeout_s=connect_timeout_s, answer_timeout_s=answer_timeout_s,
+            max_message_bytes=max_message_bytes,
+        )  # fmt: skip
         if token_variable:
-            endpoint.authorize(f'Bearer {key_from(token_variable, what=url)}')
-        endpoint.done_here = tuple(client_steps)
-        self._positronic = endpoint
-        super().__init__(endpoint, read_mapping(preset=preset, observation=observation, action=action), name=name)
+            self._headers['Authorization'] = f'Bearer {key_from(token_variable, what=url)}'
+        self._done_here = tuple(client_steps)
+        self._steps = self._mapping.action.chunk_length
+        convention = self._mapping.action.convention
+        self._is_pose, self._width = convention.control_mode is ControlMode.SE3, convention.motion_width
 
     def fit(self, host: HostSpec) -> None:
-        self._positronic.set_grid(1.0 / host.control_rate_hz, self._mapping.action)
+        self._dt_s = 1.0 / host.control_rate_hz
+        self._ticks_s = np.asarray(np.arange(self._steps) * self._dt_s + SLACK_S, dtype=np.float64)
         super().fit(host)
 
-
-class PositronicEndpoint(OpenPiEndpoint):
-    """A connection is a session: every episode has a new one."""
-
-    kind = 'positronic'
-    _dt_s = 0.0
-    _steps = 1
-    _ticks_s: NDArray[np.float64] = np.zeros(1)
-    _wanted = ControlMode.JOINT_POSITION
-    _width = 0
-    _last: NDArray[np.float64] | None = None
-    _session: str | None = None  # of version 3
-    done_here: tuple[str, ...] = ()
-
-    def authorize(self, value: str) -> None:
-        self._headers['Authorization'] = value
-
-    def set_grid(self, dt_s: float, action: ActionEntry) -> None:
-        """The host's control step, and how many of them a chunk fills."""
-        self._dt_s, self._steps = dt_s, action.chunk_length
-        self._ticks_s = np.asarray(np.arange(self._steps) * dt_s + SLACK_S, dtype=np.float64)
-        self._wanted, self._width = action.convention.control_mode, action.convention.motion_width
-
-    def _open(self, deadline: Deadline) -> WebSocketLink:
-        link = WebSocketLink(self.url, deadline=deadline, headers=self._headers, limits=self._limits)
-        try:
-            while True:
-                frame = link.receive(timeout_s=deadline.left_s())
-                message = map_answer(f'{self.url}: status', self._decode(frame))
-                status = message.get('status')
-                if status == 'error':
-                    raise RemoteError(f'{self.url}: the server refused: {str(message.get("error"))[:MAX_TOLD]}')
-                if status not in STATUSES:
-                    raise AnswerError(f'{self.url}: a status of {str(status)[:40]!r}, wanted one of {STATUSES}')
-                if status == 'ready':
-                    break
-        except BaseException:
-            link.close()
-            raise
+    def _greet(self, link: WebSocketLink, deadline: Deadline) -> None:
+        status: object = ''
+        while status != 'ready':
+            frame = link.receive(timeout_s=deadline.left_s())
+            message = map_answer(f'{self.url}: status', self._decode(frame))
+            status = message.get('status')
+            if status == 'error':
+                raise RemoteError(f'{self.url}: the server refused: {str(message.get("error"))[:MAX_TOLD]}')
+            if status not in STATUSES:
+                raise AnswerError(f'{self.url}: a status of {str(status)[:40]!r}, wanted one of {STATUSES}')
         meta = message.get('meta')
         self._metadata = meta if isinstance(meta, Mapping) else {}
-        try:
-            self._session = self._agreed(message)
-        except BaseException:
-            link.close()
-            raise
-        return link
+        self._session = self._agreed(message)
 
     def _agreed(self, ready: Mapping[Any, Any]) -> str | None:
         """The session's id, None in version 1; SetupError for what is not spoken here: no policy is to blame for it."""
@@ -157,22 +130,22 @@ class PositronicEndpoint(OpenPiEndpoint):
             return None
         session = ready.get('session_id')
         if not isinstance(session, str) or not session:
-            raise SetupError(f'{self.url}: a server of version {version} that gave no session_id')
+            raise SetupError(f'{self.url}: a server of version {version} that issued no session_id')
         return session
 
-    def problems(self, sample: Question, action: ActionEntry) -> Iterable[str]:
-        convention = action.convention
+    def problems(self, sample: Question) -> Iterable[str]:
+        convention = self._mapping.action.convention
         if convention.control_mode is ControlMode.SE3 and convention.rotation is not Rotation.MATRIX_6D:
             yield f'poses arrive as matrix_6d, the convention says {convention.rotation}'
         horizon_s = self._metadata.get('action_horizon_sec')
-        covered_s = action.chunk_length * self._dt_s
+        covered_s = self._steps * self._dt_s
         if isinstance(horizon_s, int | float) and horizon_s > 0 and covered_s > horizon_s + self._dt_s / 2:
             yield f"chunk_length covers {covered_s:g} s at the host's rate, the server plans {horizon_s:g} s ahead"
         if self._metadata.get('compress_images') is True:
             yield 'the server wants JPEG frames (compress_images), which robotrials does not send'
         for step in self._steps_of(self._metadata.get('local_stack')):
             name = str(step.get('name'))
-            if name not in (*PLAIN_STEPS, *self.done_here):
+            if name not in (*PLAIN_STEPS, *self._done_here):
                 yield (
                     f"its client's pipeline has a step {name} ({step.get('args')}), which robotrials does not run; do "
                     f'it in the mapping, and say client_steps = ["{name}"]'
@@ -254,14 +227,13 @@ class PositronicEndpoint(OpenPiEndpoint):
             if kind not in COMMANDS:
                 raise AnswerError(f'{self.url}: a command of type {kind!r}, wanted one of {", ".join(COMMANDS)}')
             field, size = COMMANDS[kind]
-            if (size is None) == (self._wanted is ControlMode.SE3):
+            if (size is None) == self._is_pose:
                 raise AnswerError(f'{self.url}: {kind} does not fit the declared convention')
             rows.append(command.get(field))
         numbers = self._array(rows, 'commands')
-        is_pose = self._wanted is ControlMode.SE3
-        if numbers.shape != (len(rows), 12 if is_pose else self._width):
+        if numbers.shape != (len(rows), 12 if self._is_pose else self._width):
             raise AnswerError(f'{self.url}: commands of shape {numbers.shape} do not fit the declared convention')
-        if is_pose:
+        if self._is_pose:
             numbers = numbers[:, [0, 1, 2, 3, 6, 9, 4, 7, 10]]  # the place, and two columns of the matrix
         grips = [action.get('target_grip') for action in fields]
         if all(grip is None for grip in grips):

@@ -1,6 +1,6 @@
 """One address for every arm of a sealed trial: each question goes to the arm of the console's present assignment.
 
-The robot's own client connects here, on openpi's wire, and nothing that it or its log shows tells the arms apart: the
+The robot's own client connects here, on openpi's wire, and nothing that it shows or logs distinguishes the arms: the
 greeting holds what all arms say alike, answers keep the actions alone, and why an arm failed goes into a file
 beside arms.json. How fast an arm answers, and how it moves, cannot be hidden from whoever watches the robot.
 """
@@ -105,7 +105,7 @@ class BlindedArms:
         try:
             link = WebSocketLink(url, deadline=Deadline.after(CONNECT_S), limits=self._limits)
         except OSError as error:
-            raise RigError(f'{url}: nobody answers ({error})') from error
+            raise RigError(f'{url}: no answer ({error})') from error
         try:
             first = link.receive(timeout_s=CONNECT_S)
         except RobotrialsError:
@@ -114,7 +114,7 @@ class BlindedArms:
         return link, first if isinstance(first, bytes) else b''
 
     def note(self, what: str) -> None:
-        """A line for whoever may know."""
+        """A line in the log, which only the unblinded may read."""
         at = dt.datetime.now(dt.UTC).isoformat(timespec='milliseconds')
         os.write(self._log, f'{at} {" ".join(what.split())}\n'.encode())
 

@@ -1,10 +1,11 @@
-"""A policy behind an endpoint: questions mapped from the host's observations, actions mapped back.
+"""A policy behind a wire: questions mapped from the host's observations, actions mapped back.
 
 A dry run: one observation and one action as the policy sees them.
 """
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import math
 import os
@@ -12,16 +13,19 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.errors import AnswerError, InputError, SetupError
-from robotrials.policies.mapping import ActionEntry, MappingEntry, ObservationEntry
+from robotrials.errors import AnswerError, InputError, RigError, SetupError
+from robotrials.policies.mapping import read_mapping
 from robotrials.policies.observe import Converter, Observer, Question
 from robotrials.run import Chunk, Host, HostSpec, Observation, Policy, PolicySpec, Session, Setup
 from robotrials.run.seam import ClosablePolicy
+from robotrials.wire import LIMITS, WireLimits
+from robotrials.wire.link import Deadline, keep_trying
+from robotrials.wire.websocket import WebSocketLink, check_url
 
 # Temporal ensembling: ask at every step, and act on the average of all that was said of this step (ACT).
 
@@ -37,14 +41,14 @@ class Ensemble:
         """Take the newest chunk (h, A); the action (A,) for now."""
         self._chunks.append(chunk)
         while len(self._chunks[0]) < len(self._chunks):
-            self._chunks.popleft()  # it says nothing of now any more
+            self._chunks.popleft()  # its actions are all in the past
         ages = range(len(self._chunks) - 1, -1, -1)
         said = np.stack([old[age] for old, age in zip(self._chunks, ages, strict=True)])
         weights = np.array([math.exp(-self._decay * i) for i in range(len(said))])
         return np.asarray(weights @ said / weights.sum())
 
 
-# What every wire has in common: it is connected to, told of episodes, asked, and let go of.
+# What every wire has in common: connecting, episodes, questions and answers, closing.
 
 MAX_TOLD = 20_000  # characters of a server's traceback that are kept
 
@@ -55,61 +59,6 @@ class Reply:
 
     actions: NDArray[Any]
     inference_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
-    """How long a wire is waited for."""
-
-    connect_s: float = 30.0
-    answer_s: float = 30.0
-
-    def __post_init__(self) -> None:
-        for name in ('connect_s', 'answer_s'):
-            if not 0 < getattr(self, name) < math.inf:
-                raise InputError(f'{name} is {getattr(self, name)}, wanted a finite number of seconds > 0')
-
-
-class PolicyEndpoint(Protocol):
-    """One connection to a served policy, in lock-step.
-
-    Faults are told apart by class: RigError if the question or the answer was lost on the way, NoAnswer, AnswerError
-    and RemoteError if it arrived and the server did not do its part.
-    """
-
-    def connect(self) -> None:
-        """Connect if there is no connection, waiting for a server that still loads."""
-
-    def facts(self) -> Mapping[str, object]:
-        """What the server says of itself, for people to read."""
-
-    def problems(self, sample: Question, action: ActionEntry) -> Iterable[str]:
-        """What the server's own description says against the mapping; `sample` has the shapes of a real question."""
-
-    def begin(self, setup: Setup, *, seed: int) -> None:
-        """A new episode; connects if need be."""
-
-    def ask(self, question: Question) -> Reply: ...
-
-    def end(self) -> None:
-        """The episode is over."""
-
-    def close(self) -> None: ...
-
-
-@runtime_checkable
-class BatchedEndpoint(Protocol):
-    """An endpoint whose server answers several questions at once."""
-
-    def ask_many(self, questions: Sequence[Question]) -> Sequence[Reply]: ...
-
-
-@runtime_checkable
-class HistoryEndpoint(Protocol):
-    """An endpoint whose server says which moments of an observation it wants."""
-
-    def moments(self, entry: ObservationEntry) -> dict[str, tuple[int, ...]]:
-        """Key of the mapping -> control steps up to the present one; InputError where the mapping says otherwise."""
 
 
 def key_from(variable: str, *, what: str) -> str:
@@ -164,55 +113,103 @@ def seconds_told(where: str, milliseconds: object) -> float | None:
     return seconds
 
 
-class ServedPolicy:
-    """The policy of every wire. Before its first episode it is fitted to the host, which checks the mapping."""
+class ServedPolicy(abc.ABC):
+    """A policy behind a wire: questions mapped from the host's observations, actions mapped back.
 
-    def __init__(self, endpoint: PolicyEndpoint, mapping: MappingEntry, *, name: str, is_remote: bool = True) -> None:
-        self._endpoint, self._mapping = endpoint, mapping
+    Before its first episode it is fitted to the host, which checks the mapping. The wire is one connection in
+    lock-step; a subclass says how it connects, asks and closes. The class of a fault says whose it is: RigError if the
+    question or the answer was lost on the way, and NoAnswer, AnswerError or RemoteError if the question arrived and the
+    server did not do its part.
+    """
+
+    def __init__(
+        self,
+        *,
+        preset: str,
+        observation: Mapping[str, Any] | None,
+        action: Mapping[str, Any] | None,
+        name: str,
+        is_remote: bool = True,
+        connect_timeout_s: float = 30.0,
+        answer_timeout_s: float = 30.0,
+        max_message_bytes: int = LIMITS.max_bytes,
+    ) -> None:
+        for what, seconds in (('connect_timeout_s', connect_timeout_s), ('answer_timeout_s', answer_timeout_s)):
+            if not 0 < seconds < math.inf:
+                raise InputError(f'{what} is {seconds}, wanted a finite number of seconds > 0')
+        self._connect_s, self._answer_s = connect_timeout_s, answer_timeout_s
+        self._limits = WireLimits(max_bytes=max_message_bytes)
+        self._mapping = read_mapping(preset=preset, observation=observation, action=action)
         self._observer: Observer | None = None
         self._converter: Converter | None = None
-        action = mapping.action
-        is_ensemble = action.ensemble_decay is not None
+        own = self._mapping.action
+        is_ensemble = own.ensemble_decay is not None
         self._spec = PolicySpec(
             name=name,
-            action=action.convention,
-            chunk_length=1 if is_ensemble else action.chunk_length,
-            execute=None if is_ensemble else action.execute,
-            control_rate_hz=action.control_rate_hz,
-            images={image.camera: None for image in mapping.observation.images.values()},
+            action=own.convention,
+            chunk_length=1 if is_ensemble else own.chunk_length,
+            execute=None if is_ensemble else own.execute,
+            control_rate_hz=own.control_rate_hz,
+            images={image.camera: None for image in self._mapping.observation.images.values()},
             is_remote=is_remote,
         )
+
+    # --- the wire
+
+    def connect(self) -> None:  # noqa: B027 - some wires keep no connection
+        """Connect if there is no connection, waiting for a server that is still loading."""
+
+    @property
+    def facts(self) -> Mapping[str, object]:
+        """What the server says of itself, for people to read."""
+        return {}
+
+    def moments(self) -> Mapping[str, tuple[int, ...]]:
+        """Key of the mapping -> control steps up to the present one that are sent; some servers say which they want."""
+        return self._mapping.observation.moments
+
+    def problems(self, sample: Question) -> Iterable[str]:
+        """What the server's own description says against the mapping; `sample` has the shapes of a real question."""
+        return ()
+
+    def begin(self, setup: Setup, *, seed: int) -> None:
+        """A new episode; connects if need be."""
+        self.connect()
+
+    @abc.abstractmethod
+    def ask(self, question: Question) -> Reply:
+        """The server's answer to one question."""
+
+    def ask_many(self, questions: Sequence[Question]) -> Sequence[Reply]:
+        """Several answers; in one batch where the wire has one."""
+        return [self.ask(question) for question in questions]
+
+    def end(self) -> None:  # noqa: B027 - most wires have no word for it
+        """The episode is over."""
+
+    def close(self) -> None:  # noqa: B027
+        """Let go of the connection."""
+
+    # --- the policy
 
     @property
     def spec(self) -> PolicySpec:
         return self._spec
-
-    @property
-    def endpoint(self) -> PolicyEndpoint:
-        return self._endpoint
-
-    @property
-    def facts(self) -> Mapping[str, object]:
-        """What the server says of itself."""
-        return self._endpoint.facts()
 
     def fit(self, host: HostSpec) -> None:
         """Bind the mapping to a host and to what the server says of itself; InputError lists what does not fit."""
         observer = Observer(self._mapping.observation, host)
         converter = Converter(self._mapping.action, host)
         try:
-            self._endpoint.connect()
-            if isinstance(self._endpoint, HistoryEndpoint):
-                observer.moments = self._endpoint.moments(self._mapping.observation)
+            self.connect()
+            observer.moments = dict(self.moments())
             blank = blank_observation(host)
             blank = dataclasses.replace(blank, past=dict.fromkeys(observer.past, blank))
-            sample = observer.question(blank, 'instruction')
-            problems = list(self._endpoint.problems(sample, self._mapping.action))
-            if problems:
+            if problems := list(self.problems(observer.question(blank, 'instruction'))):
                 listed = '; '.join(problems)
                 raise InputError(f'the mapping does not fit the server of policy {self._spec.name}: {listed}')
         except BaseException:
-            self._endpoint.close()
+            self.close()
             raise
         self._observer, self._converter = observer, converter
         self._spec = dataclasses.replace(
@@ -220,75 +217,125 @@ class ServedPolicy:
         )
 
     def start(self, setup: Setup, *, seed: int) -> Session:
-        if self._observer is None or self._converter is None:
-            raise InputError(f'policy {self._spec.name} was not fitted to a host: call fit(host.spec) first')
-        self._endpoint.begin(setup, seed=seed)
-        return ServedSession(
-            self._endpoint,
-            self._observer,
-            self._converter,
-            setup.instruction,
-            decay=self._mapping.action.ensemble_decay,
-        )
+        self._fitted()
+        self.begin(setup, seed=seed)
+        return ServedSession(self, setup.instruction, decay=self._mapping.action.ensemble_decay)
 
     @property
     def is_batched(self) -> bool:
         """Whether the wire takes several questions at once."""
-        return isinstance(self._endpoint, BatchedEndpoint)
+        return type(self).ask_many is not ServedPolicy.ask_many
 
     def act_many(self, sessions: Sequence[Session], observations: Sequence[Observation]) -> Sequence[Chunk]:
         """Answers for several sessions of this policy, in one batch if the wire has one."""
         asked = [(s, o) for s, o in zip(sessions, observations, strict=True) if isinstance(s, ServedSession)]
         if len(asked) != len(sessions):
             raise InputError('act_many wants sessions of this policy')
-        questions = [session.question(observation) for session, observation in asked]
-        if isinstance(self._endpoint, BatchedEndpoint):
-            replies = self._endpoint.ask_many(questions)
-        else:
-            replies = [self._endpoint.ask(question) for question in questions]
+        replies = self.ask_many([self.question(observation, session.instruction) for session, observation in asked])
         return [session.chunk(reply, observation) for (session, observation), reply in zip(asked, replies, strict=True)]
 
     def question(self, observation: Observation, instruction: str) -> Question:
-        """An observation as this policy is shown it."""
-        if self._observer is None:
-            raise InputError(f'policy {self._spec.name} was not fitted to a host: call fit(host.spec) first')
-        return self._observer.question(observation, instruction)
+        """An observation as this policy sees it."""
+        return self._fitted()[0].question(observation, instruction)
 
-    def close(self) -> None:
-        self._endpoint.close()
+    def actions(self, reply: Reply, observation: Observation) -> NDArray[np.float64]:
+        """The actions of a reply as the host takes them."""
+        return self._fitted()[1].convert(reply.actions, observation)
+
+    def _fitted(self) -> tuple[Observer, Converter]:
+        if self._observer is None or self._converter is None:
+            raise InputError(f'policy {self._spec.name} was not fitted to a host: call fit(host.spec) first')
+        return self._observer, self._converter
 
 
 class ServedSession:
-    """One episode behind an endpoint."""
+    """One episode behind a wire."""
 
-    def __init__(
-        self,
-        endpoint: PolicyEndpoint,
-        observer: Observer,
-        converter: Converter,
-        instruction: str,
-        *,
-        decay: float | None,
-    ) -> None:
-        self._endpoint, self._observer, self._converter = endpoint, observer, converter
-        self._instruction = instruction
+    def __init__(self, policy: ServedPolicy, instruction: str, *, decay: float | None) -> None:
+        self._policy, self.instruction = policy, instruction
         self._ensemble = None if decay is None else Ensemble(decay=decay)
 
     def act(self, observation: Observation) -> Chunk:
-        return self.chunk(self._endpoint.ask(self.question(observation)), observation)
-
-    def question(self, observation: Observation) -> Question:
-        return self._observer.question(observation, self._instruction)
+        return self.chunk(self._policy.ask(self._policy.question(observation, self.instruction)), observation)
 
     def chunk(self, reply: Reply, observation: Observation) -> Chunk:
         """A reply as the host takes it."""
-        actions = self._converter.convert(reply.actions, observation)
+        actions = self._policy.actions(reply, observation)
         if self._ensemble is not None:
             actions = self._ensemble.add(actions)[None]
         return Chunk(actions, reply.inference_s)
 
     def close(self) -> None:
-        self._endpoint.end()
+        self._policy.end()
+
+
+class WebSocketPolicy(ServedPolicy):
+    """A wire over one WebSocket: opened when it is first needed, and again after the server hung up."""
+
+    server = 'the server'  # as a message about waiting for it says
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        connect_timeout_s: float,
+        answer_timeout_s: float,
+        max_message_bytes: int,
+        preset: str,
+        observation: Mapping[str, Any] | None,
+        action: Mapping[str, Any] | None,
+        name: str,
+    ) -> None:
+        check_url(url)
+        super().__init__(
+            preset=preset, observation=observation, action=action, name=name, connect_timeout_s=connect_timeout_s,
+            answer_timeout_s=answer_timeout_s, max_message_bytes=max_message_bytes,
+        )  # fmt: skip
+        self.url = url
+        self._headers: dict[str, str] = {}
+        self._link: WebSocketLink | None = None
+        self._metadata: Mapping[Any, Any] = {}  # what the server says of itself
+
+    def connect(self) -> None:
+        self._linked()
+
+    def _linked(self) -> WebSocketLink:
+        if self._link is None:
+            what = f'{self.url}: {self.server}'
+            self._link = keep_trying(self._open, what=what, timeout_s=self._connect_s)
+        return self._link
+
+    def _open(self, deadline: Deadline) -> WebSocketLink:
+        link = WebSocketLink(self.url, deadline=deadline, headers=self._headers, limits=self._limits)
+        try:
+            self._greet(link, deadline)
+        except BaseException:
+            link.close()
+            raise
+        return link
+
+    @abc.abstractmethod
+    def _greet(self, link: WebSocketLink, deadline: Deadline) -> None:
+        """What is said on a new connection before the first question; sets `_metadata`."""
+
+    @property
+    def facts(self) -> Mapping[str, object]:
+        self.connect()
+        return {str(key): value for key, value in self._metadata.items()}
+
+    def _renewed(self) -> WebSocketLink:
+        """The connection; another one if the server left since the last question."""
+        if self._link is not None:
+            try:
+                self._link.is_stale()
+            except RigError:
+                self.close()
+        return self._linked()
+
+    def close(self) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
 
 
 def blank_observation(host: HostSpec) -> Observation:
@@ -301,20 +348,10 @@ SHOWN_NUMBERS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class SeenValue:
-    """One value on the way: which side, its key, its shape and type, and what is in it."""
-
-    side: str
-    key: str
-    shape: str
-    content: str
-
-
-@dataclass(frozen=True, slots=True)
 class DryRun:
     """What went to the policy and came back, and how long it took."""
 
-    values: tuple[SeenValue, ...]
+    values: tuple[tuple[str, str, str, str], ...]  # the side that sees it, its key, its shape and type, what is in it
     answer_s: float
     inference_s: float | None
     facts: tuple[tuple[str, str], ...]
@@ -344,10 +381,10 @@ def dry_run(host: Host, policy: Policy, *, task: str, instruction: str = '', see
     return DryRun(tuple(values), answer_s, chunk.inference_s, facts)
 
 
-def _described(side: str, values: dict[str, Any]) -> Iterator[SeenValue]:
+def _described(side: str, values: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
     for key, value in values.items():
         shape = f'{value.shape} {value.dtype}' if isinstance(value, np.ndarray) else type(value).__name__
-        yield SeenValue(side, key, shape, _content(value))
+        yield side, key, shape, _content(value)
 
 
 def _content(value: object) -> str:

@@ -1,7 +1,7 @@
 """Serving a robotrials policy on other people's wires: openpi's and vla-eval's clients can use it as it is.
 
 A thread per connection, bounded in number; frames are bounded before they are read, a client that neither speaks nor
-listens is let go, and `/healthz` and `/health` answer on the same port.
+listens is disconnected, and `/healthz` and `/health` answer on the same port.
 
 One policy for many workers of a trial: each with its own episode and seed, in batches where the policy can.
 
@@ -21,16 +21,17 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
 from multiprocessing.connection import Client, Connection, Listener
 from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError, NoAnswer, RigError, SetupError, install_hint, near_miss
-from robotrials.policies.vla_eval import PROTOCOL_VERSION, read_message
+from robotrials.policies.vla_eval import GRIPPERS, PROTOCOL_VERSION, ROTATIONS, read_message
 from robotrials.run import (
     ActionConvention,
     Chunk,
@@ -51,65 +52,88 @@ from robotrials.run.seam import ClosablePolicy, FittedPolicy
 from robotrials.wire import LIMITS, WireLimits, pack, unpack
 from robotrials.wire.array import pack_vla_eval
 
-# Gathering questions of parallel clients into one, for policies that can answer several at once.
-
-Q = TypeVar('Q')
-A = TypeVar('A')
+# One policy for many threads: a question at a time or, where it can answer several at once, in batches.
 
 
-@dataclass(slots=True, eq=False)
-class _Pending(Generic[Q, A]):
-    question: Q
-    done: threading.Event = field(default_factory=threading.Event)
-    answer: A | None = None
-    error: BaseException | None = None
+@runtime_checkable
+class BatchedPolicy(Protocol):
+    """A policy that can answer for several sessions at once."""
+
+    @property
+    def is_batched(self) -> bool: ...
+
+    def act_many(self, sessions: Sequence[Session], observations: Sequence[Observation]) -> Sequence[Chunk]: ...
 
 
-class Batcher(Generic[Q, A]):
-    """Answers questions of many threads by `answer_many`, at most `most` at a time, in one thread of its own.
+Waiting = tuple[Session, Observation, 'Future[Chunk]']
 
-    A question waits at most `wait_s` for others. An error of the batch goes to every thread that was in it.
+
+class PolicyTurns:
+    """Lets threads take turns at a policy; with `most` above 1, one thread answers up to that many questions at once.
+
+    A question waits at most `wait_s` for others, and `limit_s` for its answer. An error of a batch goes to every thread
+    that was in it.
     """
 
-    def __init__(self, answer_many: Callable[[Sequence[Q]], Sequence[A]], *, most: int, wait_s: float) -> None:
+    def __init__(self, policy: Policy, *, most: int, wait_s: float, limit_s: float) -> None:
         if most < 1 or not 0 <= wait_s < 60:
             raise InputError(f'a batch of {most} that waits {wait_s} s; wanted at least 1, and 0 to 60 s')
-        self._answer_many, self._most, self._wait_s = answer_many, most, wait_s
-        self._questions: queue.SimpleQueue[_Pending[Q, A] | None] = queue.SimpleQueue()
+        self.policy, self._most, self._wait_s, self._limit_s = policy, most, wait_s, limit_s
+        self.turn = threading.Lock()
+        self._questions: queue.SimpleQueue[Waiting | None] = queue.SimpleQueue()
         self.sizes: list[int] = []  # of the last batches, newest last
-        self._thread = threading.Thread(target=self._serve, daemon=True, name='batch')
-        self._thread.start()
+        self._thread: threading.Thread | None = None
+        if most > 1:
+            if not (isinstance(policy, BatchedPolicy) and policy.is_batched):
+                raise InputError(f'policy {policy.spec.name} answers one question at a time; serve it without a batch')
+            self._thread = threading.Thread(target=self._serve, args=(policy,), daemon=True, name='batch')
+            self._thread.start()
 
-    def ask(self, question: Q, *, timeout_s: float) -> A:
-        """The answer to one question; NoAnswer if it takes too long."""
-        pending: _Pending[Q, A] = _Pending(question)
-        self._questions.put(pending)
-        if not pending.done.wait(timeout_s):
-            raise NoAnswer(f'no answer within {timeout_s:g} s')
-        if pending.error is not None:
-            raise pending.error
-        return pending.answer  # type: ignore[return-value]  # set whenever done is, unless error is
+    def start(self, setup: Setup, *, seed: int) -> Session:
+        with self.turn:
+            return self.policy.start(setup, seed=seed)
+
+    def act(self, session: Session, observation: Observation) -> Chunk:
+        """The answer to one question; NoAnswer if it is in a batch that takes too long."""
+        if self._thread is None:
+            with self.turn:
+                return session.act(observation)
+        answer: Future[Chunk] = Future()
+        self._questions.put((session, observation, answer))
+        if not wait([answer], self._limit_s).done:
+            raise NoAnswer(f'no answer within {self._limit_s:g} s')
+        return answer.result()
+
+    def end(self, session: Session | None) -> None:
+        closing: object = session
+        if isinstance(closing, ClosablePolicy):
+            with self.turn:
+                closing.close()
 
     def close(self) -> None:
-        self._questions.put(None)
-        self._thread.join(5.0)
+        if self._thread is not None:
+            self._questions.put(None)
+            self._thread.join(5.0)
+        closing: object = self.policy
+        if isinstance(closing, ClosablePolicy):
+            closing.close()
 
-    def _serve(self) -> None:
+    def _serve(self, policy: BatchedPolicy) -> None:
         while (batch := self._gather()) is not None:
             self.sizes = [*self.sizes[-99:], len(batch)]
+            sessions, observations, answers = zip(*batch, strict=True)
             try:
-                answers = self._answer_many([pending.question for pending in batch])
-                if len(answers) != len(batch):
-                    raise InputError(f'{len(answers)} answers to {len(batch)} questions')
-                for pending, answer in zip(batch, answers, strict=True):
-                    pending.answer = answer
+                with self.turn:
+                    chunks = policy.act_many(list(sessions), list(observations))
+                if len(chunks) != len(batch):
+                    raise InputError(f'{len(chunks)} answers to {len(batch)} questions')
+                for answer, chunk in zip(answers, chunks, strict=True):
+                    answer.set_result(chunk)
             except BaseException as error:
-                for pending in batch:
-                    pending.error = error
-            for pending in batch:
-                pending.done.set()
+                for answer in answers:
+                    answer.set_exception(error)
 
-    def _gather(self) -> list[_Pending[Q, A]] | None:
+    def _gather(self) -> list[Waiting] | None:
         first = self._questions.get()
         if first is None:
             return None
@@ -127,16 +151,6 @@ class Batcher(Generic[Q, A]):
 
 
 # A robotrials policy as others' clients see it: their keys in, its actions out.
-
-
-@runtime_checkable
-class BatchedPolicy(Protocol):
-    """A policy that can answer for several sessions at once."""
-
-    @property
-    def is_batched(self) -> bool: ...
-
-    def act_many(self, sessions: Sequence[Session], observations: Sequence[Observation]) -> Sequence[Chunk]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,51 +196,21 @@ def vla_eval_names(host: HostSpec) -> WireNames:
     return WireNames(images, {'states': (0, host.state_width)} if host.state_width else {}, 'task_description')
 
 
-class OfferedPolicy:
-    """One policy for many clients: asked one at a time, or in batches if it can."""
+class OfferedPolicy(PolicyTurns):
+    """One policy for many clients, asked in their own keys."""
 
     def __init__(
         self, policy: Policy, *, state_width: int, names: WireNames, limit_s: float = 60.0, batch: int = 1,
         batch_wait_s: float = 0.005,
     ) -> None:  # fmt: skip
-        self.policy, self.names, self._state_width, self._limit_s = policy, names, state_width, limit_s
-        self._lock = threading.Lock()
-        if batch > 1 and not (isinstance(policy, BatchedPolicy) and policy.is_batched):
-            raise InputError(f'policy {policy.spec.name} answers one question at a time; serve it without a batch')
-        self.batcher: Batcher[tuple[Session, Observation], Chunk] | None = None
-        if batch > 1:
-            self.batcher = Batcher(self._act_many, most=batch, wait_s=batch_wait_s)
+        super().__init__(policy, most=batch, wait_s=batch_wait_s, limit_s=limit_s)
+        self.names, self._state_width = names, state_width
 
-    def start(self, instruction: str, *, seed: int) -> Session:
-        with self._lock:
-            return self.policy.start(Setup(task='served', seed=seed, instruction=instruction), seed=seed)
+    def begin(self, instruction: str, *, seed: int) -> Session:
+        return self.start(Setup(task='served', seed=seed, instruction=instruction), seed=seed)
 
-    def act(self, session: Session, question: Mapping[str, Any]) -> Chunk:
-        observation = self.names.observation(question, state_width=self._state_width)
-        if self.batcher is not None:
-            return self.batcher.ask((session, observation), timeout_s=self._limit_s)
-        with self._lock:
-            return session.act(observation)
-
-    def _act_many(self, asked: Sequence[tuple[Session, Observation]]) -> Sequence[Chunk]:
-        policy = self.policy
-        if not isinstance(policy, BatchedPolicy):
-            raise TypeError('the policy lost its act_many')
-        with self._lock:
-            return policy.act_many([session for session, _ in asked], [observation for _, observation in asked])
-
-    def end(self, session: Session | None) -> None:
-        closing: object = session
-        if isinstance(closing, ClosablePolicy):
-            with self._lock:
-                closing.close()
-
-    def close(self) -> None:
-        if self.batcher is not None:
-            self.batcher.close()
-        closing: object = self.policy
-        if isinstance(closing, ClosablePolicy):
-            closing.close()
+    def answer(self, session: Session, question: Mapping[str, Any]) -> Chunk:
+        return self.act(session, self.names.observation(question, state_width=self._state_width))
 
 
 def _asked(question: Mapping[str, Any], key: str) -> NDArray[Any]:
@@ -241,15 +225,13 @@ ANSWER_S = 600.0  # the worker's own watchdog is stricter
 
 
 class SharedPolicyServer:
-    """Answers workers, a connection and a thread for each; what the policy can't do side by side waits its turn."""
+    """Answers workers, a connection and a thread for each; what the policy cannot do concurrently waits its turn."""
 
     def __init__(self, policy: Policy, *, host: str, key: bytes) -> None:
-        self.policy = policy
-        self._turn = threading.Lock()
+        is_batched = isinstance(policy, BatchedPolicy) and policy.is_batched
+        most = MOST_AT_ONCE if is_batched else 1
+        self.turns = PolicyTurns(policy, most=most, wait_s=BATCH_WAIT_S, limit_s=ANSWER_S)
         self._fitted: HostSpec | None = None
-        self.batcher: Batcher[tuple[Session, Observation], Chunk] | None = None
-        if isinstance(policy, BatchedPolicy) and policy.is_batched:
-            self.batcher = Batcher(self._act_many, most=MOST_AT_ONCE, wait_s=BATCH_WAIT_S)
         self._listener = Listener((host, 0), backlog=128, authkey=key)
         self.port = int(self._listener.address[1])
         self._host, self._is_closed = host, False
@@ -276,39 +258,27 @@ class SharedPolicyServer:
                 try:
                     answer: Any = None
                     if verb == 'act' and session is not None:
-                        answer = self._act(session, given[0])
+                        answer = self.turns.act(session, given[0])
                     elif verb == 'start':
-                        with self._turn:
-                            session = self.policy.start(given[0], seed=given[1])
+                        session = self.turns.start(given[0], seed=given[1])
                     else:
-                        answer = self._fit(given[0]) if verb == 'fit' else self.policy.spec
+                        answer = self._fit(given[0]) if verb == 'fit' else self.turns.policy.spec
                     connection.send((True, answer))
                 except Exception as error:
                     connection.send((False, _sendable(error)))
 
-    def _act(self, session: Session, observation: Observation) -> Chunk:
-        if self.batcher is not None:
-            return self.batcher.ask((session, observation), timeout_s=ANSWER_S)
-        with self._turn:
-            return session.act(observation)
-
-    def _act_many(self, asked: Sequence[tuple[Session, Observation]]) -> Sequence[Chunk]:
-        policy: Any = self.policy
-        with self._turn:
-            answers: Sequence[Chunk] = policy.act_many([s for s, _ in asked], [o for _, o in asked])
-            return answers
-
     def _fit(self, host: HostSpec) -> PolicySpec:
-        with self._turn:
-            if isinstance(self.policy, FittedPolicy):
+        policy = self.turns.policy
+        with self.turns.turn:
+            if isinstance(policy, FittedPolicy):
                 if self._fitted is None:
-                    self.policy.fit(host)
+                    policy.fit(host)
                     self._fitted = host
                 elif self._fitted != host:
                     raise InputError(
                         f'a shared policy is fitted to host {self._fitted.name}; all workers need the same'
                     )
-            return self.policy.spec
+            return policy.spec
 
     def close(self) -> None:
         self._is_closed = True
@@ -316,15 +286,11 @@ class SharedPolicyServer:
             socket.create_connection((self._host, self.port), timeout=1.0).close()
         self._thread.join(5.0)
         self._listener.close()
-        if self.batcher is not None:
-            self.batcher.close()
-        closing: object = self.policy
-        if isinstance(closing, ClosablePolicy):
-            closing.close()
+        self.turns.close()
 
 
 def _sendable(error: Exception) -> Exception:
-    """The error itself, so that it is judged as in the worker's own process; in words if it can't travel."""
+    """The error itself, so that it is judged as in the worker's own process; as text if it cannot be pickled."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
@@ -408,7 +374,7 @@ class Conversation(Protocol):
         """Whatever the server says first."""
 
     def hear(self, frame: bytes | str, send: Any) -> bool:
-        """Answer one frame; whether the connection goes on."""
+        """Answer one frame; whether the connection stays open."""
 
     def close(self) -> None: ...
 
@@ -453,7 +419,7 @@ class ConversationServer:
         self._thread.start()
 
     def wait(self) -> None:
-        """Serve until the process is told to stop."""
+        """Serve until the process is stopped."""
         while self._thread.is_alive():
             self._thread.join(0.5)
 
@@ -520,17 +486,11 @@ class OpenPiConversation:
 
     def open(self, send: Any) -> None:
         spec = self._offered.policy.spec
-        send(
-            pack(
-                {
-                    'policy': spec.name,
-                    'served_by': 'robotrials',
-                    'action_horizon': spec.chunk_length,
-                    'action_dim': spec.action.width,
-                    'control_rate_hz': spec.control_rate_hz,
-                }
-            )
-        )
+        greeting = {
+            'policy': spec.name, 'served_by': 'robotrials', 'action_horizon': spec.chunk_length,
+            'action_dim': spec.action.width, 'control_rate_hz': spec.control_rate_hz,
+        }  # fmt: skip
+        send(pack(greeting))
 
     def hear(self, frame: bytes | str, send: Any) -> bool:
         began_s = time.perf_counter()
@@ -554,10 +514,10 @@ class OpenPiConversation:
         instruction = self._offered.names.instruction(question)
         if self._session is None or instruction != self._instruction:
             self._offered.end(self._session)
-            self._session = self._offered.start(instruction, seed=self._seed)
+            self._session = self._offered.begin(instruction, seed=self._seed)
             self._instruction = instruction
         began_s = time.perf_counter()
-        chunk = self._offered.act(self._session, question)
+        chunk = self._offered.answer(self._session, question)
         return {'actions': chunk.actions, 'server_timing': {'infer_ms': (time.perf_counter() - began_s) * 1000}}
 
     def close(self) -> None:
@@ -605,10 +565,10 @@ class VlaEvalConversation:
 
     def _action(self, question: Mapping[str, Any]) -> Any:
         if self._session is None:
-            self._session = self._offered.start(self._offered.names.instruction(question), seed=self._seed)
+            self._session = self._offered.begin(self._offered.names.instruction(question), seed=self._seed)
         if not self._rest:
             spec = self._offered.policy.spec
-            chunk = self._offered.act(self._session, question)
+            chunk = self._offered.answer(self._session, question)
             self._rest = list(chunk.actions[: spec.execute or spec.chunk_length])
         return self._rest.pop(0)
 
@@ -634,17 +594,8 @@ class VlaEvalConversation:
 
 CONVERSATIONS: dict[str, Any] = {'openpi': OpenPiConversation, 'vla-eval': VlaEvalConversation}
 
-_ROTATION_FORMATS = {
-    Rotation.EULER_XYZ: ('euler_xyz', 3),
-    Rotation.AXIS_ANGLE: ('axis_angle', 3),
-    Rotation.QUATERNION_XYZW: ('quaternion_xyzw', 4),
-}
-_GRIPPER_FORMATS = {
-    Gripper.CLOSED_IS_PLUS_ONE: 'binary_close_positive',
-    Gripper.OPEN_IS_PLUS_ONE: 'binary_close_negative',
-    Gripper.CLOSED_IS_ONE: 'binary_close_01',
-    Gripper.OPEN_IS_ONE: 'continuous_01',
-}
+_ROTATION_FORMATS = {rotation: form for form, rotation in ROTATIONS.items()}
+_GRIPPER_FORMATS = {gripper: form for form, gripper in GRIPPERS.items()} | {Gripper.OPEN_IS_ONE: 'continuous_01'}
 
 
 def action_spec(convention: ActionConvention) -> dict[str, dict[str, Any]]:
@@ -657,8 +608,8 @@ def action_spec(convention: ActionConvention) -> dict[str, dict[str, Any]]:
         place = 'delta_xyz' if convention.target is Target.DELTA else 'absolute_xyz'
         parts = {'position': {'name': 'position', 'dims': 3, 'format': place}}
         if convention.rotation is not Rotation.NONE:
-            form, dims = _ROTATION_FORMATS.get(convention.rotation, ('raw', convention.motion_width - 3))
-            parts['rotation'] = {'name': 'rotation', 'dims': dims, 'format': form}
+            form = _ROTATION_FORMATS.get(convention.rotation, 'raw')
+            parts['rotation'] = {'name': 'rotation', 'dims': convention.motion_width - 3, 'format': form}
     if convention.gripper is not Gripper.NONE:
         parts['gripper'] = {'name': 'gripper', 'dims': 1, 'format': _GRIPPER_FORMATS[convention.gripper]}
     return parts

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from robotrials.errors import AnswerError, InputError, RemoteError, RigError, SetupError
-from robotrials.policies.mapping import ActionEntry, read_mapping
+from robotrials.policies.mapping import ActionEntry
 from robotrials.policies.observe import Question
-from robotrials.policies.served import MAX_TOLD, Patience, Reply, ServedPolicy, action_array, decoded, map_answer
+from robotrials.policies.served import MAX_TOLD, Reply, WebSocketPolicy, action_array, decoded, map_answer
 from robotrials.run import Gripper, Rotation, Setup, Target
 from robotrials.wire import LIMITS, WireLimits
 from robotrials.wire.array import FORMATS, pack_vla_eval, unpack_vla_eval
-from robotrials.wire.link import Deadline, keep_trying
-from robotrials.wire.websocket import WebSocketLink, check_url
+from robotrials.wire.link import Deadline
+from robotrials.wire.websocket import WebSocketLink
 
 PROTOCOL_VERSION = 1
 ROTATIONS = {
@@ -41,12 +41,14 @@ class VlaEvalFrame:
     seq: int
 
 
-class VlaEvalPolicy(ServedPolicy):
+class VlaEvalPolicy(WebSocketPolicy):
     """A vla-eval model server as a policy.
 
     Keys of the mapping with a dot, such as ``images.agentview``, are nested maps on the wire. image_format: how
     pictures travel: png (the peer's default), raw or jpeg. The server batches across connections by itself.
     """
+
+    server = 'the vla-eval model server'
 
     def __init__(
         self,
@@ -61,69 +63,42 @@ class VlaEvalPolicy(ServedPolicy):
         image_format: str = 'png',
         max_message_bytes: int = LIMITS.max_bytes,
     ) -> None:
-        endpoint = VlaEvalEndpoint(
-            url,
-            patience=Patience(connect_s=connect_timeout_s, answer_s=answer_timeout_s),
-            image_format=image_format,
-            limits=WireLimits(max_bytes=max_message_bytes),
-        )
-        super().__init__(endpoint, read_mapping(preset=preset, observation=observation, action=action), name=name)
-
-
-class VlaEvalEndpoint:
-    """One connection: hello, then episodes of observations and actions."""
-
-    def __init__(self, url: str, *, patience: Patience, image_format: str = 'png', limits: WireLimits = LIMITS) -> None:
-        check_url(url)
         if image_format not in FORMATS:
             raise InputError(f'image_format is {image_format!r}, wanted one of: {", ".join(FORMATS)}')
-        self.url, self._patience, self._limits, self._image_format = url, patience, limits, image_format
-        self._link: WebSocketLink | None = None
-        self._hello: Mapping[Any, Any] = {}
+        super().__init__(
+            url, connect_timeout_s=connect_timeout_s, answer_timeout_s=answer_timeout_s,
+            max_message_bytes=max_message_bytes, preset=preset, observation=observation, action=action, name=name,
+        )  # fmt: skip
+        self._image_format = image_format
         self._seq = 0
         self._steps = 0
         self._started_s = 0.0
 
-    def connect(self) -> None:
-        if self._link is None:
-            what = f'{self.url}: the vla-eval model server'
-            self._link = keep_trying(self._open, what=what, timeout_s=self._patience.connect_s)
-
-    def _open(self, deadline: Deadline) -> WebSocketLink:
+    def _greet(self, link: WebSocketLink, deadline: Deadline) -> None:
         from robotrials import __version__
 
-        link = WebSocketLink(self.url, deadline=deadline, limits=self._limits)
-        try:
-            payload = {'harness_version': f'robotrials {__version__}', 'protocol_version': PROTOCOL_VERSION}
-            seq = self._send(link, 'hello', payload, timeout_s=deadline.left_s())
-            answer = self._read(link.receive(timeout_s=deadline.left_s()), seq)
-            if answer.type != 'hello':
-                raise AnswerError(f'{self.url}: the answer to hello is of type {answer.type!r}')
-            version = answer.payload.get('protocol_version')
-            if version != PROTOCOL_VERSION:
-                raise SetupError(
-                    f'{self.url}: the server speaks version {str(version)[:20]} of the protocol, '
-                    f'robotrials {PROTOCOL_VERSION}'
-                )
-        except BaseException:
-            link.close()
-            raise
-        self._hello = answer.payload
-        return link
+        payload = {'harness_version': f'robotrials {__version__}', 'protocol_version': PROTOCOL_VERSION}
+        seq = self._send(link, 'hello', payload, timeout_s=deadline.left_s())
+        answer = self._read(link.receive(timeout_s=deadline.left_s()), seq)
+        if answer.type != 'hello':
+            raise AnswerError(f'{self.url}: the answer to hello is of type {answer.type!r}')
+        version = answer.payload.get('protocol_version')
+        if version != PROTOCOL_VERSION:
+            raise SetupError(
+                f'{self.url}: the server speaks version {str(version)[:20]} of the protocol, '
+                f'robotrials {PROTOCOL_VERSION}'
+            )
+        self._metadata = answer.payload
 
-    def facts(self) -> Mapping[str, object]:
-        self.connect()
-        return {str(key): value for key, value in self._hello.items()}
-
-    def problems(self, sample: Question, action: ActionEntry) -> Iterable[str]:
-        yield from _action_problems(self._hello.get('action_spec'), action)
-        yield from _observation_problems(self._hello.get('observation_spec'), sample)
+    def problems(self, sample: Question) -> Iterable[str]:
+        yield from _action_problems(self._metadata.get('action_spec'), self._mapping.action)
+        yield from _observation_problems(self._metadata.get('observation_spec'), sample)
 
     def begin(self, setup: Setup, *, seed: int) -> None:
-        link = self._renew()
+        link = self._renewed()
         task: dict[str, Any] = {'name': setup.task, 'instruction': setup.instruction, 'seed': setup.seed}
         self._steps, self._started_s = 0, time.monotonic()
-        self._send(link, 'episode_start', {'task': task}, timeout_s=self._patience.answer_s)
+        self._send(link, 'episode_start', {'task': task}, timeout_s=self._answer_s)
 
     def ask(self, question: Question) -> Reply:
         try:
@@ -145,10 +120,10 @@ class VlaEvalEndpoint:
         if link is None:
             raise RigError(f'{self.url}: the connection was lost during the episode')
         if link.is_stale():  # episode_start is answered only when it failed
-            self._read(link.receive(timeout_s=self._patience.answer_s), self._seq)
+            self._read(link.receive(timeout_s=self._answer_s), self._seq)
             raise AnswerError(f'{self.url}: the server sent more than it was asked for')
-        seq = self._send(link, 'observation', nested(question), timeout_s=self._patience.answer_s)
-        answer = self._read(link.receive(timeout_s=self._patience.answer_s), seq)
+        seq = self._send(link, 'observation', nested(question), timeout_s=self._answer_s)
+        answer = self._read(link.receive(timeout_s=self._answer_s), seq)
         if answer.type != 'action':
             raise AnswerError(f'{self.url}: the answer to an observation is of type {answer.type!r}')
         return answer
@@ -158,21 +133,10 @@ class VlaEvalEndpoint:
             return
         payload = {'metrics': {}, 'steps': self._steps, 'elapsed_sec': time.monotonic() - self._started_s}
         try:
-            self._send(self._link, 'episode_end', payload, timeout_s=self._patience.answer_s)
+            self._send(self._link, 'episode_end', payload, timeout_s=self._answer_s)
         except BaseException:
             self.close()
             raise
-
-    def _renew(self) -> WebSocketLink:
-        if self._link is not None:
-            try:
-                self._link.is_stale()
-            except RigError:
-                self.close()
-        self.connect()
-        if self._link is None:
-            raise RuntimeError('connect() left no connection')
-        return self._link
 
     def _send(self, link: WebSocketLink, kind: str, payload: Mapping[str, Any], *, timeout_s: float) -> int:
         self._seq += 1
@@ -189,11 +153,6 @@ class VlaEvalEndpoint:
         if message.seq != seq:
             raise AnswerError(f'{self.url}: an answer to message {message.seq}, wanted one to {seq}')
         return message
-
-    def close(self) -> None:
-        link, self._link = self._link, None
-        if link is not None:
-            link.close()
 
 
 def read_message(where: str, frame: bytes, *, limits: WireLimits = LIMITS) -> VlaEvalFrame:

@@ -11,10 +11,9 @@ import numpy as np
 from robotrials.errors import AnswerError, InputError
 from robotrials.measure.actions.prediction import Invalid
 from robotrials.measure.actions.vlm import parse_action
-from robotrials.policies.mapping import ActionEntry, MappingEntry, read_mapping
 from robotrials.policies.observe import Question
 from robotrials.policies.served import Reply, ServedPolicy, key_from
-from robotrials.run import ActionConvention, ControlMode, Gripper, Rotation, Setup, Target
+from robotrials.run import ActionConvention, ControlMode, Gripper, Rotation, Target
 from robotrials.wire.chat import ChatClient, ChatImage, ChatMessage, ChatSettings, ReplyState
 
 SYSTEM = 'You control a robot arm. You are shown one moment and name what the arm does next.'
@@ -25,7 +24,8 @@ class VlmPolicy(ServedPolicy):
 
     url: such as ``http://gpu-box:8000/v1``. The mapping's pictures and vectors are shown under their keys; the action
     is asked for in numbers, one list per step of `chunk_length`. notes: what else the model should know, such as
-    the size of the table or worked examples. lenient: also take the only list inside other text.
+    the size of the table or worked examples. lenient: also take the only list inside other text. Every question stands
+    alone: the model is shown no history.
     """
 
     def __init__(
@@ -46,7 +46,9 @@ class VlmPolicy(ServedPolicy):
         token_limit: int | None = 512,
         token_limit_name: str = 'max_tokens',
     ) -> None:
-        mapping = read_mapping(preset=preset, observation=observation, action=action)
+        super().__init__(preset=preset, observation=observation, action=action, name=name)
+        if self._mapping.action.order:
+            raise InputError('order has no effect: the model is given the order of the numbers in words')
         settings = ChatSettings(
             url=url,
             model=model,
@@ -57,21 +59,10 @@ class VlmPolicy(ServedPolicy):
             token_limit=token_limit,
             token_limit_name=token_limit_name,
         )
-        super().__init__(VlmEndpoint(settings, mapping, notes=notes, lenient=lenient), mapping, name=name)
-
-
-class VlmEndpoint:
-    """Questions in words and pictures. Every question stands alone: the model is shown no history."""
-
-    def __init__(self, settings: ChatSettings, mapping: MappingEntry, *, notes: str, lenient: bool) -> None:
-        if mapping.action.order:
-            raise InputError('order has no meaning for a model that is told the order in words')
         self._client = ChatClient(settings)
-        self._action, self._notes, self._lenient = mapping.action, notes, lenient
+        self._notes, self._lenient = notes, lenient
 
-    def connect(self) -> None:
-        """Every question is a connection of its own."""
-
+    @property
     def facts(self) -> Mapping[str, object]:
         usage = self._client.usage
         return {
@@ -81,16 +72,10 @@ class VlmEndpoint:
             'answer tokens': usage.completion_tokens,
         }
 
-    def problems(self, sample: Question, action: ActionEntry) -> Iterable[str]:
+    def problems(self, sample: Question) -> Iterable[str]:
         for key, value in sample.items():
             if isinstance(value, np.ndarray) and value.ndim == 3 and (value.dtype != np.uint8 or value.shape[2] != 3):
                 yield f'{key} is {value.shape} of {value.dtype}; a model is shown pictures as (height, width, 3) bytes'
-
-    def begin(self, setup: Setup, *, seed: int) -> None:
-        """The model has no memory to clear."""
-
-    def end(self) -> None:
-        """Nor anything to end."""
 
     def ask(self, question: Question) -> Reply:
         messages = [ChatMessage('system', (SYSTEM,)), ChatMessage('user', tuple(self.message(question)))]
@@ -103,7 +88,7 @@ class VlmEndpoint:
 
     def message(self, question: Question) -> list[str | ChatImage]:
         """What the model is shown: the action in words, then each picture and vector under its key."""
-        action = self._action
+        action = self._mapping.action
         parts: list[str | ChatImage] = [describe_action(action.convention)]
         if self._notes:
             parts.append(self._notes)
@@ -120,7 +105,7 @@ class VlmEndpoint:
         return [*parts, f'Answer with {wanted}, and no other text.']
 
     def _parsed(self, text: str) -> Any:
-        steps, width = self._action.chunk_length, self._action.convention.width
+        steps, width = self._mapping.action.chunk_length, self._mapping.action.convention.width
         lines = [text] if steps == 1 else [line for line in text.strip().strip('`').splitlines() if '[' in line]
         if len(lines) < steps:
             raise AnswerError(f'the model named {len(lines)} of {steps} actions: {text[:200]!r}')
@@ -131,9 +116,6 @@ class VlmEndpoint:
                 raise AnswerError(f'the model gave no action: {action.reason.value} {action.detail}'.strip())
             rows.append(action)
         return np.stack(rows)
-
-    def close(self) -> None:
-        """Nothing is kept open."""
 
 
 def describe_action(convention: ActionConvention) -> str:

@@ -21,7 +21,7 @@ from robotrials.run.host import Ability, Host, HostLike, HostWrapper, as_host, i
 from robotrials.run.mark import AlarmBoard, WorkerPhase
 from robotrials.run.plan import FilmOptions, WatchdogOptions
 from robotrials.run.seam import Action, Observation, Setup, StepPart, Target
-from robotrials.wire.link import read_frame, write_frame
+from robotrials.wire.link import encode_frame, read_frame
 from robotrials.worlds.inside import ERRORS, HostService, to_message
 from robotrials.worlds.isolated import RemoteHost
 from robotrials.worlds.wrapper import DisturbedHost, GuardedHost, Interrupts
@@ -145,17 +145,7 @@ def _repeated(host: Host, setup: Setup, watch: _Watch) -> dict[str, bytes]:
 
 def _carried(value: object) -> Any:
     """A message as it arrives on the other side of a socket."""
-    stream: Any = io.BytesIO()
-    write_frame(stream, value)
-    stream.seek(0)
-    return read_frame(stream)
-
-
-def _packed(value: object) -> bytes:
-    stream: Any = io.BytesIO()
-    write_frame(stream, to_message(value))
-    content: bytes = stream.getvalue()
-    return content
+    return read_frame(io.BytesIO(encode_frame(value)))
 
 
 def _check_film(host: Host) -> None:
@@ -193,7 +183,6 @@ class _Drive:
         host = self._host
         self._call('prepare', lambda: host.prepare(self._setup))
         seen: list[tuple[Observation, bytes]] = []
-        last_t_s = -1.0
         self._keep(seen, self._call('reset', lambda: host.reset(self._setup.task, seed=self._setup.seed)))
         for step in range(steps):
             if self._outcome() is not None:
@@ -207,9 +196,13 @@ class _Drive:
             self._keep(seen, observation)
             if not np.array_equal(action, before):
                 raise InputError(f'host {host.spec.name}: step() wrote into the action it was given')
-            last_t_s = self._check_time(seen, last_t_s, step)
+            if step and not observation.t_s > seen[-2][0].t_s:
+                raise InputError(
+                    f'host {host.spec.name}: t_s went from {seen[-2][0].t_s} to {observation.t_s} at step {step}'
+                )
             if look:
-                self._look()
+                self._call('signals', host.signals)
+                self._call('report', host.report)
         return [content for _, content in seen]
 
     def answers(self) -> dict[str, bytes]:
@@ -225,7 +218,7 @@ class _Drive:
                 answers[what] = f'{kind} error: {error}'.encode()
                 return
             try:
-                answers[what] = _packed(value)
+                answers[what] = encode_frame(to_message(value))
             except InputError as error:
                 raise InputError(f'host {host.spec.name}: {what} gave {value!r:.80}: {error}') from error
 
@@ -280,17 +273,6 @@ class _Drive:
         if outcome is not None and not isinstance(outcome, Outcome):
             raise InputError(f'host {self._host.spec.name}: outcome() gave {outcome!r}, wanted an Outcome or None')
         return outcome
-
-    def _look(self) -> None:
-        host = self._host
-        self._call('signals', host.signals)
-        self._call('report', host.report)
-
-    def _check_time(self, seen: list[tuple[Observation, bytes]], last_t_s: float, step: int) -> float:
-        t_s = seen[-1][0].t_s
-        if step and not t_s > last_t_s:
-            raise InputError(f'host {self._host.spec.name}: t_s went from {last_t_s} to {t_s} at step {step}')
-        return t_s
 
     def _keep(self, seen: list[tuple[Observation, bytes]], observation: Observation) -> None:
         """Check a new observation, and that all earlier ones are still what they were."""

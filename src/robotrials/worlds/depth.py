@@ -30,6 +30,7 @@ from robotrials.wire.websocket import RosbridgeLink
 IMAGE, COMPRESSED, CAMERA_INFO = (
     'sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage', 'sensor_msgs/msg/CameraInfo',
 )  # fmt: skip
+LARGEST = 1e300  # a whole number can be too long for a float
 LEAST_FIT = 0.4  # confidence in a box, below which a reset is doubtful
 
 
@@ -81,6 +82,22 @@ class DepthEntry:
         return {self.color: kinds[self.color_kind], self.depth: kinds[self.depth_kind], self.info: CAMERA_INFO}
 
 
+def is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
+
+
+def stamp_s(message: Mapping[str, Any]) -> float | None:
+    """The time in a message's header, of ROS 1 or 2; None where there is none or it is zero."""
+    header = message.get('header')
+    stamp = header.get('stamp') if isinstance(header, Mapping) else None
+    if not isinstance(stamp, Mapping):
+        return None
+    seconds, rest = stamp.get('sec', stamp.get('secs')), stamp.get('nanosec', stamp.get('nsecs'))
+    if not is_number(seconds) or not is_number(rest):
+        raise AnswerError(f'a stamp of {dict(stamp)}, wanted sec and nanosec')
+    return float(seconds) + 1e-9 * float(rest) or None
+
+
 def make_view(
     name: str, entry: DepthEntry, color: Mapping[str, Any], depth: Mapping[str, Any], info: Mapping[str, Any],
     *, t_s: float,
@@ -110,8 +127,6 @@ class DepthWatch:
 
     def take(self, link: RosbridgeLink, *, after: Mapping[str, int], first_s: float | None) -> dict[str, View]:
         """One view of each camera, of images that came after those counted."""
-        from robotrials.worlds.rosbridge import stamp_s
-
         views, stamps = {}, {}
         for name, entry in self._cameras.items():
             color, depth = self._pair(link, name, entry, after)
@@ -128,16 +143,14 @@ class DepthWatch:
             )
         spread = max(stamps.values()) - min(stamps.values())
         if spread > self._across_s:
-            told = ', '.join(f'{name} {s - min(stamps.values()):+.3f}' for name, s in stamps.items())
-            raise RigError(f'cameras are {spread:.3f} s apart, wanted at most {self._across_s:g} ({told})')
+            offsets = ', '.join(f'{name} {s - min(stamps.values()):+.3f}' for name, s in stamps.items())
+            raise RigError(f'cameras are {spread:.3f} s apart, wanted at most {self._across_s:g} ({offsets})')
         return views
 
     def _pair(
         self, link: RosbridgeLink, name: str, entry: DepthEntry, after: Mapping[str, int]
     ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Colour and depth whose stamps are as near as they must be; newer ones are waited for until they are."""
-        from robotrials.worlds.rosbridge import stamp_s
-
         until, seen, off_s = time.monotonic() + self._timeout_s, dict(after), 0.0
         while True:
             left = max(until - time.monotonic(), 0.001)
@@ -146,8 +159,8 @@ class DepthWatch:
                 depth = link.await_news(entry.depth, after=seen[entry.depth], timeout_s=left)
             except NoAnswer:
                 if off_s:
-                    told = f'colour and depth are {off_s:+.3f} s apart, wanted at most {entry.skew_s:g}'
-                    raise RigError(f'camera {name}: {told}, and nothing nearer came') from None
+                    gap = f'colour and depth are {off_s:+.3f} s apart, wanted at most {entry.skew_s:g}'
+                    raise RigError(f'camera {name}: {gap}, and no closer pair arrived') from None
                 raise
             stamps = stamp_s(color), stamp_s(depth)
             if stamps[0] is None or stamps[1] is None:
@@ -160,7 +173,7 @@ class DepthWatch:
 
 
 def _explains(planned: Box, found: LocatedBox, tolerance_m: float) -> bool:
-    """Whether a small thing turned as planned explains its points about as well as the way it was found to stand."""
+    """Whether a small thing turned as planned explains its points about as well as the pose that was estimated."""
     points = found.found.cloud.point_m
     as_planned = refine_box(
         points, Box(found.box.center, planned.size, planned.rotation), tolerance_m=tolerance_m, turns=()

@@ -168,7 +168,7 @@ class HostService:
 
 
 def _listen_for_stop(host: Host) -> None:
-    """Pull the host's brake when told by a signal: the socket may be busy with a step. In a thread, as elsewhere."""
+    """Pull the host's brake on a signal: the socket may be busy with a step. In a thread, as elsewhere."""
     if Ability.STOP in host.abilities and threading.current_thread() is threading.main_thread():
         signal.signal(STOP_SIGNAL, lambda *_: threading.Thread(target=host.stop, daemon=True).start())
 

@@ -167,10 +167,10 @@ class RemoteHost(Host):
 
     def _seen(self, name: str, value: Mapping[str, Any]) -> Observation:
         self._outcome = self._signals = None
-        told = self._call(name, value, may_open=name == 'reset')
+        answer = self._call(name, value, may_open=name == 'reset')
         try:
-            self._outcome, self._signals = told['outcome'], told['signals']
-            observation = told['observation']
+            self._outcome, self._signals = answer['outcome'], answer['signals']
+            observation = answer['observation']
         except (KeyError, TypeError) as error:
             raise AnswerError(f'{self._target}: an answer without {error}') from error
         if not isinstance(observation, Observation):
@@ -180,13 +180,13 @@ class RemoteHost(Host):
     def _call(self, name: str, value: object, *, may_open: bool = False) -> Any:
         return self._read(name, self._send(name, value, may_open=may_open))
 
-    def _read(self, name: str, told: object) -> Any:
-        if not isinstance(told, dict):
-            raise AnswerError(f'{self._target}: {name} was answered with a {type(told).__name__}, wanted a map')
-        if 'raised' in told:
-            kind, message = [*map(str, told['raised']), '', ''][:2]
+    def _read(self, name: str, answer: object) -> Any:
+        if not isinstance(answer, dict):
+            raise AnswerError(f'{self._target}: {name} was answered with a {type(answer).__name__}, wanted a map')
+        if 'raised' in answer:
+            kind, message = [*map(str, answer['raised']), '', ''][:2]
             raise ERRORS.get(kind, RemoteError)(message)
-        return from_message(told.get('value'))
+        return from_message(answer.get('value'))
 
 
 class IsolatedHost(RemoteHost, Generic[Inner]):
@@ -244,9 +244,9 @@ class IsolatedHost(RemoteHost, Generic[Inner]):
 
     def _open(self) -> WorkerProcess:
         recipe = read_recipe(self._environment)
-        found = find_environment(recipe.name, recipe.digest)
+        environment = find_environment(recipe.name, recipe.digest)
         worker = WorkerProcess(
-            found, SERVICE, start_timeout_s=self._start_timeout_s, variables=self._variables, shares_memory=True
+            environment, SERVICE, start_timeout_s=self._start_timeout_s, variables=self._variables, shares_memory=True
         )
         self._worker = worker
         try:

@@ -2,7 +2,7 @@
 
 The console times and counts an episode; a ROS bag beside it has the joints, the gripper, the tool and the RGB-D
 cameras. The options of the plan's host (`use = "rosbridge"`) say which topic is which and in which units, so that
-`robotrials store attach` asks nobody.
+`robotrials store attach` needs to ask nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def recorded_rig(store: Store) -> RecordedRig | None:
     """The rig that a store's plan declares; None where its host is no arm behind a rosbridge."""
     try:
         host = json.loads(store.trial.plan)['host']
-    except (ValueError, LookupError, TypeError):  # no plan, or somebody else's
+    except (ValueError, LookupError, TypeError):  # no plan, or one of another program
         return None
     if host.get('use') != 'rosbridge' or not host.get('options'):
         return None

@@ -6,7 +6,6 @@ other options. What the world would have done under other actions no recording k
 
 from __future__ import annotations
 
-import enum
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -47,13 +46,6 @@ LOOP_COLUMNS = frozenset(
 SIGNALS = tuple(name for name in STEP_COLUMNS if name not in LOOP_COLUMNS)
 
 
-class Commands(enum.StrEnum):
-    """What becomes of the actions a policy sends."""
-
-    IGNORED = 'ignored'
-    SAME = 'same'  # one that differs from the recorded action in any bit is an error
-
-
 class ReplayHost(Host):
     """Plays recorded episodes: for each start state the episode of `policy` with the same task, seed and condition.
 
@@ -74,9 +66,9 @@ class ReplayHost(Host):
         cameras: tuple[str, ...] | list[str] = (),
         state_layout: tuple[str, ...] | list[str] = (),
     ) -> None:
-        if actions not in tuple(Commands):
+        if actions not in ('ignored', 'same'):
             raise InputError(f"actions is {actions!r}, wanted 'ignored' or 'same'")
-        self._commands = Commands(actions)
+        self._wants_same = actions == 'same'
         self._store, self._policy = read_store(store), policy
         self._setup: Setup | None = None
         self._tape: _Tape | None = None
@@ -122,7 +114,7 @@ class ReplayHost(Host):
     def step(self, action: Action) -> Observation:
         tape = self._playing()
         tape.advance()
-        if self._commands is Commands.SAME:
+        if self._wants_same:
             tape.check_action(np.asarray(action, dtype=float))
         return tape.observation()
 
@@ -341,7 +333,7 @@ def carry_out_again(
 ) -> Iterator[tuple[Episode, Trajectory | None]]:
     """Every recorded valid episode that has actions, run again from its seed with these actions.
 
-    most: at most so many episodes. An episode that breaks on the way is INVALID, with the reason.
+    most: the maximum number of episodes. An episode that breaks on the way is INVALID, with the reason.
     """
     opened = store if isinstance(store, Store) else read_store(store)
     wanted = set(policies) if policies is not None else None
@@ -386,7 +378,7 @@ def _again(host: HostLike, episode: Episode, trajectory: Trajectory) -> Rollout:
             simulator_state=trajectory.simulator_state is not None, frame_hashes=bool(trajectory.frame_hash)
         ),
     )
-    return run_episode(host, _PlayedTape(host, np.asarray(actions, dtype=float)), _setup(episode), order=order)
+    return run_episode(host, _RecordedActions(host, np.asarray(actions, dtype=float)), _setup(episode), order=order)
 
 
 def _setup(episode: Episode) -> Setup:
@@ -419,11 +411,11 @@ def _episode(recorded: Episode, rollout: Rollout) -> Episode:
     )
 
 
-class _PlayedTape:
-    """A policy that gives the recorded actions one after another, and does not look."""
+class _RecordedActions:
+    """A policy that gives the recorded actions of one episode one after another, and does not look."""
 
     def __init__(self, host: HostLike, actions: FloatArray) -> None:
-        self._actions = actions
+        self._rest = iter(actions)
         self._spec = PolicySpec(name='recorded', action=host.spec.action)
 
     @property
@@ -431,12 +423,7 @@ class _PlayedTape:
         return self._spec
 
     def start(self, setup: Setup, *, seed: int) -> Session:
-        return _TapeSession(self._actions)
-
-
-class _TapeSession:
-    def __init__(self, actions: FloatArray) -> None:
-        self._rest = iter(actions)
+        return self
 
     def act(self, observation: Observation) -> Chunk:
         return Chunk(np.array(next(self._rest))[None])

@@ -366,7 +366,7 @@ class DroidHost(RobotHost):
         return dataclasses.replace(super().protocol(), initial_states=starts)
 
     def close(self) -> None:
-        """Hang up. The controller goes on holding the arm, as it does when DROID's own client ends."""
+        """Disconnect. The controller keeps holding the arm, as it does when DROID's own client ends."""
         self._is_begun = False
         self._link.close()
 
@@ -382,5 +382,5 @@ class DroidHost(RobotHost):
     def _call(self, name: str, *given: object, timeout_s: float | None = None) -> Any:
         try:
             return self._link.call(name, *given, timeout_s=timeout_s or self._timeout_s)
-        except (NoAnswer, RemoteError) as error:  # a robot's faults are nobody's but the rig's
+        except (NoAnswer, RemoteError) as error:  # a robot's faults are always the rig's
             raise RigError(str(error)) from error

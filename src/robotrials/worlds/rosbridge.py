@@ -39,7 +39,7 @@ from robotrials.run.seam import (
 )
 from robotrials.wire.array import decode_image
 from robotrials.wire.websocket import RosbridgeLink
-from robotrials.worlds.depth import DepthEntry, DepthWatch, reset_fault
+from robotrials.worlds.depth import DepthEntry, DepthWatch, is_number, reset_fault, stamp_s
 
 JOINT_STATE, IMAGE = 'sensor_msgs/msg/JointState', 'sensor_msgs/msg/CompressedImage'
 POSE, FLOAT, TRUTH, TEXT = ('geometry_msgs/msg/PoseStamped', 'std_msgs/msg/Float64', 'std_msgs/msg/Bool',
@@ -69,7 +69,7 @@ class CommandEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GripperEntry:
-    """How the gripper is told (a Float64), and by which joint it is measured."""
+    """How the gripper is commanded (a Float64), and by which joint it is measured."""
 
     topic: str
     joint: str
@@ -231,7 +231,7 @@ class RosbridgeHost(Host):
         return self._outcome if self._is_begun else None
 
     def hold(self) -> Action:
-        """Where the arm was told to be, and before that where it is; for twists no motion."""
+        """Where the arm was commanded to be, and before that where it is; for twists no motion."""
         self._check_begun()
         if self._spec.action.target is Target.DELTA:
             held = np.zeros(self._spec.action.width)
@@ -310,7 +310,7 @@ class RosbridgeHost(Host):
         return link
 
     def _listening(self) -> RosbridgeLink:
-        """The connection with everything read, made anew if it was lost; an emergency stop must say how it is."""
+        """The connection with everything read, reopened if it was lost; an emergency stop must report its state."""
         link = self._link or self._open()
         try:
             link.listen()
@@ -512,20 +512,7 @@ def _filled(value: Any, setup: Setup) -> Any:
 # ROS messages as rosbridge writes them in JSON: read with every field checked, and written.
 
 Floats = NDArray[np.float64]
-LARGEST = 1e300  # a whole number can be too long for a float
 FORMATS = {'jpeg': 'jpeg', 'jpg': 'jpeg', 'png': 'png'}
-
-
-def stamp_s(message: Mapping[str, Any]) -> float | None:
-    """The time in a message's header, of ROS 1 or 2; None where there is none or it is zero."""
-    header = message.get('header')
-    stamp = header.get('stamp') if isinstance(header, Mapping) else None
-    if not isinstance(stamp, Mapping):
-        return None
-    seconds, rest = stamp.get('sec', stamp.get('secs')), stamp.get('nanosec', stamp.get('nsecs'))
-    if not _is_number(seconds) or not _is_number(rest):
-        raise AnswerError(f'a stamp of {dict(stamp)}, wanted sec and nanosec')
-    return float(seconds) + 1e-9 * float(rest) or None
 
 
 def joint_values(message: Mapping[str, Any], field: str, joints: Sequence[str]) -> Floats | None:
@@ -542,7 +529,7 @@ def joint_values(message: Mapping[str, Any], field: str, joints: Sequence[str]) 
     if missing:
         raise AnswerError(f'a joint state without {", ".join(missing)}; it has {", ".join(known)}')
     chosen = [known[joint] for joint in joints]
-    if not all(map(_is_number, chosen)):
+    if not all(map(is_number, chosen)):
         raise AnswerError(f'a joint state with {field} {chosen}, wanted finite numbers')
     return np.array(chosen, dtype=float)
 
@@ -570,7 +557,7 @@ def pose(message: Mapping[str, Any]) -> Floats:
         values = [position[k] for k in 'xyz'] + [turn[k] for k in 'wxyz']
     except (KeyError, TypeError) as error:
         raise AnswerError(f'a pose without {error}') from error
-    if not all(map(_is_number, values)):
+    if not all(map(is_number, values)):
         raise AnswerError(f'a pose of {values}, wanted finite numbers')
     return np.array(values, dtype=float)
 
@@ -594,7 +581,3 @@ def twist(values: Sequence[float], *, frame: str) -> dict[str, Any]:
     """A TwistStamped: metres and radians a second."""
     linear, angular = (dict(zip('xyz', map(float, part), strict=True)) for part in (values[:3], values[3:6]))
     return {'header': {'frame_id': frame}, 'twist': {'linear': linear, 'angular': angular}}
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST

@@ -64,7 +64,7 @@ def padded(values: Any, width: int) -> Numbers:
 class ManipulationEnv(Simulator):
     """One task of ``dm_control.manipulation``: a Jaco arm of six joints and three fingers, driven by speeds in rad/s.
 
-    Its start state follows from the seed it is made with, so that it is made anew for every episode.
+    Its start state follows from the seed that it is made with, so it is made again for every episode.
     """
 
     def __init__(self, *, task: str, seed: int) -> None:

@@ -32,7 +32,7 @@ BRAKING_STEPS = 2.0
 
 @dataclass(slots=True)
 class Interrupts:
-    """What may end an episode from outside, seen by whoever waits."""
+    """What may end an episode from outside, checked by every call that waits."""
 
     stop: threading.Event = field(default_factory=threading.Event)  # the emergency stop
     lost: threading.Event = field(default_factory=threading.Event)  # the server took the lease back
@@ -138,7 +138,7 @@ class GuardedHost(HostWrapper):
         return observation
 
     def step(self, action: Action) -> Observation:
-        """One step, unless something stops it: then the arm is told nothing any more."""
+        """One step, unless something stops it: then nothing more is sent to the arm."""
         whole = StepPart(start=0, action=action, ends=self.substeps)
         return self._advance([whole], lambda parts: self._host.step(parts[0].action))
 
@@ -196,12 +196,12 @@ class GuardedHost(HostWrapper):
 
     def report(self) -> HostReport:
         """The host's own account, and what stopped the episode."""
-        told = self._host.report()
+        report = self._host.report()
         if self._ended is None or self._last is None:
-            return told
+            return report
         reason, source = self._ended
         event = Event(self._last.t_s, EventKind.SAFETY_STOP, source)
-        return dataclasses.replace(told, reason=reason, success=False, events=(*told.events, event))
+        return dataclasses.replace(report, reason=reason, success=False, events=(*report.events, event))
 
 
 # Any host under any condition that can be laid over its frames or its words; what it can do itself it does itself.
@@ -232,7 +232,7 @@ class DisturbedHost(HostWrapper):
         return self._spec
 
     def prepare(self, setup: Setup) -> None:
-        """Share the condition out; InputError before the episode when a part of it can't be brought about."""
+        """Share the condition out; InputError before the episode when a part of it cannot be brought about."""
         condition = read_condition(setup.condition, setup.condition_parameters)
         self._application = share_out(
             condition, self._host.spec.conditions, has_frames=bool(self._host.spec.images), charges_latency=False

@@ -67,7 +67,7 @@ def test_a_full_disk_is_named_and_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_no_demonstrations_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match='not one demonstration'), writer(tmp_path / 'demos') as draft:
+    with pytest.raises(InputError, match='no demonstration was kept'), writer(tmp_path / 'demos') as draft:
         draft.finish()
 
 

@@ -116,7 +116,7 @@ def test_of_a_group_no_more_is_collected_than_was_asked_for(tmp_path: Path) -> N
 def test_failures_are_left_out_and_padding_and_skipping_are_kept(tmp_path: Path) -> None:
     setups = [Setup(task='reach', seed=seed) for seed in range(4)]
     slow = PolicyEntry('seek', {'speed_m_s': 0.001})
-    with pytest.raises(InputError, match='not one demonstration'):
+    with pytest.raises(InputError, match='no demonstration was kept'):
         collect_demonstrations(HOST, slow, setups, tmp_path / 'none', time_cap_s=1.0)
     failed = collect_demonstrations(HOST, slow, setups, tmp_path / 'failed', time_cap_s=1.0, only_successes=False)
     assert [e.success for e in failed.facts.episodes] == [False] * 4

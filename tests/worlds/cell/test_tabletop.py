@@ -17,7 +17,6 @@ from robotrials.run.seam import Setup
 from robotrials.worlds import check_host
 from robotrials.worlds.cell import TASKS, TabletopHost, panda
 from robotrials.worlds.cell import task as privileged
-from robotrials.worlds.cell import task as state
 from robotrials.worlds.cell.reset import reset_cell
 from robotrials.worlds.cell.scene import TIMESTEP_S
 from robotrials.worlds.cell.scripted import ScriptedPolicy
@@ -195,7 +194,6 @@ def test_the_seed_changes_the_scene() -> None:
 
 
 def test_writer_and_reader_of_the_privileged_state_agree() -> None:
-    assert (privileged.STATE_WIDTH, privileged.SLOT_WIDTH) == (state.PRIVILEGED_WIDTH, state.SLOT_WIDTH)
     host = cell()
     host.prepare(Setup(task='stacking', seed=1))
     view = privileged.read_state(host.reset('stacking', seed=1).state)

@@ -67,7 +67,7 @@ class DemonstrationWriter:
     ) -> None:
         self._folder = Path(folder)
         if self._folder.exists():
-            raise InputError(f'{self._folder} is there already; name a new folder for the demonstrations')
+            raise InputError(f'{self._folder} already exists; name a new folder for the demonstrations')
         self._draft = self._folder.with_name(f'.{self._folder.name}.{os.getpid()}.draft')
         self._draft.mkdir(parents=True)
         self._files: dict[str, _GrowingArray] = {}
@@ -84,7 +84,7 @@ class DemonstrationWriter:
 
     def __exit__(self, *error: object) -> None:
         for file in self._files.values():
-            with contextlib.suppress(OSError):  # of a full disk, which was told already
+            with contextlib.suppress(OSError):  # of a full disk, which was reported already
                 file.close()
         shutil.rmtree(self._draft, ignore_errors=True)
 
@@ -124,7 +124,7 @@ class DemonstrationWriter:
     def finish(self) -> Demonstrations:
         """Put the folder in place, whole."""
         if not self._episodes:
-            raise InputError(f'{self._folder}: not one demonstration was kept; there is nothing to train on')
+            raise InputError(f'{self._folder}: no demonstration was kept, so there is nothing to train on')
         with naming_trouble(self._draft):
             self._put_in_place()
         return read_demonstrations(self._folder)
@@ -275,14 +275,14 @@ def collect_demonstrations(
     """Run an expert once from each set-up, and keep images, state and the expert's actions.
 
     A folder that was collected by the same call is read, and nothing runs; one that holds anything else is refused.
-    state_width: so many first numbers of the state are kept, for an expert that is shown more than a policy may be (on
-    the tabletop cell 8: proprioception comes first). padding_steps: how long the arm is held still after the success.
-    skip_steps: leaves out the first steps, so that a demonstration begins in mid-motion. noise: the standard deviation
-    of what pushes each motion number that is carried out aside, in bursts of five steps that take up `noise_share` of
-    the time; the expert's own action is recorded, so that demonstrations show the way back (after DART, Laskey et al.
-    2017).
-    task_key: whether a task is told by the plan's name for it, or by the words of its instruction. groups: the group of
-    each set-up; of a group `per_group` demonstrations are kept, and its further set-ups are not run.
+    state_width: how many of the state's first numbers are kept, for an expert that is shown more than a policy may be
+    (on the tabletop cell 8: proprioception comes first). padding_steps: how long the arm is held still after the
+    success. skip_steps: leaves out the first steps, so that a demonstration begins in mid-motion. noise: the standard
+    deviation of what pushes each motion number that is carried out aside, in bursts of five steps that take up
+    `noise_share` of the time; the expert's own action is recorded, so that demonstrations show the way back (after
+    DART, Laskey et al. 2017).
+    task_key: whether a task is identified by the plan's name for it, or by the words of its instruction. groups: the
+    group of each set-up; of a group `per_group` demonstrations are kept, and its further set-ups are not run.
     """
     setups = list(setups)
     pushes = (float(noise),) if isinstance(noise, int | float) else tuple(float(v) for v in noise)

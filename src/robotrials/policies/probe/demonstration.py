@@ -35,7 +35,7 @@ class EpisodeFacts:
     success: bool | None = None  # None: the source does not say
     seed: int | None = None
     instance: int | None = None
-    layout: str = ''  # what tells start states apart where seeds do not
+    layout: str = ''  # what distinguishes start states that share a seed
     begins_in_motion: bool = False
     id: str = ''  # in the source
 
@@ -89,7 +89,7 @@ class Demonstrations:
         """Read every file and compare it with the digest it was finished with."""
         for name in ('state', 'action', 'task', 'starts', *(f'images_{c}' for c in self.facts.cameras)):
             if f'{name}.npy' not in self.facts.digests:
-                raise InputError(f'{self.folder / FACTS}: no digest of {name}.npy; collect the demonstrations anew')
+                raise InputError(f'{self.folder / FACTS}: no digest of {name}.npy; collect the demonstrations again')
         for name, digest in self.facts.digests.items():
             actual = file_digest(self.folder / name)
             if actual != digest:
@@ -137,7 +137,9 @@ def read_demonstrations(folder: Path | str) -> Demonstrations:
         problems.append(f'action.npy has shape {action.shape}, wanted ({n}, {facts.action.width})')
     if task.size and not (task.min() >= 0 and task.max() < len(facts.tasks)):
         problems.append(f'task.npy holds {task.min()} to {task.max()}, wanted 0 to {len(facts.tasks) - 1}')
-    if not problems and not np.array_equal(task, _task_of_steps(facts, starts)):
+    if not problems and not np.array_equal(
+        task, np.repeat([facts.tasks.index(e.task) for e in facts.episodes], np.diff(starts))
+    ):
         problems.append('task.npy gives a step another task than its episode has')
     if start_state is not None and (start_state.ndim != 2 or len(start_state) != e):
         problems.append(f'start_state.npy has shape {start_state.shape}, wanted {e} rows')
@@ -150,10 +152,6 @@ def read_demonstrations(folder: Path | str) -> Demonstrations:
 
 
 _ARRAYS = (('state', 'f4'), ('action', 'f4'), ('task', 'i8'), ('starts', 'i8'))
-
-
-def _task_of_steps(facts: DemonstrationFacts, starts: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.repeat([facts.tasks.index(e.task) for e in facts.episodes], np.diff(starts))
 
 
 def _problems(facts: DemonstrationFacts, arrays: Mapping[str, NDArray[Any]], n: int) -> Iterator[str]:

@@ -20,7 +20,7 @@ from robotrials.declaration import read_table
 from robotrials.errors import InputError, near_miss
 from robotrials.policies.probe.demonstration import plain_words
 
-# Far beyond what is of use; a slip of the keyboard is found before it takes the memory or the week.
+# Far beyond what is useful: a typing error is caught before it fills the memory or takes a week.
 MOST = {
     'chunk_length': 1_000, 'execute': 1_000, 'batch': 65_536, 'steps': 10**8, 'task_width': 16_384, 'threads': 1_024,
 }  # fmt: skip
@@ -109,7 +109,7 @@ class ProbeOptions:
         if any(not 1 <= step <= self.steps for step in self.checkpoints):
             raise InputError(f'checkpoints is {list(self.checkpoints)}, wanted steps from 1 to {self.steps}')
         if not self.uses_images and not self.uses_state and self.task_input is TaskInput.NONE:
-            raise InputError('the probe is shown nothing: wanted images, the state or the task')
+            raise InputError('the probe has no input: wanted images, the state or the task')
         if self.encoder is not EncoderKind.CONV and self.uses_images and not self.weights:
             raise InputError(
                 f'encoder {self.encoder} wants weights, a local file (.safetensors or .pth); nothing is downloaded. '

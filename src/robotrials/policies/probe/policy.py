@@ -21,8 +21,9 @@ from robotrials.policies.probe.option import (
     find_task_id,
     read_options,
 )
-from robotrials.policies.probe.train import CARD, ENVIRONMENT, ProbeWorker
+from robotrials.policies.probe.train import CARD, ENVIRONMENT, start_worker
 from robotrials.policies.served import action_array, map_answer, seconds_told
+from robotrials.run.environment import WorkerProcess
 from robotrials.run.seam import ActionConvention, Chunk, Observation, PolicySpec, Setup
 
 
@@ -59,7 +60,7 @@ class ProbePolicy:
         self._order: tuple[int, ...] | None = None
         if shuffle_tasks is not None:
             self._order = derangement(len(self._tasks), seed=shuffle_tasks)
-        self._worker: ProbeWorker | None = None
+        self._worker: WorkerProcess | None = None
         sizes = self._card['sizes']
         self._spec = PolicySpec(
             name=name,
@@ -118,7 +119,7 @@ class ProbePolicy:
 
     def _call(self, name: str, value: object) -> Any:
         if self._worker is None:
-            worker = ProbeWorker(start_timeout_s=self._connect_s, environment=self._environment)
+            worker = start_worker(start_timeout_s=self._connect_s, environment=self._environment)
             try:
                 asked = {'folder': str(self._folder.resolve()), 'device': self._device}
                 worker.call('load', asked, timeout_s=self._connect_s)

@@ -67,7 +67,7 @@ class ProbeService:
         return {'step': self._step, 'seconds': self._seconds, 'parameters': parameters(self._model)}
 
     def train(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Updates for about so many seconds, or to the last step."""
+        """Updates for about this many seconds, or until the last step."""
         began_s = time.monotonic()
         options, kept = self._options, set(asked['kept'])
         every = max(1, options['steps'] // POINTS)

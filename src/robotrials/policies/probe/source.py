@@ -96,7 +96,7 @@ def demonstrations_from_hdf5(
                     demo, where = file[f'data/demo_{number}'], f'{path}: data/demo_{number}'
                     if not hasattr(demo, 'keys'):
                         raise InputError(f'{where} is an array, wanted a group with actions and obs')
-                    success = _rewarded(demo, where)
+                    success = bool((_dataset(demo, 'rewards', where) >= 1).any()) if 'rewards' in demo else None
                     if only_successes and not success:
                         continue
                     actions = _dataset(demo, 'actions', where)
@@ -275,10 +275,6 @@ def _joined(demo: Any, state: Sequence[str] | None, steps: int, where: str) -> N
             raise InputError(f'{where}/{key} has shape {array.shape}, wanted {steps} steps as in actions')
         parts.append(array.reshape(steps, -1))
     return np.concatenate(parts, axis=1) if parts else np.zeros((steps, 0))
-
-
-def _rewarded(demo: Any, where: str) -> bool | None:
-    return bool((_dataset(demo, 'rewards', where) >= 1).any()) if 'rewards' in demo else None
 
 
 def _has(path: Path, keys: Sequence[str]) -> bool:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from robotrials.errors import InputError, RemoteError
+from robotrials.errors import InputError, RemoteError, UnknownName
 from robotrials.old_name import PROBE_FORMAT
 from robotrials.policies.probe.demonstration import Demonstrations
-from robotrials.policies.probe.option import ProbeOptions, TaskInput
+from robotrials.policies.probe.option import ProbeOptions, TaskInput, TextEmbedding, read_options
 from robotrials.record.folder import write_durably
 from robotrials.run.environment import Environment, WorkerProcess, find_environment, read_recipe
 
@@ -47,7 +47,7 @@ class LossPoint:
 
 @dataclass(frozen=True, slots=True)
 class ProbeCheckpoint:
-    """A probe as it stood after so many updates; `folder` is what `ProbePolicy` takes."""
+    """A probe after this many updates; `folder` is what `ProbePolicy` takes."""
 
     step: int
     folder: Path
@@ -101,11 +101,11 @@ def train_probe(
     claim = _claim(folder, card)
     if claim.get('is_finished'):
         return read_trained(folder)
-    with_worker = ProbeWorker(start_timeout_s=START_S)
+    worker = start_worker(start_timeout_s=START_S)
     try:
-        result = _run(with_worker, demonstrations, options, folder, card, progress=progress, device=device)
+        result = _run(worker, demonstrations, options, folder, card, progress=progress, device=device)
     finally:
-        with_worker.close()
+        worker.close()
     _write(folder, {**card, **result, 'is_finished': True})
     return read_trained(folder)
 
@@ -117,19 +117,21 @@ def read_trained(folder: Path | str) -> TrainedProbe:
     if not record.get('is_finished'):
         raise InputError(f'{folder}: the training was stopped before its end; train_probe resumes it')
     try:
-        curve = tuple(LossPoint(int(step), float(t), _loss(v)) for step, t, v in record['curve'])
+        curve = tuple(
+            LossPoint(int(step), float(t), math.nan if v is None else float(v)) for step, t, v in record['curve']
+        )
         spent = {key: float(record[key]) for key in ('seconds', 'cpu_seconds')}
         parameters, data_digest = {k: int(v) for k, v in record['parameters'].items()}, str(record['data_digest'])
-        options = options_of(record)
+        options = read_options(record['options'], where='options of the checkpoint')
         kept = {point.step: point for point in curve}
         losses = {step: kept[step] for step in options.kept_steps}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f'{folder / RECORD}: was changed after the training ({error!r}); train anew') from error
+        raise InputError(f'{folder / RECORD}: was changed after the training ({error!r}); train again') from error
     checkpoints = []
     for step in options.kept_steps:
         place = folder / f'step-{step:06d}'
         if not (place / CARD).is_file():
-            raise InputError(f'{place}: the checkpoint is gone; train anew into another folder')
+            raise InputError(f'{place}: the checkpoint is missing; train again into another folder')
         checkpoints.append(ProbeCheckpoint(step, place, losses[step].training_loss, losses[step].validation_loss))
     return TrainedProbe(
         folder=folder,
@@ -144,9 +146,6 @@ def read_trained(folder: Path | str) -> TrainedProbe:
 
 def check_options(options: ProbeOptions, demonstrations: Demonstrations) -> None:
     """InputError if these demonstrations cannot train such a probe."""
-    from robotrials.errors import UnknownName
-    from robotrials.policies.probe.option import TextEmbedding
-
     facts = demonstrations.facts
     for camera in (*options.cameras, *options.crops):
         if camera not in facts.cameras:
@@ -161,35 +160,21 @@ def check_options(options: ProbeOptions, demonstrations: Demonstrations) -> None
             embedding.vector(episode.instruction or episode.task)
 
 
-def options_of(record: Mapping[str, Any]) -> ProbeOptions:
-    from robotrials.policies.probe.option import read_options
-
-    return read_options(record['options'], where='options of the checkpoint')
-
-
 def probe_environment(environment: str = ENVIRONMENT) -> Environment:
     """The environment that a probe is trained and run in; SetupError, with the command that makes it, without one."""
     recipe = read_recipe(environment)
     return find_environment(recipe.name, recipe.digest)
 
 
-class ProbeWorker:
+def start_worker(*, start_timeout_s: float, environment: str = ENVIRONMENT) -> WorkerProcess:
     """The service in its environment."""
-
-    def __init__(self, *, start_timeout_s: float, environment: str = ENVIRONMENT) -> None:
-        place = probe_environment(environment)
-        variables = {'CUBLAS_WORKSPACE_CONFIG': ':4096:8'}  # what torch asks for to be deterministic on a GPU
-        self._worker = WorkerProcess(place, SERVICE, start_timeout_s=start_timeout_s, variables=variables)
-
-    def call(self, name: str, value: object, *, timeout_s: float) -> Any:
-        return self._worker.call(name, value, timeout_s=timeout_s)
-
-    def close(self) -> None:
-        self._worker.close()
+    variables = {'CUBLAS_WORKSPACE_CONFIG': ':4096:8'}  # what torch asks for to be deterministic on a GPU
+    place = probe_environment(environment)
+    return WorkerProcess(place, SERVICE, start_timeout_s=start_timeout_s, variables=variables)
 
 
 def _run(
-    worker: ProbeWorker,
+    worker: WorkerProcess,
     demonstrations: Demonstrations,
     options: ProbeOptions,
     folder: Path,
@@ -262,10 +247,6 @@ def _write(folder: Path, record: Mapping[str, Any]) -> None:
 def _last_line(error: RemoteError) -> str:
     """What went wrong, without the way there: a traceback ends with it."""
     return next((line for line in reversed(str(error).splitlines()) if line.strip()), str(error))
-
-
-def _loss(value: float | None) -> float:
-    return math.nan if value is None else float(value)
 
 
 # A small grid of trainings over learning rate, augmentation and steps.

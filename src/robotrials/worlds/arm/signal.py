@@ -11,14 +11,15 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.errors import InputError, RigError
+from robotrials.errors import InputError, RigError, UnknownName
 from robotrials.record import Camera, Scene
 from robotrials.record.trajectory import pair_points
 from robotrials.run.seam import ActionConvention, ControlMode, Frame, Gripper, Rotation, Target
@@ -40,6 +41,24 @@ class Cast:
     targets: tuple[str, ...]  # the movable objects that the goal is about
     destination: str  # what the first target goes to: an object, or a region of one; may be empty
     body_of: Mapping[str, int]  # movable object -> its root body
+
+
+def make_cast(
+    model: Any, names: Sequence[str], *, roles: Mapping[str, str], targets: Sequence[str], destination: str,
+    movable: Mapping[str, int],
+) -> Cast:  # fmt: skip
+    """`names`: the thing that each body belongs to."""
+    things = tuple(dict.fromkeys(names))
+    index = {name: i for i, name in enumerate(things)}
+    group = np.array([index[name] for name in names], dtype=np.int64)[model.geom_bodyid]
+    return Cast(things, group, roles, tuple(targets), destination, movable)
+
+
+def owner_of(model: Any, body: int, roots: Collection[int]) -> int:
+    """The nearest of these bodies, from this one upwards; 0, the world, if there is none."""
+    while body and body not in roots:
+        body = int(model.body_parentid[body])
+    return body
 
 
 # What every substep of a control step did: peaks of contact force and joint torque, read and never written.
@@ -170,6 +189,15 @@ CONVENTION = ActionConvention(
 REST = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -1.0])
 
 
+def check_pictures(cameras: Sequence[str], known: Collection[str], image_size: Sequence[int], *, of: str) -> None:
+    """UnknownName or InputError unless the host has these cameras, and pictures can have this size."""
+    for camera in cameras:
+        if camera not in known:
+            raise UnknownName(f'camera of {of}', camera, known)
+    if len(image_size) != 2 or min(image_size) < 1:
+        raise InputError(f'image_size is {list(image_size)}, wanted [height, width] in pixels')
+
+
 def checked_action(action: object) -> FloatArray:
     """Six numbers for OSC_POSE and the gripper, or an InputError."""
     sent = np.asarray(action, dtype=float)
@@ -231,6 +259,7 @@ PROPRIOCEPTION = (
 )  # fmt: skip
 
 
+POSE = ('x_m', 'y_m', 'z_m', 'qw', 'qx', 'qy', 'qz')  # of a thing
 SENSORS = ('robot0_eef_pos', 'robot0_eef_quat', 'robot0_gripper_qpos')  # robosuite's, that they are read from
 
 
@@ -321,7 +350,7 @@ class Shutter:
         context = self._env.sim._render_context_offscreen
         present = context.data
         try:
-            context.data = _Wrapped(self.kept)
+            context.data = SimpleNamespace(_data=self.kept)  # as robosuite wraps MuJoCo's data
             return {name: np.array(self._sensors[camera]({})) for name, camera in self._cameras.items()}
         finally:
             context.data = present
@@ -387,7 +416,7 @@ class FrameCheck:
         height, width = self._size
         present = context.data
         try:
-            context.data = _Wrapped(copy)
+            context.data = SimpleNamespace(_data=copy)
             context.render(width=width, height=height, camera_id=sim.model.camera_name2id(camera))
             drawn: NDArray[np.uint8] = context.read_pixels(width, height)
         finally:
@@ -397,10 +426,3 @@ class FrameCheck:
 
 def _digest(image: NDArray[np.uint8]) -> bytes:
     return hashlib.blake2b(np.ascontiguousarray(image).data, digest_size=8).digest()
-
-
-class _Wrapped:
-    """As robosuite wraps MuJoCo's data."""
-
-    def __init__(self, data: Any) -> None:
-        self._data = data

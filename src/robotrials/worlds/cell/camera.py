@@ -58,7 +58,7 @@ def _wanted_backend() -> str:
 
 @functools.cache
 def _probed() -> tuple[str, str]:
-    """The backend that works, or why none does. Asked once: without one every film would ask again."""
+    """The backend that works, or why none does. Cached: where none works, every film would otherwise probe again."""
     wanted = _wanted_backend()
     problems = []
     for backend in (wanted,) if wanted else BACKENDS:

@@ -85,7 +85,7 @@ class Stretch:
 
 @functools.cache
 def stretch(substeps: int) -> Stretch:
-    """The stretch of so many substeps."""
+    """The stretch of this many substeps."""
     share = substeps / SUBSTEPS
     lasting_s = STEP_S * share
     s = (np.arange(substeps) + 1) / substeps
@@ -125,10 +125,10 @@ class Kinematics:
         """The tool's pose (7,) at these joint angles."""
         self._data.qpos[: panda.N_JOINTS] = angles_rad
         self._mujoco.mj_kinematics(self._model, self._data)
-        found = np.empty(7)
-        found[:3] = self._data.site_xpos[self._site]
-        self._mujoco.mju_mat2Quat(found[3:], self._data.site_xmat[self._site])
-        return found
+        tool = np.empty(7)
+        tool[:3] = self._data.site_xpos[self._site]
+        self._mujoco.mju_mat2Quat(tool[3:], self._data.site_xmat[self._site])
+        return tool
 
     def solve(self, target: FloatArray, start_rad: FloatArray, *, iterations: int = 2) -> FloatArray:
         """Joint angles whose tool is as near to `target` (7,) as a few steps from `start_rad` get."""

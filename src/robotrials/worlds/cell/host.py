@@ -31,7 +31,6 @@ from robotrials.run.seam import (
     HostSpec,
     Observation,
     ProtocolFacts,
-    Rotation,
     Setup,
     StepPart,
     Target,
@@ -86,13 +85,7 @@ class StateKind(enum.StrEnum):
 
 
 CONVENTIONS: Mapping[Control, ActionConvention] = {
-    Control.SE3: ActionConvention(
-        control_mode=ControlMode.SE3,
-        target=Target.DELTA,
-        frame=Frame.BASE,
-        rotation=Rotation.AXIS_ANGLE,
-        gripper=Gripper.OPEN_IS_ONE,
-    ),
+    Control.SE3: panda.CONVENTION,
     Control.JOINT: ActionConvention(
         control_mode=ControlMode.JOINT_POSITION,
         target=Target.ABSOLUTE,
@@ -106,7 +99,7 @@ CONVENTIONS: Mapping[Control, ActionConvention] = {
 class TabletopHost(Host):
     """One cell. `cameras` are rendered with depth and calibration; none are by default.
 
-    camera_rate_hz: pictures are taken so often and shown until the next; at every control step unless given.
+    camera_rate_hz: how often pictures are taken; each is shown until the next. Every control step unless given.
     conditions: the kinds to bring about in the world, all of `world.KINDS` and `STATED` by default; those left out
     that have a version for images are laid over the frames instead.
     watchers: RGB-D cameras that a trial keeps for its scores, apart from what the policy sees: the fixed ones among
@@ -390,7 +383,7 @@ class TabletopHost(Host):
         self._steps += 1
         self._judge()
         self._states.append(self._begun().data.qpos.copy())
-        # A slow camera goes on showing what it saw at its own time, so it has to be drawn then.
+        # A slow camera keeps showing what it saw at its own time, so it has to be drawn then.
         return self._observe(draws=self._is_looked_at or self._camera_steps > 1)
 
     def _command(self, action: FloatArray, lasting: Stretch = WHOLE, *, left: float = 1.0) -> FloatArray:
@@ -515,7 +508,7 @@ def largest_seen(poses: Mapping[str, FloatArray], types: Mapping[str, ItemType])
 
 def state_width(kind: StateKind) -> int:
     """How many numbers the state of an observation has."""
-    return state.PRIVILEGED_WIDTH if kind is StateKind.PRIVILEGED else state.PROPRIOCEPTION_WIDTH
+    return state.STATE_WIDTH if kind is StateKind.PRIVILEGED else state.PROPRIOCEPTION_WIDTH
 
 
 def _in_world(kinds: Sequence[str] | None, *, has_cameras: bool) -> tuple[str, ...]:

@@ -13,9 +13,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from robotrials.run.seam import ActionConvention, ControlMode, Frame, Gripper, Rotation, Target
 from robotrials.value import dataclass
 
 FloatArray = NDArray[np.floating[Any]]
+
+CONVENTION = ActionConvention(
+    control_mode=ControlMode.SE3,
+    target=Target.DELTA,
+    frame=Frame.BASE,
+    rotation=Rotation.AXIS_ANGLE,
+    gripper=Gripper.OPEN_IS_ONE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,24 +130,6 @@ def link_transform(index: int) -> tuple[FloatArray, FloatArray]:
     sine, cosine = math.sin(link.alpha_rad), math.cos(link.alpha_rad)
     position = np.array([link.a_m, -sine * link.d_m, cosine * link.d_m])
     return position, np.array([math.cos(link.alpha_rad / 2), math.sin(link.alpha_rad / 2), 0.0, 0.0])
-
-
-def tool_from_joints(angles_rad: FloatArray) -> FloatArray:
-    """Forward kinematics by the table alone: 4x4 base-from-tool, with no simulator."""
-    pose = np.eye(4)
-    for link, angle in zip(LINKS, angles_rad, strict=True):
-        sa, ca, st, ct = math.sin(link.alpha_rad), math.cos(link.alpha_rad), math.sin(angle), math.cos(angle)
-        pose = pose @ np.array(
-            [
-                [ct, -st, 0.0, link.a_m],
-                [st * ca, ct * ca, -sa, -sa * link.d_m],
-                [st * sa, ct * sa, ca, ca * link.d_m],
-                [0.0, 0.0, 0.0, 1.0],
-            ]
-        )
-    sy, cy = math.sin(HAND_YAW_RAD), math.cos(HAND_YAW_RAD)
-    hand = np.array([[cy, -sy, 0, 0], [sy, cy, 0, 0], [0, 0, 1, FLANGE_M + TOOL_OFFSET_M], [0, 0, 0, 1.0]])
-    return np.asarray(pose @ hand)
 
 
 def arm_xml() -> str:
@@ -259,12 +250,6 @@ def compose(a: Vector, b: Vector) -> FloatArray:
     """The pose of `b`, given in the frame `a`, in the frame that `a` is given in."""
     x, y, z = rotate(a[3:], b[:3])
     return np.array([a[0] + x, a[1] + y, a[2] + z, *multiply(a[3:], b[3:])])
-
-
-def invert(a: Vector) -> FloatArray:
-    back = conjugate(a[3:])
-    x, y, z = rotate(back, a[:3])
-    return np.array([-x, -y, -z, *back])
 
 
 def yaw_pose(x_m: float, y_m: float, z_m: float, *, yaw_rad: float = 0.0) -> FloatArray:

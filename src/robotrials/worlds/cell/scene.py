@@ -288,14 +288,12 @@ class CompiledCell:
     finger_qpos: Any
     finger_actuator: Any
     stage_qpos: int
-    stage_dof: int
     stage_actuator: int
     tool_site: int
     hand_body: int
     item_qpos: Mapping[str, int] = field(default_factory=dict)
     item_dof: Mapping[str, int] = field(default_factory=dict)
     item_body: Mapping[str, int] = field(default_factory=dict)
-    hinge_qpos: Mapping[str, int] = field(default_factory=dict)
 
 
 def scene_xml(spec: SceneSpec) -> str:
@@ -452,14 +450,12 @@ def compile_scene(spec: SceneSpec) -> CompiledCell:
         finger_qpos=np.array([model.jnt_qposadr[joint[n]] for n in fingers]),
         finger_actuator=np.array([actuator[n] for n in fingers]),
         stage_qpos=int(model.jnt_qposadr[joint['stage']]),
-        stage_dof=int(model.jnt_dofadr[joint['stage']]),
         stage_actuator=actuator['stage'],
         tool_site=int(model.site('tool').id),
         hand_body=int(model.body('hand').id),
         item_qpos={n: int(model.jnt_qposadr[joint[n]]) for n in names},
         item_dof={n: int(model.jnt_dofadr[joint[n]]) for n in names},
         item_body={n: int(model.body(n).id) for n in names},
-        hinge_qpos={n: int(model.jnt_qposadr[joint[f'{n}_hinge']]) for n in names if f'{n}_hinge' in joint},
     )
 
 

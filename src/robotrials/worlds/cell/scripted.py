@@ -16,18 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError, UnknownName
-from robotrials.run.seam import (
-    ActionConvention,
-    Chunk,
-    ControlMode,
-    Frame,
-    Gripper,
-    Observation,
-    PolicySpec,
-    Rotation,
-    Setup,
-    Target,
-)
+from robotrials.run.seam import Chunk, Observation, PolicySpec, Setup
+from robotrials.worlds.cell.panda import CONVENTION, conjugate, multiply
 from robotrials.worlds.cell.task import STATE_WIDTH, CellView, ItemView, read_state
 
 FloatArray = NDArray[np.floating[Any]]
@@ -46,14 +36,6 @@ FINGER_RATE = 4.0  # of the full opening, a second
 NEAR_M = 0.02  # a thing whose grasp is so near to the tool is between the fingers
 MOVING_TASKS = ('belt_slow', 'belt_fast')
 MISS_M = 0.006  # closed to less than the item's width by this: nothing was grasped
-
-CONVENTION = ActionConvention(
-    control_mode=ControlMode.SE3,
-    target=Target.DELTA,
-    frame=Frame.BASE,
-    rotation=Rotation.AXIS_ANGLE,
-    gripper=Gripper.OPEN_IS_ONE,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -495,7 +477,7 @@ def _tool_at_goal(item: ItemView, tool: FloatArray) -> FloatArray:
     offset = tool[:3] - item.pose[:3]
     if item.is_yaw_free:
         return np.concatenate([item.goal[:3] + offset, tool[3:]])
-    turn = _multiply(item.goal[3:], _conjugate(item.pose[3:]))
+    turn = _multiply(item.goal[3:], np.array(conjugate(item.pose[3:])))
     turn = _least_turn(turn)
     return np.concatenate([item.goal[:3] + _rotate(turn, offset), _multiply(turn, tool[3:])])
 
@@ -505,23 +487,14 @@ def _least_turn(turn: FloatArray) -> FloatArray:
 
 
 def _turn_between(a: FloatArray, b: FloatArray) -> FloatArray:
-    w, x, y, z = _least_turn(_multiply(b, _conjugate(a)))
+    w, x, y, z = _least_turn(_multiply(b, np.array(conjugate(a))))
     sine = math.sqrt(x * x + y * y + z * z)
     scale = 2.0 if sine < 1e-9 else 2 * math.atan2(sine, w) / sine
     return np.array([x * scale, y * scale, z * scale])
 
 
 def _multiply(a: FloatArray, b: FloatArray) -> FloatArray:
-    aw, ax, ay, az = a
-    bw, bx, by, bz = b
-    return np.array(
-        [
-            aw * bw - ax * bx - ay * by - az * bz,
-            aw * bx + ax * bw + ay * bz - az * by,
-            aw * by - ax * bz + ay * bw + az * bx,
-            aw * bz + ax * by - ay * bx + az * bw,
-        ]
-    )
+    return np.array(multiply(a, b))
 
 
 def _from_vector(turn: FloatArray) -> FloatArray:
@@ -531,9 +504,5 @@ def _from_vector(turn: FloatArray) -> FloatArray:
     return np.concatenate([[math.cos(angle / 2)], turn * (math.sin(angle / 2) / angle)])
 
 
-def _conjugate(q: FloatArray) -> FloatArray:
-    return np.array([q[0], -q[1], -q[2], -q[3]])
-
-
 def _rotate(q: FloatArray, v: FloatArray) -> FloatArray:
-    return _multiply(_multiply(q, np.array([0.0, *v])), _conjugate(q))[1:]
+    return _multiply(_multiply(q, np.array([0.0, *v])), np.array(conjugate(q)))[1:]

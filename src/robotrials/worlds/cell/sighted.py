@@ -1,7 +1,8 @@
 """A scripted policy that finds its object and its goal in the cameras, by colour and depth, never in the host's truth.
 
-It hears which colour is meant and where it shall go, looks for both, and then moves as the scripted policies do. Of the
-state it reads the arm's own account (joints, tool, gripper and its contact: proprioception) and nothing of the items.
+It reads which colour is meant and where the object is to go, looks for both, and then moves as scripted policies do.
+Of the state it reads the arm's own account (joints, tool, gripper and its contact: proprioception) and nothing of the
+items.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ from robotrials.measure.geometry import (
     color_mask,
     reconstruct_box,
     rotation_from_quaternion,
+    view_from_camera,
 )
 from robotrials.run.conditions.instruction import COLORS as COLOR_WORDS
 from robotrials.run.conditions.instruction import spans
 from robotrials.run.seam import Chunk, Observation, PolicySpec, Setup
-from robotrials.worlds.cell.scripted import CONVENTION, RATE_HZ, TEMPERS, ScriptedSession
-from robotrials.worlds.cell.task import PRIVILEGED_SLOT_WIDTH, PRIVILEGED_TO_MOVE, STATE_WIDTH, read_state
+from robotrials.worlds.cell.panda import CONVENTION
+from robotrials.worlds.cell.scripted import RATE_HZ, TEMPERS, ScriptedSession
+from robotrials.worlds.cell.task import SLOT_WIDTH, SLOTS_AT, STATE_WIDTH, TO_MOVE, read_state
 
 # Where a named thing shall go, as a sighted policy hears and sees it: on the white square, or beside or on a block.
 # The words give the relation and what it refers to; the cameras give where that is. Of the cell it knows what a worker
@@ -145,8 +148,7 @@ BLOCK_M = (BLOCK_EDGE_M, BLOCK_EDGE_M, BLOCK_EDGE_M)
 WORKSPACE_M = ((0.25, -0.35, -0.02), (0.75, 0.35, 0.4))
 LOOK_EVERY_S = 1.0
 LEAST_CONFIDENCE = 0.25
-MOST_BLOCKS = 8  # a colour that fills more of a picture than so many blocks is no block's
-SLOTS_AT = 31  # where the item slots of the state begin
+MOST_BLOCKS = 8  # a colour that fills more of a picture than this many blocks is not a block's
 
 
 class Attention(enum.StrEnum):
@@ -161,9 +163,9 @@ class SightedPolicy:
     """A scripted policy with eyes. `hearing` is how it reads the instruction.
 
     `lexicon` knows synonyms; `literal` knows only the plain words of the tasks, and goes for the colour that fills most
-    of the picture when it hears no colour. `seeing` is how it tells colours: `hue` does not mind the light, `rgb`
-    compares plain pixel values. It knows the white square, and the relations to one other block; told anything else it
-    stays where it is.
+    of the picture when no colour is named. `seeing` is how it recognises colours: `hue` is insensitive to the light,
+    `rgb` compares plain pixel values. It knows the white square, and the relations to one other block; given any other
+    instruction it stays where it is.
     """
 
     def __init__(
@@ -312,18 +314,18 @@ class SightedSession:
         return None if anchor is None else pose_beside(anchor, wanted.relation)
 
     def _imagined(self, state: FloatArray) -> FloatArray:
-        """The state with one item where it was seen and where it shall go; all that the host says of items is gone."""
+        """The state with one item, where it was seen and where it is to go, instead of what the host says of items."""
         assert self._believed is not None
         assert self._goal is not None
         imagined = np.array(state, dtype=np.float64)
-        slots = imagined[SLOTS_AT:].reshape(-1, PRIVILEGED_SLOT_WIDTH)
+        slots = imagined[SLOTS_AT:].reshape(-1, SLOT_WIDTH)
         slots[:] = 0.0
         yaw = _yaw(self._believed[3:])
         turn = _yaw(self._goal[3:])
         turn += math.pi / 2 * round((yaw - turn) / (math.pi / 2))  # the nearest of a cube's four equal turns
         grasp = [*self._believed[:3], 0.0, math.cos(yaw / 2), math.sin(yaw / 2), 0.0]
         goal = [*self._goal[:3], math.cos(turn / 2), 0.0, 0.0, math.sin(turn / 2)]
-        slots[0] = [PRIVILEGED_TO_MOVE, BLOCK_EDGE_M, 0.0, *self._believed, *grasp, *goal]
+        slots[0] = [TO_MOVE, BLOCK_EDGE_M, 0.0, *self._believed, *grasp, *goal]
         return imagined
 
 
@@ -344,11 +346,8 @@ def most_salient(views: list[RgbdView]) -> str | None:
 def _view(observation: Observation, name: str) -> RgbdView:
     if name not in observation.depth_m or name not in observation.cameras:
         raise InputError(f'camera {name} gives no depth or calibration; a sighted policy needs both')
-    camera = observation.cameras[name]
-    if camera.intrinsics_px is None or camera.world_from_camera is None:
-        raise InputError(f'camera {name} has no calibration; a sighted policy needs one')
-    depth = np.asarray(observation.depth_m[name], dtype=np.float64)
-    return RgbdView(name, observation.images[name], depth, camera.intrinsics_px, camera.world_from_camera)
+    depth_m = np.asarray(observation.depth_m[name], dtype=np.float64)
+    return view_from_camera(observation.cameras[name], observation.images[name], depth_m=depth_m)
 
 
 def _upright_pose(box: Box) -> FloatArray:

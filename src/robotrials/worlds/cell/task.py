@@ -71,13 +71,13 @@ class Goal:
 class DrawnEpisode:
     """One drawn episode: the scene to compile, the start poses on the stage, the goals in order, the words."""
 
-    task: str
-    stratum: str
     scene: SceneSpec
     poses: Mapping[str, FloatArray]
     goals: tuple[Goal, ...]
     instruction: str
     is_order: bool  # bin-to-bin: anywhere in the target bin will do
+    task: str = ''
+    stratum: str = ''
     threshold: float | None = None  # the least IoU with the target box
     gripper_yaw_rad: float = 0.0
     region: Region = ORDER_REGION  # where a layout may be spread over, and distractors laid
@@ -87,15 +87,18 @@ class DrawnEpisode:
     on_belt: tuple[str, ...] = ()  # items that start on the belt
 
 
+Draw = Callable[[np.random.Generator, int], DrawnEpisode]
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A named task; `draw(rng, stratum, instance, items)` makes one episode of it."""
+    """A named task; `draw(rng, instance)` makes one episode of it."""
 
     name: str
     split: str
     strata: tuple[str, ...]
     instances: int
-    draw: Callable[[np.random.Generator, str, int, int | None], DrawnEpisode] = field(repr=False)
+    draw: Draw | None = field(repr=False)  # None: bin-to-bin picking
     scene: str = ''  # tasks that name the same scene have the same layouts
 
 
@@ -112,7 +115,7 @@ def check_objects(task: str, *, stratum: str, items: int | None) -> Task:
     known_task = find_task(task)
     if stratum and stratum not in known_task.strata:
         raise UnknownName(f'object of task {task}', stratum, known_task.strata)
-    if known_task.draw is _draw_order and items is not None and not 1 <= items <= MAX_ITEMS:
+    if known_task.draw is None and items is not None and not 1 <= items <= MAX_ITEMS:
         raise InputError(f'items is {items} in task {task}, wanted 1 to {MAX_ITEMS}')
     return known_task
 
@@ -125,10 +128,12 @@ def draw_layout(
     chosen = stratum or known_task.strata[0]
     words = [*f'{known_task.scene or task}/{chosen}'.encode()]
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, instance, attempt, *words])))
-    return known_task.draw(rng, chosen, instance % known_task.instances, items)
+    draw = known_task.draw
+    layout = _draw_order(rng, chosen, items) if draw is None else draw(rng, instance % known_task.instances)
+    return dataclasses.replace(layout, task=task, stratum=chosen)
 
 
-def _draw_order(rng: np.random.Generator, stratum: str, instance: int, items: int | None) -> DrawnEpisode:
+def _draw_order(rng: np.random.Generator, stratum: str, items: int | None) -> DrawnEpisode:
     count = DEFAULT_ORDER if items is None else items
     item = order_item(stratum)
     noun = 'pair of scissors' if stratum == 'scissors' else stratum
@@ -142,8 +147,6 @@ def _draw_order(rng: np.random.Generator, stratum: str, instance: int, items: in
         for i, name in enumerate(names)
     )
     return DrawnEpisode(
-        task='bin_to_bin',
-        stratum=stratum,
         scene=SceneSpec(has_bins=True, items=tuple((n, item) for n in names)),
         poses=_upright(dict(zip(names, spots, strict=True)), dict.fromkeys(names, z)),
         goals=goals,
@@ -171,13 +174,11 @@ def _mark(at: Spot, size_m: float = 0.05) -> Fixture:
 
 
 def _blocks_layout(
-    task: str,
     *,
     items: Mapping[str, ItemType],
     spots: Mapping[str, Spot],
     goals: Mapping[str, FloatArray],
     instruction: str,
-    stratum: str,
     fixtures: tuple[Fixture, ...] = (),
     threshold: float = DEFAULT_THRESHOLD,
     gripper_yaw_rad: float = 0.0,
@@ -187,8 +188,6 @@ def _blocks_layout(
 ) -> DrawnEpisode:
     heights = {n: STAGE_TOP_M + item.half_height_m for n, item in items.items()}
     return DrawnEpisode(
-        task=task,
-        stratum=stratum,
         scene=SceneSpec(has_bins=False, items=tuple(items.items()), fixtures=fixtures),
         poses=_upright(spots, heights),
         goals=tuple(Goal(n, p) for n, p in goals.items()),
@@ -206,17 +205,15 @@ def _on_stage(spot: Spot, item: ItemType, *, above_m: float = 0.0) -> FloatArray
     return pose.yaw_pose(spot.x_m, spot.y_m, STAGE_TOP_M + above_m + item.half_height_m, yaw_rad=spot.yaw_rad)
 
 
-def _draw_single(rng: np.random.Generator, stratum: str, instance: int, items: int | None) -> DrawnEpisode:
+def _draw_single(rng: np.random.Generator, instance: int) -> DrawnEpisode:
     color = COLORS[instance]
     item = block(color=color)
     start, mark = place_apart([item, item], BLOCK_REGION, rng=rng, clearance_m=0.03)
     return _blocks_layout(
-        'single_block',
         items={f'{color}_block': item},
         spots={f'{color}_block': start},
         goals={f'{color}_block': _on_stage(mark, item)},
         instruction=f'put the {color} block on the white square',
-        stratum=stratum,
         fixtures=(_mark(mark),),
     )
 
@@ -258,7 +255,7 @@ def _draw_with_room(
     raise InputError('no collision-free placement of the blocks and their goals was found in 100 tries')
 
 
-def _draw_two(rng: np.random.Generator, stratum: str, instance: int, items: int | None) -> DrawnEpisode:
+def _draw_two(rng: np.random.Generator, instance: int) -> DrawnEpisode:
     mover, anchor = ('red', 'green') if instance < 5 else ('blue', 'yellow')
     relation = (*RELATIONS, 'on top of')[instance % 5]
     moved, still = block(color=mover), block(color=anchor)
@@ -268,28 +265,26 @@ def _draw_two(rng: np.random.Generator, stratum: str, instance: int, items: int 
     at, (goal,), (start,) = _draw_with_room(rng, [moved], still, goals_of)
     above = still.box_m[2] if relation == 'on top of' else 0.0
     return _blocks_layout(
-        'two_block',
         items={f'{mover}_block': moved, f'{anchor}_block': still},
         spots={f'{mover}_block': start, f'{anchor}_block': at},
         goals={f'{mover}_block': _on_stage(goal, moved, above_m=above)},
         instruction=f'put the {mover} block {relation} the {anchor} block',
-        stratum=stratum,
     )
 
 
-def _draw_three(rng: np.random.Generator, stratum: str, instance: int, items: int | None) -> DrawnEpisode:
+def _draw_three(rng: np.random.Generator, instance: int) -> DrawnEpisode:
     turn = instance % 3
     a, b, c = (('red', 'green', 'blue') * 2)[turn : turn + 3]
     if instance < 3:
-        return _draw_between(rng, stratum, (a, b, c))
+        return _draw_between(rng, (a, b, c))
     if instance < 6:
-        return _draw_row(rng, stratum, (a, b, c))
+        return _draw_row(rng, (a, b, c))
     if instance == 9:
         a, b, c = 'blue', 'green', 'red'
-    return _draw_tower(rng, stratum, (a, b, c), task='three_block')
+    return _draw_tower(rng, (a, b, c))
 
 
-def _draw_between(rng: np.random.Generator, stratum: str, colors: tuple[str, str, str]) -> DrawnEpisode:
+def _draw_between(rng: np.random.Generator, colors: tuple[str, str, str]) -> DrawnEpisode:
     mover, left, right = colors
     kinds = {f'{c}_block': block(color=c) for c in colors}
 
@@ -300,16 +295,14 @@ def _draw_between(rng: np.random.Generator, stratum: str, colors: tuple[str, str
     at, sides, (start,) = _draw_with_room(rng, [block(color=mover)], block(color=mover), flanks)
     goal = Spot(at.x_m, at.y_m, 0.0)
     return _blocks_layout(
-        'three_block',
         items=kinds,
         spots={f'{mover}_block': start, f'{left}_block': sides[0], f'{right}_block': sides[1]},
         goals={f'{mover}_block': _on_stage(goal, kinds[f'{mover}_block'])},
         instruction=f'put the {mover} block between the {left} block and the {right} block',
-        stratum=stratum,
     )
 
 
-def _draw_row(rng: np.random.Generator, stratum: str, colors: tuple[str, str, str]) -> DrawnEpisode:
+def _draw_row(rng: np.random.Generator, colors: tuple[str, str, str]) -> DrawnEpisode:
     left, middle, right = colors
     kinds = {f'{c}_block': block(color=c) for c in colors}
 
@@ -318,7 +311,6 @@ def _draw_row(rng: np.random.Generator, stratum: str, colors: tuple[str, str, st
 
     at, sides, starts = _draw_with_room(rng, [block(color=left), block(color=right)], block(color=middle), flanks)
     return _blocks_layout(
-        'three_block',
         items=kinds,
         spots={f'{left}_block': starts[0], f'{right}_block': starts[1], f'{middle}_block': at},
         goals={
@@ -328,20 +320,16 @@ def _draw_row(rng: np.random.Generator, stratum: str, colors: tuple[str, str, st
         instruction=(
             f'put the {left} block to the left of the {middle} block and the {right} block to the right of it'
         ),
-        stratum=stratum,
     )
 
 
-def _draw_tower(
-    rng: np.random.Generator, stratum: str, colors: tuple[str, str, str], *, task: str = 'stacking'
-) -> DrawnEpisode:
+def _draw_tower(rng: np.random.Generator, colors: tuple[str, str, str]) -> DrawnEpisode:
     top, middle, bottom = colors
     kinds = {f'{c}_block': block(color=c) for c in colors}
     size = kinds[f'{bottom}_block'].box_m[2]
     movers = [kinds[f'{middle}_block'], kinds[f'{top}_block']]
     at, _, starts = _draw_with_room(rng, movers, kinds[f'{bottom}_block'], lambda at: [at])
     return _blocks_layout(
-        task,
         items=kinds,
         spots={f'{middle}_block': starts[0], f'{top}_block': starts[1], f'{bottom}_block': at},
         goals={
@@ -349,16 +337,15 @@ def _draw_tower(
             f'{top}_block': _on_stage(at, movers[1], above_m=2 * size),
         },
         instruction=f'stack the {middle} block on the {bottom} block, then the {top} block on top',
-        stratum=stratum,
     )
 
 
-def _draw_stacking(rng: np.random.Generator, stratum: str, instance: int, items: int | None) -> DrawnEpisode:
+def _draw_stacking(rng: np.random.Generator, instance: int) -> DrawnEpisode:
     orders = (('red', 'green', 'blue'), ('green', 'blue', 'red'), ('blue', 'red', 'green'))
-    return _draw_tower(rng, stratum, orders[instance])
+    return _draw_tower(rng, orders[instance])
 
 
-def _draw_spatial(rng: np.random.Generator, stratum: str, instance: int, items: int | None) -> DrawnEpisode:
+def _draw_spatial(rng: np.random.Generator, instance: int) -> DrawnEpisode:
     relation = tuple(RELATIONS)[instance % 4]
     color = COLORS[instance % 4]
     moved, anchor = block(color=color), cylinder()
@@ -366,12 +353,10 @@ def _draw_spatial(rng: np.random.Generator, stratum: str, instance: int, items: 
     viewer, yaw = ('the gripper', gripper_yaw) if instance < 4 else ('the front camera', math.pi)
     at, (goal,), (start,) = _draw_with_room(rng, [moved], anchor, lambda at: [beside(at, relation, viewer_yaw_rad=yaw)])
     return _blocks_layout(
-        'spatial',
         items={f'{color}_block': moved, 'cylinder': anchor},
         spots={f'{color}_block': start, 'cylinder': at},
         goals={f'{color}_block': _on_stage(goal, moved)},
         instruction=f'put the {color} block {relation} the cylinder as seen from {viewer}',
-        stratum=stratum,
         threshold=0.1,
         gripper_yaw_rad=gripper_yaw,
     )
@@ -394,7 +379,7 @@ def _slot_boxes() -> tuple[tuple[tuple[float, float, float], tuple[float, float,
     )
 
 
-def _draw_insertion(rng: np.random.Generator, stratum: str, instance: int, items: int | None) -> DrawnEpisode:
+def _draw_insertion(rng: np.random.Generator, instance: int) -> DrawnEpisode:
     item = peg(color=COLORS[instance])
     size = block(0.06)
     spots = place_apart([size, item], BLOCK_REGION, rng=rng, clearance_m=0.03)
@@ -405,18 +390,16 @@ def _draw_insertion(rng: np.random.Generator, stratum: str, instance: int, items
     mouth = np.concatenate([[spots[0].x_m, spots[0].y_m, STAGE_TOP_M + SLOT_DEPTH_M + 0.016], turn])
     seat = np.array([0.0, 0.0, -SLOT_DEPTH_M + item.half_height_m, 1.0, 0.0, 0.0, 0.0])
     return _blocks_layout(
-        'insertion',
         items={'peg': item},
         spots={'peg': spots[1]},
         goals={'peg': pose.compose(mouth, seat)},
         instruction=f'insert the {COLORS[instance]} peg into the slot',
-        stratum=stratum,
         fixtures=(Fixture('slot', _slot_boxes(), tuple(float(v) for v in mouth)),),
         threshold=0.6,
     )
 
 
-def _draw_occlusion(rng: np.random.Generator, stratum: str, instance: int, items: int | None) -> DrawnEpisode:
+def _draw_occlusion(rng: np.random.Generator, instance: int) -> DrawnEpisode:
     """Two blocks of one colour; a screen hides one of them from the front camera, but not from the side."""
     color = COLORS[instance]
     item = block(color=color)
@@ -430,12 +413,10 @@ def _draw_occlusion(rng: np.random.Generator, stratum: str, instance: int, items
     left = Region((0.50, 0.12), (0.26, 0.16))
     seen, mark = place_apart([item, item], left, rng=rng, clearance_m=0.02, taken=taken)
     return _blocks_layout(
-        'occlusion',
         items={'hidden_block': item, 'seen_block': item},
         spots={'hidden_block': hidden, 'seen_block': seen},
         goals={'hidden_block': _on_stage(mark, item)},
         instruction=f'put the {color} block that the front camera cannot see on the white square',
-        stratum=stratum,
         fixtures=(screen, _mark(mark)),
         region=Region((0.50, 0.14), (0.32, 0.22)),
         fixed=('hidden_block', 'screen'),
@@ -443,7 +424,7 @@ def _draw_occlusion(rng: np.random.Generator, stratum: str, instance: int, items
     )
 
 
-def _draw_scale(rng: np.random.Generator, stratum: str, instance: int, items: int | None) -> DrawnEpisode:
+def _draw_scale(rng: np.random.Generator, instance: int) -> DrawnEpisode:
     """Two blocks that look equally large from the front camera: the larger one is farther from it."""
     color = COLORS[instance % 4]
     camera = np.array([1.20, 0.0, 0.66])
@@ -461,12 +442,10 @@ def _draw_scale(rng: np.random.Generator, stratum: str, instance: int, items: in
     taken = [rectangle(s, 0.06, 0.06) for s in (near, far)]
     (mark,) = place_apart([kinds[which]], BLOCK_REGION, rng=rng, clearance_m=0.02, taken=taken)
     return _blocks_layout(
-        'scale',
         items=kinds,
         spots={'small_block': near, 'large_block': far},
         goals={which: _on_stage(mark, kinds[which])},
         instruction=f'put the {"larger" if instance < 4 else "smaller"} {color} block on the white square',
-        stratum=stratum,
         fixtures=(_mark(mark),),
         fixed=('small_block', 'large_block'),
     )
@@ -475,22 +454,20 @@ def _draw_scale(rng: np.random.Generator, stratum: str, instance: int, items: in
 BELT_REGION = Region(BESIDE_BELT_CENTER_M, (0.13, 0.34))  # where the square may lie
 
 
-def _draw_belt(task: str, speed_m_s: float) -> Callable[[np.random.Generator, str, int, int | None], DrawnEpisode]:
+def _draw_belt(speed_m_s: float) -> Draw:
     """A block comes along on a belt and is to be put on a square beside it, before the belt takes it away."""
 
-    def draw(rng: np.random.Generator, stratum: str, instance: int, items: int | None) -> DrawnEpisode:
+    def draw(rng: np.random.Generator, instance: int) -> DrawnEpisode:
         color = COLORS[instance]
         item = block(color=color)
         across, along, yaw = rng.uniform((-0.02, 0.36, -math.pi), (0.02, 0.41, math.pi))
         (mark,) = place_apart([item], BELT_REGION, rng=rng)
         name = f'{color}_block'
         layout = _blocks_layout(
-            task,
             items={name: item},
             spots={name: Spot(BELT_CENTER_M[0] + across, along, yaw)},
             goals={name: _on_stage(mark, item)},
             instruction=f'move the {color} block from the belt to the white square',
-            stratum=stratum,
             fixtures=(_mark(mark),),
             region=BELT_REGION,
             fixed=(name,),
@@ -505,20 +482,18 @@ def _draw_belt(task: str, speed_m_s: float) -> Callable[[np.random.Generator, st
 CHOICES = ('red', 'green', 'blue')
 
 
-def _draw_choice(color: str) -> Callable[[np.random.Generator, str, int, int | None], DrawnEpisode]:
+def _draw_choice(color: str) -> Draw:
     """Three blocks and a square: the same scene whichever of them is asked for."""
 
-    def draw(rng: np.random.Generator, stratum: str, instance: int, items: int | None) -> DrawnEpisode:
+    def draw(rng: np.random.Generator, instance: int) -> DrawnEpisode:
         kinds = {f'{c}_block': block(color=c) for c in CHOICES}
         *starts, mark = place_apart([*kinds.values(), block()], BLOCK_REGION, rng=rng, clearance_m=0.024)
         asked = f'{color}_block'
         return _blocks_layout(
-            f'choose_{color}',
             items=kinds,
             spots=dict(zip(kinds, starts, strict=True)),
             goals={asked: _on_stage(mark, kinds[asked])},
             instruction=f'put the {color} block on the white square',
-            stratum=stratum,
             fixtures=(_mark(mark),),
             is_tied=False,
         )
@@ -529,7 +504,7 @@ def _draw_choice(color: str) -> Callable[[np.random.Generator, str, int, int | N
 TASKS: Mapping[str, Task] = {
     task.name: task
     for task in (
-        Task('bin_to_bin', 'order picking', tuple(ORDER_ITEMS), 1, _draw_order),
+        Task('bin_to_bin', 'order picking', tuple(ORDER_ITEMS), 1, None),
         Task('single_block', 'SingleBlock', ('block',), 4, _draw_single),
         Task('two_block', 'TwoBlock', ('block',), 10, _draw_two),
         Task('three_block', 'ThreeBlock', ('block',), 10, _draw_three),
@@ -538,8 +513,8 @@ TASKS: Mapping[str, Task] = {
         Task('stacking', 'stacking', ('block',), 3, _draw_stacking),
         Task('occlusion', 'occlusion', ('block',), 4, _draw_occlusion),
         Task('scale', 'scale against distance', ('block',), 8, _draw_scale),
-        Task('belt_slow', 'moving object', ('block',), 4, _draw_belt('belt_slow', 0.10), scene='belt'),
-        Task('belt_fast', 'moving object', ('block',), 4, _draw_belt('belt_fast', 0.15), scene='belt'),
+        Task('belt_slow', 'moving object', ('block',), 4, _draw_belt(0.10), scene='belt'),
+        Task('belt_fast', 'moving object', ('block',), 4, _draw_belt(0.15), scene='belt'),
         *(Task(f'choose_{c}', 'instruction', ('block',), 1, _draw_choice(c), scene='choose') for c in CHOICES),
     )
 }
@@ -551,7 +526,8 @@ PROPRIOCEPTION_WIDTH = 8
 # then MAX_ITEMS slots, in the order of the goals: status, grip width in m,
 # is yaw free, item pose, grasp pose of the tool, goal pose of the item.
 SLOT_WIDTH = 3 + 7 * 3
-PRIVILEGED_WIDTH = PROPRIOCEPTION_WIDTH + 7 + 7 + 7 + 1 + 1 + MAX_ITEMS * SLOT_WIDTH
+SLOTS_AT = PROPRIOCEPTION_WIDTH + 7 + 7 + 7 + 1 + 1
+STATE_WIDTH = SLOTS_AT + MAX_ITEMS * SLOT_WIDTH
 
 ABSENT, TO_MOVE, PLACED, BYSTANDER, LOST = 0.0, 1.0, 2.0, 3.0, 4.0
 TIP_M = 0.012  # the tool's least height above what the item lies on: the fingertips reach 9 mm below the tool
@@ -585,14 +561,7 @@ class Slots:
         self._write(out, poses[:n], self._measures, self._turns, self._goals, status[:n], TIP_M)
 
 
-# Reading the tabletop cell's privileged state: the arm's own account, then one slot for every item.
-# Poses are (x, y, z, qw, qx, qy, qz) in the world's frame. The writer is `robotrials.worlds.cell.task`; a test keeps
-# the two sides equal.
-
-SLOTS = 6
-PRIVILEGED_SLOT_WIDTH = 24
-STATE_WIDTH = 31 + SLOTS * PRIVILEGED_SLOT_WIDTH
-PRIVILEGED_TO_MOVE = 1.0
+# Reading the privileged state: the arm's own account, then one slot for every item.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -620,7 +589,7 @@ class CellView:
 
 def read_state(state: FloatArray) -> CellView:
     """The privileged state vector, by name."""
-    slots = state[31:].reshape(SLOTS, PRIVILEGED_SLOT_WIDTH)
+    slots = state[SLOTS_AT:].reshape(MAX_ITEMS, SLOT_WIDTH)
     items = tuple(
         ItemView(
             slot=row,
@@ -631,6 +600,6 @@ def read_state(state: FloatArray) -> CellView:
             goal=values[17:24],
         )
         for row, values in enumerate(slots)
-        if values[0] == PRIVILEGED_TO_MOVE
+        if values[0] == TO_MOVE
     )
     return CellView(float(state[7]), state[15:22], state[22:29], bool(state[30]), items)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from robotrials.errors import InputError, UnknownName
+from robotrials.errors import UnknownName
 from robotrials.old_name import setting
+from robotrials.worlds.arm.signal import check_pictures
 from robotrials.worlds.arm.watch import check_watchers
 from robotrials.worlds.isolated import IsolatedHost
 from robotrials.worlds.libero.host import LiberoHost
@@ -45,13 +46,9 @@ def libero_host(
     as the plan's ``watchdog.host_s`` says; timeout_s is a stricter limit of one's own.
     """
     find_suite(suite)
-    for camera in cameras:
-        if camera not in CAMERAS:
-            raise UnknownName('camera of LIBERO', camera, CAMERAS)
+    check_pictures(cameras, CAMERAS, image_size, of='LIBERO')
     if render not in RENDERERS:
         raise UnknownName('renderer', render, RENDERERS)
-    if len(image_size) != 2 or min(image_size) < 1:
-        raise InputError(f'image_size is {list(image_size)}, wanted [height, width] in pixels')
     options = {
         'suite': suite, 'cameras': list(cameras), 'image_size': list(image_size),
         'assets': assets or setting(VARIABLE) or '', 'state': state, 'seed': seed, 'step_cap': step_cap,

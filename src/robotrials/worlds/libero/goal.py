@@ -38,24 +38,18 @@ class Region:
     carrier_turn: FloatArray | None = None  # (3, 3)
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """Where the joint of a part is to be: above or below a value."""
-
-    part: str
-    kind: str
-    value: float
-
-
 def pose_goals(
-    atoms: Sequence[Sequence[str]], *, regions: Mapping[str, Region], limits: Mapping[tuple[str, ...], Sequence[Limit]]
+    atoms: Sequence[Sequence[str]],
+    *,
+    regions: Mapping[str, Region],
+    limits: Mapping[tuple[str, ...], Sequence[PoseGoal]],
 ) -> tuple[PoseGoal, ...]:
     """The goal's predicates as goals over poses; `limits` has those of joints, by predicate and its argument."""
     goals: list[PoseGoal] = []
     for atom in atoms:
         words = tuple(word.lower() for word in atom)
         if words in limits:
-            goals += [PoseGoal(object=part.part, kind=part.kind, limit=part.value) for part in limits[words]]
+            goals += limits[words]
         elif len(words) == 3 and words[0] in ('on', 'in') and words[2] in regions:
             goals += _in_region(words[0], words[1], words[2], regions[words[2]])
         elif len(words) == 3 and words[0] == 'on':
@@ -151,9 +145,9 @@ class LiberoPlan:
             data.xmat[body].reshape(3, 3).copy(),
         )  # fmt: skip
 
-    def _limits(self) -> dict[tuple[str, ...], list[Limit]]:
+    def _limits(self) -> dict[tuple[str, ...], list[PoseGoal]]:
         """The joints that the goal is about, each with the value at which LIBERO's own predicate of it turns."""
-        limits: dict[tuple[str, ...], list[Limit]] = {}
+        limits: dict[tuple[str, ...], list[PoseGoal]] = {}
         for atom in self._atoms:
             words = tuple(word.lower() for word in atom)
             if len(words) != 2:
@@ -166,16 +160,19 @@ class LiberoPlan:
             limits[words] = [self._limit(words[0], thing, int(joint.id)) for joint in joints]
         return limits
 
-    def _limit(self, predicate: str, thing: Any, joint: int) -> Limit:
+    def _limit(self, predicate: str, thing: Any, joint: int) -> PoseGoal:
+        """Where the joint of a part is to be: above or below a value."""
         low, high = (float(v) for v in self._model.jnt_range[joint])
         body = int(self._model.jnt_bodyid[joint])
         name = self._model.body(body).name
         self._parts[name] = (body, joint)
         if predicate in ('turnon', 'turnoff'):  # asking for it would light the burner
             ranges = thing.object_properties['articulation'][f'default_{predicate}_ranges']
-            return Limit(name, *(('above', min(ranges)) if predicate == 'turnon' else ('below', max(ranges))))
+            if predicate == 'turnon':
+                return PoseGoal(object=name, kind='above', limit=min(ranges))
+            return PoseGoal(object=name, kind='below', limit=max(ranges))
         holds = {'open': thing.is_open, 'close': thing.is_close}.get(predicate)
         turns = None if holds is None else turning_point(lambda q: bool(holds(q)), low, high)
         if turns is None:
             raise InputError(f'goal ({predicate} {name}): where its joint is to be is not known')
-        return Limit(name, *turns)
+        return PoseGoal(object=name, kind=turns[0], limit=turns[1])

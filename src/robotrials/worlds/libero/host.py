@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
 import hashlib
 import importlib
@@ -17,36 +18,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.errors import InputError, RigError, SetupError, UnknownName
-from robotrials.record import Outcome, Scene
+from robotrials.errors import InputError, SetupError, UnknownName
 from robotrials.record.folder import write_durably
 from robotrials.record.media import KnownScene, View
-from robotrials.run.host import Host
-from robotrials.run.seam import (
-    Action,
-    HostReport,
-    HostSpec,
-    Observation,
-    ProtocolFacts,
-    Setup,
-    openblas_kernels,
-    source_hash,
-)
-from robotrials.worlds.arm.signal import (
-    CONVENTION,
-    REST,
-    SENSORS,
-    Cast,
-    FrameCheck,
-    Monitor,
-    Shutter,
-    arm_scene,
-    arm_signals,
-    checked_action,
-    mend_rendering,
-    proprioception,
-    unseen,
-)
+from robotrials.run.seam import HostReport, Observation, ProtocolFacts, Setup, openblas_kernels, source_hash
+from robotrials.worlds.arm.host import ArmHost, render_flags
+from robotrials.worlds.arm.signal import REST, SENSORS, Cast, FrameCheck, Monitor, arm_signals, mend_rendering, unseen
 from robotrials.worlds.arm.watch import Watch, check_watchers
 from robotrials.worlds.libero.goal import LiberoPlan
 from robotrials.worlds.libero.lean import HalfSteps, Workshop, read_only
@@ -72,11 +49,10 @@ from robotrials.worlds.libero.suite import (
     task_number,
 )
 
-MOST_RESETS = 20  # LIBERO tries without end to place objects that do not fit
 PACKAGES = ('hf-libero', 'robosuite', 'mujoco', 'numpy', 'torch')
 
 
-class LiberoHost(Host):
+class LiberoHost(ArmHost):
     """One suite. Actions are those of LIBERO: six numbers in -1 to 1 for OSC_POSE, and the gripper.
 
     See `robotrials.worlds.libero.libero_host`, which runs it in its environment, for the options.
@@ -103,37 +79,22 @@ class LiberoHost(Host):
         self._suite = find_suite(suite)
         if state not in LAYOUTS:
             raise UnknownName('state', state, LAYOUTS)
-        self._cameras = {name: CAMERAS[name] for name in cameras}
-        self._height, self._width = (int(v) for v in image_size)
-        self._kind, self._seed, self._is_instrumented = state, int(seed), bool(instrumented)
-        self._step_cap = self._suite.step_cap if step_cap is None else int(step_cap)
-        if self._step_cap < 1:
-            raise InputError(f'step_cap is {self._step_cap}, wanted >= 1')
+        self._is_privileged, self._seed, self._is_instrumented = state == 'privileged', int(seed), bool(instrumented)
+        self._cap = self._suite.step_cap if step_cap is None else int(step_cap)
+        if self._cap < 1:
+            raise InputError(f'step_cap is {self._cap}, wanted >= 1')
         self._assets = find_assets(assets)
         self._benchmark = open_benchmark(self._suite.name, self._assets)
         gc.collect()
         gc.freeze()  # robosuite collects garbage at every reset: what was imported need not be looked through
-        self._env: Any = None
         self._workshop: Workshop | None = None
-        self._shutter: Shutter | None = None
         self._number = -1
         self._start: Start | None = None
-        conditions = tuple(c for c in CONDITIONS if c != CAMERA or 'agentview' in self._cameras)
-        self._spec = HostSpec(
-            name='libero',
-            action=CONVENTION,
-            control_rate_hz=CONTROL_RATE_HZ,
-            state_width=len(LAYOUTS[state]),
-            state_layout=LAYOUTS[state],
-            images=dict.fromkeys(self._cameras, (self._height, self._width)),
-            conditions=conditions,
-            tasks=self._suite.tasks,
-            shows_upside_down=True,
-        )
-
-    @property
-    def spec(self) -> HostSpec:
-        return self._spec
+        super().__init__(
+            name='libero', control_rate_hz=CONTROL_RATE_HZ, layout=LAYOUTS[state],
+            cameras={name: CAMERAS[name] for name in cameras}, image_size=image_size, tasks=self._suite.tasks,
+            conditions=[c for c in CONDITIONS if c != CAMERA or 'agentview' in cameras], shows_upside_down=True,
+        )  # fmt: skip
 
     def prepare(self, setup: Setup) -> None:
         """Take instance and condition for the next reset."""
@@ -158,63 +119,24 @@ class LiberoHost(Host):
         self._cast = read_cast(env.env)
         self._privileged = Privileged(env.env, self._cast)
         self._home = env.env.sim.data._data.qpos[np.array(env.env.robots[0]._ref_joint_pos_indexes)].copy()
-        size = {'height_px': self._height, 'width_px': self._width}
-        self._shutter = Shutter(env.env, self._cameras, **size) if self._cameras else None
+        self._open_shutter(env.env)
         for step in range(SETTLING_STEPS):
             self.expect_look(step == SETTLING_STEPS - 1)
             observed, *_ = env.step(REST)
-        if self._shutter is not None:
+        if self._shutter is not None and self.checks_frames:
             self._frames.at_reset(self._images(observed), moment=self._shutter.kept)
         self._monitor = Monitor(env.env, self._cast) if self._is_instrumented else None
-        self._steps, self._is_done, self._sent = 0, False, REST
-        self._was_done_at_reset = bool(env.check_success())
         self._plan = LiberoPlan(env.env) if self._watchers else None
-        return self._seen(observed)
-
-    def step(self, action: Action) -> Observation:
-        env = self._begun()
-        sent = checked_action(action)
-        if self._monitor is not None:
-            self._monitor.begin()
-        observed, _, done, _ = env.step(sent)
-        if self._monitor is not None:
-            self._monitor.end()
-        self._sent, self._is_done = sent, bool(done)
-        self._steps += 1
-        self._observed = observed
-        return self._seen(observed)
-
-    def expect_look(self, is_looked_at: bool) -> None:
-        if self._shutter is not None:
-            self._shutter.is_open = is_looked_at
-
-    def look(self) -> Observation:
-        self._begun()
-        images = self._shutter.drawn() if self._shutter is not None else {}
-        return self._shown(self._observed, images)
-
-    def outcome(self) -> Outcome | None:
-        """The native predicate after a step; one that a start state meets by itself counts from the first step on."""
-        if self._env is None or not self._steps:
-            return None
-        if self._is_done:
-            return Outcome.SUCCESS
-        return Outcome.TIMEOUT if self._steps >= self._step_cap else None
+        return self._begin(observed, is_done=bool(env.check_success()))
 
     def instruction(self) -> str:
         self._begun()
         return str(self._benchmark.get_task(self._number).language)
 
-    def hold(self) -> Action:
-        """No motion, the gripper as commanded."""
-        return np.concatenate([np.zeros(6), self._sent[6:]])
-
     def report(self) -> HostReport:
-        self._begun()
-        labels = {'libero_task': str(self._benchmark.get_task(self._number).name)}
-        if self._was_done_at_reset:
-            labels['success_at_reset'] = 'yes'
-        return HostReport(success=self._is_done, instruction=self.instruction(), labels=labels)
+        report = super().report()
+        name = str(self._benchmark.get_task(self._number).name)
+        return dataclasses.replace(report, labels={'libero_task': name, **report.labels})
 
     def signals(self) -> Mapping[str, Any]:
         """The last control step: peaks of torque and contact force over its substeps, poses at its end."""
@@ -224,10 +146,6 @@ class LiberoHost(Host):
             env, self._cast, self._monitor, site=robot.eef_site_id, fingers=robot._ref_gripper_joint_pos_indexes
         )
         return {**known, 'simulator_state': self._env.get_sim_state()}
-
-    def scene(self) -> Scene:
-        self._begun()
-        return arm_scene(self._cast, self._cameras, height_px=self._height, width_px=self._width)
 
     @property
     def has_views(self) -> bool:
@@ -260,30 +178,31 @@ class LiberoHost(Host):
         packages = {name: version(name) for name in PACKAGES} | openblas_kernels()
         folder = Path(init_states_folder(), self._suite.name)
         files = [folder / task.init_states_file for task in self._benchmark.tasks]
-        found = assets_hash(self._assets)
+        digest = assets_hash(self._assets)
         return ProtocolFacts(
             benchmark=self._suite.id,
             control_rate_hz=CONTROL_RATE_HZ,
-            step_cap=self._step_cap,
+            step_cap=self._cap,
             settling_steps=SETTLING_STEPS,
             initial_states=f'fixed, by instance: {init_states_hash(files)}; fixtures from seed {self._seed}',
             success_predicate='libero _check_success: the goal of the BDDL',
             success_source=source_hash(predicates, predicates.base_predicates, bddl_base_domain.BDDLBaseDomain.step),
             success_at_reset='labelled success_at_reset; counts from the first step on',
-            assets=found,
-            assets_note=assets_note(self._assets, found),
+            assets=digest,
+            assets_note=assets_note(self._assets, digest),
             simulator=f'mujoco {packages["mujoco"]}, robosuite {packages["robosuite"]}',
             packages=packages,
-            render_flags={n: os.environ[n] for n in ('MUJOCO_GL', 'PYOPENGL_PLATFORM') if n in os.environ},
+            render_flags=render_flags(),
         )
 
     def close(self) -> None:
         self._close_watch()
         if self._env is not None:
             self._env.close()
-            self._env = self._workshop = self._shutter = None
-            for name in ('_frames', '_monitor', '_privileged'):
+            self._env = self._workshop = self._shutter = self._monitor = None
+            for name in ('_frames', '_privileged'):
                 self.__dict__.pop(name, None)
+            self._is_begun = False
             gc.collect()  # an environment refers to itself, and its model takes 70 MB
 
     # --- inside
@@ -293,10 +212,15 @@ class LiberoHost(Host):
             self._watch.close()
             self._watch = None
 
-    def _begun(self) -> Any:
-        if self._env is None:
-            raise InputError('LIBERO was not reset yet; call reset(task, seed=...) first')
-        return self._env
+    def _advance(self, action: NDArray[np.float64]) -> tuple[Any, bool]:
+        observed, _, done, _ = self._env.step(action)
+        return observed, bool(done)
+
+    def _step_cap(self) -> int:
+        return self._cap
+
+    def _state(self, proprioception: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.concatenate([proprioception, self._privileged.read()]) if self._is_privileged else proprioception
 
     def _open(self, number: int, *, seed: int) -> Workshop:
         """Make the environment of a task; only ever one, because two would share robosuite's rendering.
@@ -321,7 +245,7 @@ class LiberoHost(Host):
                 camera_heights=self._height,
                 camera_widths=self._width,
                 control_freq=int(CONTROL_RATE_HZ),
-                horizon=self._step_cap + SETTLING_STEPS + 1,
+                horizon=self._cap + SETTLING_STEPS + 1,
             )
         self._number = number
         self._n_initializers = len(self._env.env.object_property_initializers)
@@ -330,22 +254,14 @@ class LiberoHost(Host):
         self._frames = FrameCheck(self._env.env, self._cameras, height_px=self._height, width_px=self._width)
         return workshop
 
-    def _reset_native(self) -> None:
-        """As LIBERO's wrapper resets, but with an end to its tries.
+    def _reset_once(self) -> Any:
+        """As a new environment does it.
 
         LIBERO adds the initializers of drawers and knobs again at every reset; each draws from the generator, so that
-        fixtures would stand elsewhere at every episode. Cut back, a reset is that of a new environment.
+        fixtures would stand elsewhere at every episode.
         """
-        from robosuite.utils.errors import RandomizationError
-
-        for _ in range(MOST_RESETS):
-            del self._env.env.object_property_initializers[self._n_initializers :]
-            try:
-                self._env.env.reset()
-                return
-            except RandomizationError:
-                continue
-        raise RigError(f'LIBERO found no place for the objects of task {self._number} in {MOST_RESETS} resets')
+        del self._env.env.object_property_initializers[self._n_initializers :]
+        return self._env.env.reset()
 
     def _init_state(self, number: int, instance: int) -> NDArray[np.float64]:
         if not 0 <= instance < len(self._init_states):
@@ -354,20 +270,6 @@ class LiberoHost(Host):
                 'take fewer instances, or the condition fresh_start'
             )
         return np.asarray(self._init_states[instance], dtype=float)
-
-    def _images(self, observed: Any) -> dict[str, NDArray[np.uint8]]:
-        return {name: np.array(observed[f'{camera}_image']) for name, camera in self._cameras.items()}
-
-    def _seen(self, observed: Any) -> Observation:
-        is_drawn = self._shutter is not None and self._shutter.is_open
-        return self._shown(observed, self._images(observed) if is_drawn else {})
-
-    def _shown(self, observed: Any, images: dict[str, NDArray[np.uint8]]) -> Observation:
-        own = proprioception(observed)
-        if images:
-            self._frames.at_step(images, own[:3])
-        state = own if self._kind == 'proprioception' else np.concatenate([own, self._privileged.read()])
-        return Observation(self._steps / CONTROL_RATE_HZ, state, images=images)
 
     @property
     def cast(self) -> Cast:

@@ -1,7 +1,7 @@
-"""LIBERO without the work it does twice or for nobody: the same states and the same pictures, bit for bit.
+"""LIBERO without redundant or unused work: the same states and the same pictures, bit for bit.
 
 robosuite 1.4.0 computes the dynamics three times a substep, reads forty sensors a control step of which three are
-looked at, and compiles the model of a task anew at every reset, meshes and textures included.
+looked at, and recompiles the model of a task at every reset, meshes and textures included.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class HalfSteps:
             check(model, data)
         if self._is_halfway and data.time == began_s:
             self._rest(model, data)
-        else:  # a state that blew up was set back, or nobody asked for the first half
+        else:  # a diverged state was reset, or the first half was not asked for
             self._step(*given, **named)
         self._is_halfway = False
 
@@ -103,14 +103,11 @@ class Workshop:
         finally:
             MjSim.from_xml_string, base.MjRenderContextOffscreen = compiled, renderer
 
-    def clear(self) -> None:
-        self._xml, self._model, self._renderer = '', None, None
-
     def _compiled(self, xml: str) -> Any:
         import mujoco
 
         if xml != self._xml:
-            self.clear()
+            self._xml, self._model, self._renderer = '', None, None  # before the next ones are made: they are large
             self._xml, self._model = xml, mujoco.MjModel.from_xml_string(xml)
         return copy.copy(self._model)
 

@@ -1,4 +1,4 @@
-"""A privileged pick-and-place controller for LIBERO: it is told where the target and its destination are.
+"""A privileged pick-and-place controller for LIBERO, which is given the poses of the target and its destination.
 
 A baseline for the whole chain, not a contender: it sees poses and boxes that no policy on a camera would, and knows
 nothing of drawers, stoves and racks. Needs the host's option ``state = "privileged"``.
@@ -14,28 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError, UnknownName
-from robotrials.run.seam import (
-    ActionConvention,
-    Chunk,
-    ControlMode,
-    Frame,
-    Gripper,
-    Observation,
-    PolicySpec,
-    Rotation,
-    Session,
-    Setup,
-    Target,
-)
-from robotrials.worlds.arm.signal import PROPRIOCEPTION
+from robotrials.run.seam import Chunk, Observation, PolicySpec, Session, Setup
+from robotrials.worlds.arm.signal import CONVENTION, PROPRIOCEPTION
 from robotrials.worlds.libero.suite import PRIVILEGED, THING
 
 FloatArray = NDArray[np.float64]
 
-CONVENTION = ActionConvention(
-    control_mode=ControlMode.SE3, target=Target.DELTA, frame=Frame.BASE, rotation=Rotation.AXIS_ANGLE,
-    gripper=Gripper.CLOSED_IS_PLUS_ONE,
-)  # fmt: skip
 REACH_M, REACH_RAD = 0.05, 0.5  # what an action of 1 asks for
 OPENING_M = 0.072  # wider things are taken by the rim
 FINGER_M = 0.035  # how deep the fingers may go below the top of a thing
@@ -100,7 +84,7 @@ class ScriptedSession:
             raise InputError(f'the state has {state.shape} numbers; give the host the option state = "privileged"')
         hand, target, goal = _read(state)
         if self._grasp is None or self._phase < ScriptPhase.CLOSE:
-            self._grasp = Grasp.of(target, self._grasp)
+            self._grasp = Grasp.of(target)
         place = self._place(hand, target, goal)
         self._advance(hand, place)
         return Chunk(self._action(hand, self._place(hand, target, goal))[None])
@@ -242,7 +226,7 @@ class Grasp:
         self.point_m, self.yaw_rad = point_m, yaw_rad
 
     @classmethod
-    def of(cls, thing: ScriptTarget, before: Grasp | None) -> Grasp:
+    def of(cls, thing: ScriptTarget) -> Grasp:
         """Across the narrowest horizontal side if the hand goes round it, else by the rim."""
         up = int(np.argmax(np.abs(thing.matrix[2])))
         sides = [i for i in range(3) if i != up]

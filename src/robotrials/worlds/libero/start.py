@@ -17,9 +17,19 @@ from robotrials.errors import InputError, UnknownName
 from robotrials.run.conditions import NOMINAL, Layout, RobotState, parts_of, read_condition
 from robotrials.run.conditions.layout import Footprint, PlanarPose, Workspace
 from robotrials.run.seam import Setup
-from robotrials.worlds.arm.signal import BYSTANDER, FURNITURE, GRIPPER, ROBOT, STRUCTURE, TARGET, Cast
+from robotrials.worlds.arm.signal import (
+    BYSTANDER,
+    FURNITURE,
+    GRIPPER,
+    ROBOT,
+    STRUCTURE,
+    TARGET,
+    Cast,
+    make_cast,
+    owner_of,
+)
 
-# Whether things, or the arm, were placed into each other, by MuJoCo's own collision check on data of its own.
+# Whether things, or the arm, penetrate each other, by MuJoCo's own collision check on data of its own.
 
 TOUCH_M = 0.001  # deeper than the solver lets resting things sink into each other
 
@@ -65,12 +75,12 @@ class CollisionCheck:
         data.qpos[:] = state[1 : 1 + model.nq]
         mujoco.mj_fwdPosition(model, data)
         roots = model.body_rootid[model.geom_bodyid]
-        found: dict[tuple[int, int], float] = {}
+        depths_m: dict[tuple[int, int], float] = {}
         for contact in data.contact:
             a, b = sorted(int(roots[geom]) for geom in contact.geom)
             if self._arm in (a, b) or (a != b and a in self._names and b in self._names):
-                found[a, b] = max(found.get((a, b), 0.0), -float(contact.dist))
-        return found
+                depths_m[a, b] = max(depths_m.get((a, b), 0.0), -float(contact.dist))
+        return depths_m
 
 
 FloatArray = NDArray[np.float64]
@@ -185,9 +195,9 @@ def _move_objects(env: Any, state: FloatArray, layout: Layout, check: CollisionC
             home = PlanarPose(float(nominal[address]), float(nominal[address + 1]), 0.0)
             place = layout.draw_pose(Footprint(name, (0.0, 0.0), home), workspace, rng)
             state[address], state[address + 1] = place.x_m, place.y_m
-        if not (found := check.clashes(state)):
+        if not (pairs := check.clashes(state)):
             return
-        clashes.update(found)
+        clashes.update(pairs)
     (a, b), count = clashes.most_common(1)[0]
     raise InputError(
         f'layout of severity {layout.severity:g}: no collision-free layout of {len(places)} objects in {DRAWS} draws; '
@@ -197,7 +207,7 @@ def _move_objects(env: Any, state: FloatArray, layout: Layout, check: CollisionC
 
 def _movable(env: Any) -> list[tuple[str, int, Workspace]]:
     """Objects that may be moved: their name, the place of x in the flat state, and the region they may stand in."""
-    problem, found = env.parsed_problem, []
+    problem, places = env.parsed_problem, []
     carriers = {atom[2] for atom in problem['initial_state'] if len(atom) == 3}
     for atom in problem['initial_state']:
         region = problem['regions'].get(atom[2]) if len(atom) == 3 and atom[0] == 'on' else None
@@ -213,8 +223,8 @@ def _movable(env: Any) -> list[tuple[str, int, Workspace]]:
         )
         if low[0] < high[0] and low[1] < high[1]:
             address = 1 + env.sim.model.get_joint_qpos_addr(env.objects_dict[atom[1]].joints[-1])[0]
-            found.append((atom[1], int(address), Workspace(low, high)))
-    return found
+            places.append((atom[1], int(address), Workspace(low, high)))
+    return places
 
 
 def move_camera(env: Any, start: Start) -> None:
@@ -265,9 +275,7 @@ def read_cast(env: Any) -> Cast:
     names, roles = [], {}
     for body in range(model.nbody):
         name = model.body(body).name or 'world'
-        above = body
-        while above and above not in roots:
-            above = int(model.body_parentid[above])
+        above = owner_of(model, body, roots)
         if above:
             name = roots[above]
             roles[name] = FURNITURE if name in fixed else TARGET if name in targets else BYSTANDER
@@ -278,8 +286,5 @@ def read_cast(env: Any) -> Cast:
         else:
             roles[name] = STRUCTURE if name in BUILDING else FURNITURE
         names.append(name)
-    things = tuple(dict.fromkeys(names))
-    index = {name: i for i, name in enumerate(things)}
-    group = np.array([index[name] for name in names], dtype=np.int64)[model.geom_bodyid]
     destination = next((atom[2] for atom in atoms if len(atom) == 3 and atom[1] in targets), '')
-    return Cast(things, group, roles, targets, destination, movable)
+    return make_cast(model, names, roles=roles, targets=targets, destination=destination, movable=movable)

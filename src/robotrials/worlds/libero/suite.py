@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from robotrials.errors import SetupError, UnknownName
 from robotrials.old_name import setting
-from robotrials.worlds.arm.signal import PROPRIOCEPTION, Cast
+from robotrials.worlds.arm.signal import POSE, PROPRIOCEPTION, Cast
 
 CONTROL_RATE_HZ = 20.0
 SETTLING_STEPS = 10  # with the arm at rest and the gripper open, before the policy is asked
@@ -100,10 +100,10 @@ def assets_hash(folder: Path) -> str:
     return total.hexdigest()[:16]
 
 
-def assets_note(folder: Path, found: str) -> str:
+def assets_note(folder: Path, digest: str) -> str:
     """What is wrong with the assets; empty if every file is as the hub served it."""
-    if found in STAND_INS:
-        return STAND_INS[found]
+    if digest in STAND_INS:
+        return STAND_INS[digest]
     strange = [name for name in _names(folder) if not _is_as_served(folder, name)]
     return f'not known to be the original assets ({len(strange)} files changed or of unknown origin)' if strange else ''
 
@@ -129,21 +129,7 @@ def _is_as_served(folder: Path, name: Path) -> bool:
 
 FloatArray = NDArray[np.float64]
 
-THING = (
-    'x_m',
-    'y_m',
-    'z_m',
-    'qw',
-    'qx',
-    'qy',
-    'qz',
-    'low_x_m',
-    'low_y_m',
-    'low_z_m',
-    'high_x_m',
-    'high_y_m',
-    'high_z_m',
-)
+THING = (*POSE, 'low_x_m', 'low_y_m', 'low_z_m', 'high_x_m', 'high_y_m', 'high_z_m')
 # After the proprioception: pose of the first target and of where it goes, each with its box in its own frame.
 PRIVILEGED = (*PROPRIOCEPTION, *(f'target_{name}' for name in THING), *(f'goal_{name}' for name in THING))
 LAYOUTS = {'proprioception': PROPRIOCEPTION, 'privileged': PRIVILEGED}
@@ -188,5 +174,5 @@ class Privileged:
                 signs = np.array(np.meshgrid(*[[-1, 1]] * 3)).reshape(3, -1).T
                 points = (middle + signs * half) @ data.geom_xmat[geom].reshape(3, 3).T + data.geom_xpos[geom]
                 corners.append((points - at) @ turn)
-        found = np.concatenate(corners) if corners else np.zeros((1, 3))
-        return np.concatenate([found.min(axis=0), found.max(axis=0)])
+        points = np.concatenate(corners) if corners else np.zeros((1, 3))
+        return np.concatenate([points.min(axis=0), points.max(axis=0)])

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from robotrials.errors import InputError, UnknownName
+from robotrials.errors import InputError
+from robotrials.worlds.arm.signal import check_pictures
 from robotrials.worlds.isolated import IsolatedHost
 from robotrials.worlds.robosuite.host import RobosuiteHost, family_names, read_family
 
@@ -34,11 +35,7 @@ def robosuite_host(
     ``robosuite.make``.
     """
     family = read_family(benchmark)
-    for camera in cameras:
-        if camera not in family.cameras:
-            raise UnknownName(f'camera of {benchmark}', camera, family.cameras)
-    if len(image_size) != 2 or min(image_size) < 1:
-        raise InputError(f'image_size is {list(image_size)}, wanted [height, width] in pixels')
+    check_pictures(cameras, family.cameras, image_size, of=benchmark)
     if step_cap is not None and step_cap < 1:
         raise InputError(f'step_cap is {step_cap}, wanted >= 1')
     from robotrials.run.environment.gl import drawing_variables

@@ -8,7 +8,6 @@ import importlib
 import importlib.metadata
 import importlib.util
 import logging
-import os
 import random
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -20,16 +19,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.declaration import read_table
-from robotrials.errors import InputError, RigError, SetupError, UnknownName
-from robotrials.record import Outcome, Scene
-from robotrials.run.host import Host
-from robotrials.run.seam import Action, HostReport, HostSpec, Observation, ProtocolFacts, openblas_kernels, source_hash
+from robotrials.declaration import read_table, read_toml
+from robotrials.errors import InputError, SetupError, UnknownName
+from robotrials.run.seam import Observation, ProtocolFacts, openblas_kernels, source_hash
+from robotrials.worlds.arm.host import ArmHost, render_flags
 from robotrials.worlds.arm.signal import (
     BYSTANDER,
     CONVENTION,
     FURNITURE,
     GRIPPER,
+    POSE,
     PROPRIOCEPTION,
     REST,
     ROBOT,
@@ -38,13 +37,12 @@ from robotrials.worlds.arm.signal import (
     Cast,
     FrameCheck,
     Monitor,
-    Shutter,
-    arm_scene,
     arm_signals,
     body_pose,
-    checked_action,
+    check_pictures,
+    make_cast,
     mend_rendering,
-    proprioception,
+    owner_of,
 )
 
 # Families of tasks that stand on robosuite: what a benchmark has of its own, kept as data.
@@ -88,18 +86,11 @@ def family_names() -> tuple[str, ...]:
 def read_family(name: str) -> Family:
     """A family by name, or from a file of your own (``.toml``)."""
     if name.endswith('.toml'):
-        try:
-            text = Path(name).read_text(encoding='utf-8')
-        except OSError as error:
-            raise InputError(f'{name}: cannot be read ({error.strerror})') from error
-    elif name in family_names():
-        text = files('robotrials.worlds.robosuite').joinpath(f'{name}.toml').read_text(encoding='utf-8')
-    else:
+        return read_toml(Family, name)
+    if name not in family_names():
         raise UnknownName('benchmark on robosuite', name, family_names())
-    try:
-        return read_table(Family, tomllib.loads(text), where=name)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f'{name}: not TOML ({error})') from error
+    text = files('robotrials.worlds.robosuite').joinpath(f'{name}.toml').read_text(encoding='utf-8')
+    return read_table(Family, tomllib.loads(text), where=name)
 
 
 # What every body of a robosuite scene is to its task: robot, target, bystander or furniture.
@@ -138,9 +129,7 @@ def read_cast(env: Any, targets: Sequence[str], *, destination: str = '') -> Cas
     roles: dict[str, str] = {}
     for body in range(model.nbody):
         own = model.body(body).name or 'world'
-        above = body
-        while above and above not in roots:
-            above = int(model.body_parentid[above])
+        above = owner_of(model, body, roots)
         name = roots[above] if above else own
         if not above:
             roles[name] = _role_of_body(model, body)
@@ -149,20 +138,17 @@ def read_cast(env: Any, targets: Sequence[str], *, destination: str = '') -> Cas
         else:
             roles[name] = BYSTANDER if name in movable else FURNITURE
         names.append(name)
-    things = tuple(dict.fromkeys(names))
-    index = {name: i for i, name in enumerate(things)}
-    group = np.array([index[name] for name in names], dtype=np.int64)[model.geom_bodyid]
-    return Cast(things, group, roles, tuple(meant), destination, movable)
+    return make_cast(model, names, roles=roles, targets=meant, destination=destination, movable=movable)
 
 
 def _roots(model: Any, things: Mapping[str, Any]) -> dict[str, int]:
     """Name -> root body, of those that have one."""
-    found = {}
+    roots = {}
     for name, thing in things.items():
         root = getattr(thing, 'root_body', None)
         if root is not None:
-            found[name] = int(model.body(root).id)
-    return found
+            roots[name] = int(model.body(root).id)
+    return roots
 
 
 def _is_free(model: Any, body: int) -> bool:
@@ -186,15 +172,13 @@ def _role_of_body(model: Any, body: int) -> str:
 
 ARM = 'right'
 PACKAGES = ('robosuite', 'robocasa', 'mujoco', 'numpy', 'numba')
-THING = ('x_m', 'y_m', 'z_m', 'qw', 'qx', 'qy', 'qz')
 LAYOUTS = {
     'proprioception': PROPRIOCEPTION,
-    'privileged': (*PROPRIOCEPTION, *(f'target_{n}' for n in THING), *(f'goal_{n}' for n in THING)),
+    'privileged': (*PROPRIOCEPTION, *(f'target_{n}' for n in POSE), *(f'goal_{n}' for n in POSE)),
 }
-MOST_RESETS = 20  # robosuite gives up a scene whose objects found no place
 
 
-class RobosuiteHost(Host):
+class RobosuiteHost(ArmHost):
     """A family of tasks. Actions are robosuite's own: six numbers in -1 to 1 for OSC_POSE, and the gripper.
 
     See `robotrials.worlds.robosuite.robosuite_host`, which runs it in its environment, for the options.
@@ -215,38 +199,24 @@ class RobosuiteHost(Host):
         self._family = read_family(benchmark)
         self._benchmark = Path(benchmark).stem
         self._robot = robot or self._family.robot
-        for camera in cameras:
-            if camera not in self._family.cameras:
-                raise UnknownName(f'camera of {self._benchmark}', camera, self._family.cameras)
+        check_pictures(cameras, self._family.cameras, image_size, of=self._benchmark)
         if state not in LAYOUTS:
             raise UnknownName('state', state, LAYOUTS)
-        self._cameras = {name: self._family.cameras[name] for name in cameras}
-        self._height, self._width = (int(v) for v in image_size)
-        self._kind, self._is_instrumented = state, bool(instrumented)
+        self._is_privileged, self._is_instrumented = state == 'privileged', bool(instrumented)
         self._given_cap, self._options = step_cap, dict(options or {})
         self._suite = open_robosuite(self._family.imports)
         if self._robot not in self._suite.ALL_ROBOTS:
             raise UnknownName('robot of robosuite', self._robot, self._suite.ALL_ROBOTS)
-        self._env: Any = None
-        self._shutter: Shutter | None = None
         self._task = ''
-        self._spec = HostSpec(
-            name=self._benchmark,
-            action=CONVENTION,
-            control_rate_hz=self._family.control_rate_hz,
-            state_width=len(LAYOUTS[state]),
-            state_layout=LAYOUTS[state],
-            images=dict.fromkeys(self._cameras, (self._height, self._width)),
+        super().__init__(
+            name=self._benchmark, control_rate_hz=self._family.control_rate_hz, layout=LAYOUTS[state],
+            cameras={name: self._family.cameras[name] for name in cameras}, image_size=image_size,
             tasks=tuple(self._family.tasks),
-        )
+        )  # fmt: skip
         # robosuite compiles its controllers at the first step, for longer than a call may take.
         self.reset(next(iter(self._family.tasks)), seed=0)
         self.step(REST)
         self._is_begun = False
-
-    @property
-    def spec(self) -> HostSpec:
-        return self._spec
 
     def reset(self, task: str, *, seed: int) -> Observation:
         """Make the scene of this task and seed, and let it settle as the family says."""
@@ -259,62 +229,19 @@ class RobosuiteHost(Host):
         self._cast = read_cast(self._env, targets, destination=entry.destination)
         self._monitor = Monitor(self._env, self._cast) if self._is_instrumented else None
         self._frames = FrameCheck(self._env, self._cameras, height_px=self._height, width_px=self._width)
-        size = {'height_px': self._height, 'width_px': self._width}
-        self._shutter = Shutter(self._env, self._cameras, **size) if self._cameras else None
+        self._open_shutter(self._env)
         if self._cameras:
-            self._frames.at_reset(self._raw_images(observed))
-        self._sent = REST
+            self._frames.at_reset(self._images(observed))
         for step in range(self._family.settling_steps):
             self.expect_look(step == self._family.settling_steps - 1)
             observed, *_ = self._env.step(self._full_action(REST))
-        self._steps, self._reward, self._is_done, self._is_begun = 0, 0.0, False, True
-        self._was_done_at_reset = bool(self._env._check_success())
-        return self._seen(observed)
-
-    def step(self, action: Action) -> Observation:
-        env = self._begun()
-        sent = checked_action(action)
-        if self._monitor is not None:
-            self._monitor.begin()
-        observed, reward, *_ = env.step(self._full_action(sent))
-        if self._monitor is not None:
-            self._monitor.end()
-        self._sent, self._reward = sent, float(reward)
-        self._is_done = bool(env._check_success())
-        self._steps += 1
-        self._observed = observed
-        return self._seen(observed)
-
-    def expect_look(self, is_looked_at: bool) -> None:
-        if self._shutter is not None:
-            self._shutter.is_open = is_looked_at
-
-    def look(self) -> Observation:
-        self._begun()
-        return self._shown(self._observed, self._shutter.drawn() if self._shutter is not None else {})
-
-    def outcome(self) -> Outcome | None:
-        """The native predicate after a step; one that a start state meets by itself counts from the first step on."""
-        if not self._is_begun or not self._steps:
-            return None
-        if self._is_done:
-            return Outcome.SUCCESS
-        return Outcome.TIMEOUT if self._steps >= self._step_cap() else None
+        self._reward = 0.0
+        return self._begin(observed, is_done=bool(self._env._check_success()))
 
     def instruction(self) -> str:
         """The words of the scene where it has some, as RoboCasa's kitchens do, else those of the task."""
-        told = self._begun().get_ep_meta().get('lang')
-        return str(told) if told else self._family.task(self._task).instruction
-
-    def hold(self) -> Action:
-        """No motion, the gripper as commanded."""
-        self._begun()
-        return np.concatenate([np.zeros(6), self._sent[6:]])
-
-    def report(self) -> HostReport:
-        self._begun()
-        labels = {'success_at_reset': 'yes'} if self._was_done_at_reset else {}
-        return HostReport(success=self._is_done, instruction=self.instruction(), labels=labels)
+        words = self._begun().get_ep_meta().get('lang')
+        return str(words) if words else self._family.task(self._task).instruction
 
     def signals(self) -> Mapping[str, Any]:
         """The last control step: peaks of torque and contact force over its substeps, poses at its end."""
@@ -334,10 +261,6 @@ class RobosuiteHost(Host):
             'done': self.outcome() is not None,
         }
 
-    def scene(self) -> Scene:
-        self._begun()
-        return arm_scene(self._cast, self._cameras, height_px=self._height, width_px=self._width)
-
     def protocol(self) -> ProtocolFacts:
         packages = {name: version for name in PACKAGES if (version := _version(name))} | openblas_kernels()
         return ProtocolFacts(
@@ -352,7 +275,7 @@ class RobosuiteHost(Host):
             assets=assets_hash(self._family.assets) if self._family.assets else '',
             simulator=f'mujoco {packages.get("mujoco", "?")}, robosuite {packages.get("robosuite", "?")}',
             packages=packages,
-            render_flags={n: os.environ[n] for n in ('MUJOCO_GL', 'PYOPENGL_PLATFORM') if n in os.environ},
+            render_flags=render_flags(),
         )
 
     def close(self) -> None:
@@ -363,10 +286,13 @@ class RobosuiteHost(Host):
 
     # --- inside
 
-    def _begun(self) -> Any:
-        if not self._is_begun:
-            raise InputError(f'{self._benchmark} was not reset yet; call reset(task, seed=...) first')
-        return self._env
+    def _advance(self, action: NDArray[np.float64]) -> tuple[Any, bool]:
+        observed, reward, *_ = self._env.step(self._full_action(action))
+        self._reward = float(reward)
+        return observed, bool(self._env._check_success())
+
+    def _state(self, proprioception: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.concatenate([proprioception, self._things()]) if self._is_privileged else proprioception
 
     def _step_cap(self) -> int:
         own = self._family.tasks[self._task].step_cap if self._task else None
@@ -410,18 +336,11 @@ class RobosuiteHost(Host):
                 sampler.rng = env.rng
                 samplers += list(getattr(sampler, 'samplers', {}).values())
 
-    def _reset_native(self) -> Any:
-        from robosuite.utils.errors import RandomizationError
-
-        for _ in range(MOST_RESETS):
-            try:
-                return self._env.reset()
-            except RandomizationError:
-                continue
-        raise RigError(f'{self._task}: found no place for its objects in {MOST_RESETS} resets')
+    def _reset_once(self) -> Any:
+        return self._env.reset()
 
     def _full_action(self, action: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The action vector of the whole robot: the arm and its gripper as told, everything else at rest."""
+        """The action vector of the whole robot: the arm and its gripper as commanded, everything else at rest."""
         robot = self._env.robots[0]
         if robot.action_dim == CONVENTION.width:
             return action
@@ -431,28 +350,12 @@ class RobosuiteHost(Host):
         full: NDArray[np.float64] = robot.create_action_vector(parts)
         return full
 
-    def _raw_images(self, observed: Any) -> dict[str, NDArray[np.uint8]]:
-        return {name: np.asarray(observed[f'{camera}_image']) for name, camera in self._cameras.items()}
-
-    def _seen(self, observed: Any) -> Observation:
-        is_drawn = self._shutter is not None and self._shutter.is_open
-        return self._shown(observed, self._raw_images(observed) if is_drawn else {})
-
-    def _shown(self, observed: Any, images: dict[str, NDArray[np.uint8]]) -> Observation:
-        own = proprioception(observed)
-        if images:
-            self._frames.at_step(images, own[:3])
-        state = own if self._kind == 'proprioception' else np.concatenate([own, self._things()])
-        upright = {name: np.array(image[::-1]) for name, image in images.items()}  # robosuite's are upside down
-        return Observation(self._steps / self._spec.control_rate_hz, state, images=upright)
-
     def _things(self) -> NDArray[np.float64]:
         """Poses of the first target and of its destination; zeros where the task has none."""
         data, bodies = self._env.sim.data._data, self._cast.body_of
         target = self._cast.targets[0] if self._cast.targets else ''
         poses = [
-            body_pose(data, bodies[n]) if n in bodies else np.zeros(len(THING))
-            for n in (target, self._cast.destination)
+            body_pose(data, bodies[n]) if n in bodies else np.zeros(len(POSE)) for n in (target, self._cast.destination)
         ]
         return np.concatenate(poses)
 
@@ -460,10 +363,10 @@ class RobosuiteHost(Host):
         """Of the predicates of all tasks of the family that are there: facts are stated before a task is chosen."""
         from robosuite.environments.base import REGISTERED_ENVS
 
-        found = dict.fromkeys(
+        predicates = dict.fromkeys(
             REGISTERED_ENVS[name]._check_success for name in self._family.tasks if name in REGISTERED_ENVS
         )
-        return source_hash(*found) if found else ''
+        return source_hash(*predicates) if predicates else ''
 
 
 def open_robosuite(imports: Sequence[str]) -> Any:
