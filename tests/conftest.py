@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,6 +37,17 @@ def shared_path(*parts: str) -> Path:
     if os.environ.get('CI') == 'true':
         pytest.fail(message)
     pytest.skip(message)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With ROBOTRIALS_ORDER=SEED, files and the tests of each run in an order drawn from the seed (`make order`)."""
+    seed = os.environ.get('ROBOTRIALS_ORDER')
+    if seed is None:
+        return
+    draw = random.Random(seed)
+    rank = {path: draw.random() for path in sorted({item.path for item in items})}
+    by_name = {item.nodeid: draw.random() for item in sorted(items, key=lambda item: item.nodeid)}
+    items.sort(key=lambda item: (rank[item.path], by_name[item.nodeid]))
 
 
 def pytest_collection_finish() -> None:
