@@ -82,7 +82,7 @@ def encode_hashes(hashes: NDArray[np.uint64]) -> str:
     """The index of a part, as text: the low 24 bits of each row's hash, in the order of the rows."""
     letters = hashes.astype('<u8').view(np.uint8).reshape(-1, 8)
     low = np.stack([letters[:, k] for k in range(HASH_BYTES)], axis=1)  # a slice would be copied row by row
-    return base64.b64encode(low).decode()
+    return base64.b64encode(low.tobytes()).decode()
 
 
 def id_codes(ids: Collection[str]) -> frozenset[str]:

@@ -450,11 +450,15 @@ class EpisodeRows(Sequence[Episode]):
 
     def lacks(self, name: str) -> BoolArray:
         """(n,) whether a row has nothing under this name: no number, an empty text, or no events."""
-        if name != 'events':
-            return self._columns.lacks(name)[self._places]
         ends = self._columns.event_ends
-        is_quiet: BoolArray = np.full(self._columns.length, True) if ends is None else np.diff(ends, prepend=0) == 0
-        return is_quiet[self._places]
+        lacking: BoolArray
+        if name != 'events':
+            lacking = self._columns.lacks(name)[self._places]
+        elif ends is None:
+            lacking = np.full(len(self._places), True)
+        else:
+            lacking = (np.diff(ends, prepend=0) == 0)[self._places]
+        return lacking
 
     def floats(self, name: str) -> FloatArray:
         """(n,) a column of numbers, or of moments as seconds since 1970; NaN where one is absent."""
