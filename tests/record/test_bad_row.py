@@ -73,3 +73,42 @@ def test_same_row_twice_counts_once(tmp_path: Path) -> None:
     store = store_of(tmp_path / 'store', lambda table: pa.concat_tables([table, table.slice(BAD, 1)]), FEW)
     assert len(list(store.episodes())) == FEW
     assert counted_columns(store, ['policy']).num_rows == FEW
+
+
+def retype(table: pa.Table, name: str, kind: pa.DataType) -> pa.Table:
+    return table.set_column(table.column_names.index(name), name, table[name].cast(kind))
+
+
+def without_a_value(table: pa.Table, name: str) -> pa.Table:
+    values = table[name].to_pylist()
+    values[BAD] = None
+    return table.set_column(table.column_names.index(name), name, pa.array(values, table[name].type))
+
+
+@pytest.mark.parametrize('count', [FEW, MANY])
+@pytest.mark.parametrize(
+    ('change', 'wanted'),
+    [
+        (lambda t: retype(t, 'duration_s', pa.string()), 'duration_s is of type string, wanted double'),
+        (lambda t: retype(t, 'attempt', pa.int64()), 'attempt is of type int64, wanted int32'),
+        (lambda t: without_a_value(t, 'is_reference'), 'is_reference is absent in 1 rows, wanted it in all'),
+        (lambda t: t.drop_columns(['outcome']), 'no columns outcome, wanted one'),
+        (lambda t: t.append_column('outcome', t['outcome']), '2 columns outcome, wanted one'),
+    ],
+)
+def test_column_of_another_schema_is_named(
+    tmp_path: Path, count: int, change: Callable[[pa.Table], pa.Table], wanted: str
+) -> None:
+    store = store_of(tmp_path / 'store', change, count)
+    for read in (lambda: list(store.episodes()), lambda: counted_columns(store, EPISODE_SCHEMA.names)):
+        with pytest.raises(StoreError, match=rf'parquet: {wanted}; run: robotrials store verify'):
+            read()
+    assert not verify_store(store.path).is_clean
+
+
+def test_part_that_would_allow_absent_values_is_read_like_any_other(tmp_path: Path) -> None:
+    store = store_of(tmp_path / 'store', lambda table: retype(table, 'episode_id', pa.string()), FEW)
+    store.append([Episode(policy='q', task='t', outcome='failure')])
+    columns = counted_columns(store, EPISODE_SCHEMA.names)
+    assert columns.num_rows == len(list(store.episodes())) == FEW + 1
+    assert columns.schema == EPISODE_SCHEMA

@@ -35,13 +35,13 @@ from robotrials.record.log import log_entry
 from robotrials.record.part import PRUNED_BY, PartInfo, checked_source, id_codes, id_hashes, naming_damage, row_groups
 from robotrials.record.rows import (
     EPISODE_FIELDS,
-    EPISODE_MIGRATIONS,
     EPISODE_SCHEMA,
     JSON_FIELDS,
     REIMPORT,
     SCHEMA_VERSION,
     column_values,
     episodes_from_arrow,
+    in_schema,
     migrate,
 )
 from robotrials.value import dataclass, pattern
@@ -540,11 +540,12 @@ def named_ids(where: Where | None, edits: Edits) -> list[str] | None:
 
 
 def rows_named(part: PartInfo, ids: Sequence[str]) -> pa.Table:
-    """The rows with these ids as they were recorded: of an indexed part, only the row groups they are in are read."""
+    """The rows with these ids, in the schema of today: of an indexed part, only the row groups they are in are read."""
     wanted, places = pa.array(ids, pa.string()), part.candidates(id_codes(ids))
     with naming_damage(part.path):
         if places is not None:
-            tables = row_groups(part.path, part.logged, rows=places)
+            raw = row_groups(part.path, part.logged, rows=places)
+            tables = (migrate(rows, part.schema_version, where=str(part.path)) for rows in raw)
         else:
             tables = _tables(part, expression=pc.field('episode_id').isin(wanted))
         named = [table.filter(pc.is_in(table['episode_id'], wanted)) for table in tables]
@@ -583,8 +584,7 @@ def check_duplicates(parts: Sequence[PartInfo], duplicates: Collection[Key]) -> 
     ids = sorted({episode_id for episode_id, _ in duplicates})
     first: dict[Key, dict[str, Any]] = {}
     for part in parts if ids else ():
-        rows = migrate(rows_named(part, ids), part.schema_version, migrations=EPISODE_MIGRATIONS, where=str(part.path))
-        for row in rows.to_pylist():
+        for row in rows_named(part, ids).to_pylist():
             key = row['episode_id'], row['attempt']
             if key in duplicates and first.setdefault(key, row) != row:
                 raise StoreError(
@@ -657,13 +657,12 @@ def read_part_episodes(
         expression = expression | pc.field('episode_id').isin(list(edits.by_episode))
     start = 0
     try:
-        for rows in _tables(part, expression=expression) if tables is None else tables:
-            table = migrate(rows, part.schema_version, migrations=EPISODE_MIGRATIONS, where=str(part.path))
+        for table in _tables(part, expression=expression) if tables is None else tables:
             for episode in episodes_from_arrow(table, events):
                 edited = edits.apply(opened.apply(episode) if opened is not None else episode)
                 if where is None or _matches(edited, where):
                     yield edited
-            start += rows.num_rows
+            start += table.num_rows
     except RecordError as error:
         among = ' (among the filtered rows)' if where is not None else ''
         raise StoreError(f'{part.path} after row {start}{among}: {error}') from error
@@ -671,31 +670,35 @@ def read_part_episodes(
         raise StoreError(f'{part.path}: damaged or gone ({error}); run: robotrials store verify') from error
 
 
-def _tables(part: PartInfo, *, columns: list[str] | None = None, expression: Any = None) -> Iterator[pa.Table]:
-    """The rows of a part whose bytes were checked, in bounded memory; older schemas are filtered after migration."""
+def _tables(part: PartInfo, *, expression: Any = None) -> Iterator[pa.Table]:
+    """The rows of a part whose bytes were checked, in the schema of today and in bounded memory.
+
+    `expression` leaves rows out where the schema was today's already.
+    """
     source = checked_source(part.path, part.logged)
     if part.schema_version < SCHEMA_VERSION:
         expression = None
     if part.n_rows <= SMALL_ROWS:
         # Starting a scan takes longer than reading a small part does.
-        table = pq.ParquetFile(source).read(columns=columns, use_threads=False)
+        table = migrate(pq.ParquetFile(source).read(use_threads=False), part.schema_version, where=str(part.path))
         yield table if expression is None else table.filter(expression)
         return
     import pyarrow.dataset as ds  # only large parts are scanned
 
-    scanner = (
-        ds.ParquetFileFormat()
-        .make_fragment(source)
-        .scanner(columns=columns, filter=expression, batch_size=BATCH_ROWS, batch_readahead=2, fragment_readahead=1)
-    )
+    fragment = ds.ParquetFileFormat().make_fragment(source)
+    migrate(fragment.physical_schema.empty_table(), part.schema_version, where=str(part.path))
+    scanner = fragment.scanner(filter=expression, batch_size=BATCH_ROWS, batch_readahead=2, fragment_readahead=1)
     for batch in scanner.to_batches():
-        yield pa.Table.from_batches([batch])
+        yield migrate(pa.Table.from_batches([batch]), part.schema_version, where=str(part.path))
 
 
 def column_table(part: PartInfo, columns: list[str] | None = None) -> pa.Table:
-    """Columns of a part as they were recorded, all at once; every column unless some are named."""
+    """Columns of a part, all at once; every column as it was recorded unless some are named."""
     file = pq.ParquetFile(checked_source(part.path, part.logged))
-    return file.read(columns=columns, use_threads=part.n_rows > SMALL_ROWS)
+    table = file.read(columns=columns, use_threads=part.n_rows > SMALL_ROWS)
+    if columns is None:
+        return table
+    return in_schema(table, pa.schema([EPISODE_SCHEMA.field(name) for name in columns]), where=str(part.path))
 
 
 def part_keys(part: PartInfo) -> set[tuple[str, int]]:

@@ -42,7 +42,7 @@ from robotrials.record.blinding import (
 from robotrials.record.episode import Episode, Outcome
 from robotrials.record.ledger import Edits
 from robotrials.record.part import PART_NAME, PartInfo, naming_damage
-from robotrials.record.rows import EPISODE_MIGRATIONS, EPISODE_SCHEMA, SCHEMA_VERSION, episodes_to_arrow, migrate
+from robotrials.record.rows import EPISODE_SCHEMA, SCHEMA_VERSION, episodes_to_arrow, migrate
 from robotrials.record.store import Store, read_store
 from robotrials.value import dataclass
 
@@ -119,9 +119,9 @@ def _part_columns(part: PartInfo, names: list[str], ids: list[str] | None) -> pa
     with naming_damage(part.path):
         if part.schema_version == SCHEMA_VERSION and ids is None:
             return column_table(part, names)
-        whole = column_table(part) if ids is None else rows_named(part, ids)
-        whole = migrate(whole, part.schema_version, migrations=EPISODE_MIGRATIONS, where=str(part.path))
-        return whole.select(names)
+        if ids is not None:
+            return rows_named(part, ids).select(names)
+        return migrate(column_table(part), part.schema_version, where=str(part.path)).select(names)
 
 
 def _counted(table: pa.Table, selection: UncountedRows, edits: Edits) -> pa.Table:

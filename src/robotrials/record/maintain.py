@@ -45,7 +45,7 @@ from robotrials.record.part import (
     read_companion,
     row_groups,
 )
-from robotrials.record.rows import EPISODE_MIGRATIONS, EVENT_MIGRATIONS, EVENT_SCHEMA, SCHEMA_VERSION, migrate
+from robotrials.record.rows import EVENT_SCHEMA, SCHEMA_VERSION, migrate
 from robotrials.record.store import TRAJECTORY_ROW_GROUP, Store, decode_index, write_episodes
 from robotrials.record.trajectory import Trajectory
 from robotrials.value import dataclass
@@ -255,15 +255,13 @@ def _only(table: pa.Table, keys: set[Key] | None) -> pa.Table:
 def event_table(store: Store, part: PartInfo) -> pa.Table:
     """The events of a part, in the schema of today."""
     table = read_companion(store.path / 'events' / part.events, part.logged_events)
-    return migrate(table, part.schema_version, migrations=EVENT_MIGRATIONS, where=part.events)
+    return migrate(table, part.schema_version, schema=EVENT_SCHEMA, where=part.events)
 
 
 def episode_table(part: PartInfo) -> pa.Table:
     """The rows of a part, in the schema of today."""
     table = read_companion(part.path, part.logged)
-    return migrate(
-        table, part.schema_version, migrations=EPISODE_MIGRATIONS, where=str(part.path)
-    ).replace_schema_metadata(None)
+    return migrate(table, part.schema_version, where=str(part.path))
 
 
 def _joined_index(group: Sequence[PartInfo], fresh: Sequence[set[Key] | None]) -> list[int]:

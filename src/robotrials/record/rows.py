@@ -305,8 +305,9 @@ def column_values(column: Any) -> list[Any]:
     return values
 
 
-def migrate(table: pa.Table, version: int, *, migrations: Mapping[int, Migration], where: str) -> pa.Table:
-    """Bring a table of an older schema up to today's; a newer one asks for a newer robotrials."""
+def migrate(table: pa.Table, version: int, *, schema: pa.Schema = EPISODE_SCHEMA, where: str) -> pa.Table:
+    """Bring a table of an older schema up to today's, in its types; a newer one asks for a newer robotrials."""
+    migrations = EVENT_MIGRATIONS if schema is EVENT_SCHEMA else EPISODE_MIGRATIONS
     if version > SCHEMA_VERSION:
         raise StoreError(
             f'{where}: schema version {version}, this robotrials reads up to {SCHEMA_VERSION}; upgrade robotrials'
@@ -316,7 +317,25 @@ def migrate(table: pa.Table, version: int, *, migrations: Mapping[int, Migration
             raise StoreError(f'{where}: schema version {version} has no migration to {version + 1}')
         table = migrations[version](table)
         version += 1
-    return table
+    return in_schema(table, schema, where=where)
+
+
+def in_schema(table: pa.Table, schema: pa.Schema, *, where: str) -> pa.Table:
+    """The columns of a schema, in its order; StoreError for one that no writer of ours makes."""
+    columns = []
+    for column in schema:
+        places = table.schema.get_all_field_indices(column.name)
+        if len(places) != 1:
+            raise StoreError(f'{where}: {len(places) or "no"} columns {column.name}, wanted one; {REIMPORT}')
+        values = table.column(places[0])
+        if values.type != column.type:
+            raise StoreError(f'{where}: {column.name} is of type {values.type}, wanted {column.type}; {REIMPORT}')
+        if not column.nullable and values.null_count:
+            raise StoreError(
+                f'{where}: {column.name} is absent in {values.null_count} rows, wanted it in all; {REIMPORT}'
+            )
+        columns.append(values)
+    return pa.table(columns, schema=schema)
 
 
 IntArray = NDArray[np.int64]

@@ -86,7 +86,7 @@ from robotrials.record.part import (
     write_table,
 )
 from robotrials.record.rows import (
-    EVENT_MIGRATIONS,
+    EVENT_SCHEMA,
     SCHEMA_VERSION,
     episodes_to_arrow,
     events_by_episode,
@@ -646,7 +646,7 @@ class Store:
         with naming_damage(path):
             if ids is not None:
                 table = table.filter(pc.is_in(table['episode_id'], pa.array(ids, pa.string())))
-            return events_by_episode(migrate(table, part.schema_version, migrations=EVENT_MIGRATIONS, where=str(path)))
+            return events_by_episode(migrate(table, part.schema_version, schema=EVENT_SCHEMA, where=str(path)))
 
     def _recorded_with(self, episode_id: str) -> list[Episode]:
         where = {'episode_id': episode_id}

@@ -63,7 +63,7 @@ from robotrials.record.part import (
     repeated_hashes,
     row_groups,
 )
-from robotrials.record.rows import EVENT_MIGRATIONS, SCHEMA_VERSION, events_by_episode, migrate
+from robotrials.record.rows import EVENT_SCHEMA, SCHEMA_VERSION, events_by_episode, migrate
 from robotrials.record.store import FOLDERS, Store
 from robotrials.record.trajectory import check_trajectory
 from robotrials.value import dataclass
@@ -476,7 +476,7 @@ def _check_events(
         return None
     try:
         table = read_companion(path, ledger.file(name))
-        return events_by_episode(migrate(table, part.schema_version, migrations=EVENT_MIGRATIONS, where=str(path)))
+        return events_by_episode(migrate(table, part.schema_version, schema=EVENT_SCHEMA, where=str(path)))
     except (RecordError, KeyError, pa.ArrowException, UnicodeDecodeError) as error:
         findings.append(Finding(FindingKind.RECORD, path, str(error)))
     except StoreError as error:
