@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.patience import PATIENCE_S
 
-from robotrials.errors import NoAnswer, RigError, SetupError
+from robotrials.errors import InputError, NoAnswer, RigError, SetupError
 from robotrials.wire.request import HttpLink, proxy_of
 
 CERTIFICATE = Path(__file__).with_name('localhost.pem')  # and its key; made for these tests
@@ -130,6 +130,37 @@ def test_the_proxy_is_the_one_that_this_machine_is_set_to(monkeypatch: pytest.Mo
     assert proxy_of('https://models.lab/v1') == proxy_of('https://localhost:8000') == ''
     with pytest.raises(SetupError, match='wanted http://HOST:PORT'):
         HttpLink('https://x', proxy='socks5://proxy.lab')
+
+
+@pytest.mark.parametrize('proxy', ['http://proxy.lab:abc', 'proxy.lab:99999', 'http://[::1'])
+def test_a_proxy_that_is_no_address_is_a_matter_of_set_up(proxy: str) -> None:
+    with pytest.raises(SetupError, match='the proxy is no address'):
+        HttpLink('https://x', proxy=proxy)
+
+
+def test_an_address_that_is_none_has_no_proxy() -> None:
+    with pytest.raises(InputError, match='Invalid IPv6 URL'):
+        proxy_of('http://[::1/v1')
+
+
+def test_a_key_that_http_cannot_send_is_not_said() -> None:
+    with listening(lambda connection: None) as port:
+        link = HttpLink(f'http://127.0.0.1:{port}', headers={'Authorization': 'Bearer kłucz'})
+        with pytest.raises(RigError, match='a letter that HTTP cannot send') as refused:
+            link.get('/x', timeout_s=PATIENCE_S)
+    assert refused.value.__cause__ is None
+
+
+@pytest.mark.parametrize('length', [b'-5', b'zz'])
+def test_a_chunk_without_a_length_breaks_the_connection(length: bytes) -> None:
+    def serve(connection: socket.socket) -> None:
+        head(connection)
+        connection.sendall(b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n' + length + b'\r\nabc\r\n')
+
+    with listening(serve) as port:
+        link = HttpLink(f'http://127.0.0.1:{port}')
+        with pytest.raises(RigError, match='the connection broke before the answer was whole'):
+            link.get('/x', timeout_s=PATIENCE_S)
 
 
 def test_an_answer_that_trickles_ends_at_its_deadline() -> None:

@@ -543,11 +543,14 @@ def rows_named(part: PartInfo, ids: Sequence[str]) -> pa.Table:
     """The rows with these ids, in the schema of today: of an indexed part, only the row groups they are in are read."""
     wanted, places = pa.array(ids, pa.string()), part.candidates(id_codes(ids))
     with naming_damage(part.path):
-        if places is not None:
-            raw = row_groups(part.path, part.logged, rows=places)
-            tables = (migrate(rows, part.schema_version, where=str(part.path)) for rows in raw)
-        else:
-            tables = _tables(part, expression=pc.field('episode_id').isin(wanted))
+        tables: Iterable[pa.Table] = (
+            _tables(part, expression=pc.field('episode_id').isin(wanted))
+            if places is None
+            else (
+                migrate(rows, part.schema_version, where=str(part.path))
+                for rows in row_groups(part.path, part.logged, rows=places)
+            )
+        )
         named = [table.filter(pc.is_in(table['episode_id'], wanted)) for table in tables]
         return pa.concat_tables(named).unify_dictionaries()
 

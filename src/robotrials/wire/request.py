@@ -188,9 +188,10 @@ class HttpLink:
         """One exchange. RigError if the question or the answer got lost on the way, NoAnswer if none came in time."""
         deadline = Deadline.after(timeout_s)
         where = f'{self.url}{path}'
+        message = self._encode(method, path, body, content_type)
         try:
             link = self._open(deadline)
-            link.send(self._encode(method, path, body, content_type), deadline=deadline)
+            link.send(message, deadline=deadline)
         except OSError as error:
             self.close()
             raise RigError(f'{where}: could not be asked ({type(error).__name__}: {error})') from error
@@ -234,7 +235,10 @@ class HttpLink:
             lines += [f'Content-Type: {content_type}', f'Content-Length: {len(body)}']
         if any('\r' in line or '\n' in line for line in lines):
             raise RigError(f'{self.url}: a line break in a header')
-        return '\r\n'.join(lines).encode('latin-1') + b'\r\n\r\n' + (body or b'')
+        try:
+            return '\r\n'.join(lines).encode('latin-1') + b'\r\n\r\n' + (body or b'')
+        except UnicodeEncodeError:  # whose text is not said: it may be a key
+            raise RigError(f'{self.url}: an address or a header with a letter that HTTP cannot send') from None
 
     def _read(self, link: Link, method: str, deadline: Deadline, where: str) -> HttpAnswer:
         answer = _answer_head(link, deadline, method)
@@ -244,7 +248,7 @@ class HttpLink:
         if (answer.length or 0) > most:
             raise AnswerError(f'{where}: an answer of {answer.length} bytes, more than the {most} allowed')
         parts, size = [], 0
-        while part := answer.read(1 << 18):
+        while part := _piece(answer):
             parts.append(part)
             size += len(part)
             if size > most:
@@ -256,13 +260,21 @@ class HttpLink:
         return HttpAnswer(answer.status, b''.join(parts), answer.reason, answer.headers)
 
 
+def _piece(answer: http.client.HTTPResponse) -> bytes:
+    """What comes next of a body, up to 256 KiB; b'' at its end."""
+    try:
+        return answer.read(1 << 18)
+    except ValueError as error:
+        raise http.client.HTTPException(f'a chunk without a length ({error})') from error
+
+
 def _authority(host: str, port: int) -> str:
     return f'[{host}]:{port}' if ':' in host else f'{host}:{port}'
 
 
 def proxy_of(url: str) -> str:
     """The proxy that this machine's settings (HTTPS_PROXY, NO_PROXY, ...) name for a server; '' for none."""
-    parts = urllib.parse.urlsplit(url)
+    parts, _, _ = split_url(url, ('http', 'https'))
     by_scheme = {} if urllib.request.proxy_bypass(parts.netloc) else urllib.request.getproxies()
     return by_scheme.get(parts.scheme) or by_scheme.get('all', '')
 
@@ -271,10 +283,14 @@ class _Proxy:
     """A server by which others are reached: it forwards plain requests, and bytes to servers that speak TLS."""
 
     def __init__(self, url: str) -> None:
-        parts = urllib.parse.urlsplit(url if '://' in url else f'http://{url}')
-        if parts.scheme != 'http' or not parts.hostname:
-            raise SetupError(f'the proxy is {parts.scheme}://{parts.hostname or ""}, wanted http://HOST:PORT')
-        self.address = parts.hostname, parts.port or 80
+        try:
+            parts = urllib.parse.urlsplit(url if '://' in url else f'http://{url}')
+            host, port = parts.hostname, parts.port or 80
+        except ValueError as error:
+            raise SetupError(f'the proxy is no address ({error}), wanted http://HOST:PORT') from error
+        if parts.scheme != 'http' or not host:
+            raise SetupError(f'the proxy is {parts.scheme}://{host or ""}, wanted http://HOST:PORT')
+        self.address = host, port
         user = f'{urllib.parse.unquote(parts.username or "")}:{urllib.parse.unquote(parts.password or "")}'
         token = base64.b64encode(user.encode()).decode()
         self.headers = {'Proxy-Authorization': f'Basic {token}'} if parts.username else {}
