@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -14,7 +15,7 @@ from robotrials.record import Episode, Store
 from robotrials.record.counted import counted_columns
 from robotrials.record.entry import EntryKind
 from robotrials.record.log import commit
-from robotrials.record.rows import EPISODE_SCHEMA, EVENT_SCHEMA, episodes_to_arrow
+from robotrials.record.rows import EPISODE_SCHEMA, EVENT_SCHEMA, episodes_to_arrow, keeps_rules
 from robotrials.record.store import write_episodes
 from robotrials.record.verify import verify_store
 
@@ -56,6 +57,30 @@ def test_row_that_cannot_be_read_is_named(tmp_path: Path, count: int, name: str,
     with pytest.raises(StoreError, match=rf'parquet after row 0: row {BAD}: {wanted}; run: robotrials store verify'):
         list(store.episodes())
     assert not verify_store(store.path).is_clean
+
+
+@pytest.mark.parametrize('count', [FEW, MANY])
+@pytest.mark.parametrize(
+    ('values', 'wanted'),
+    [
+        ({'score': np.inf, 'max_score': np.inf}, 'max_score is inf, wanted a finite number'),
+        ({'max_score': np.nan}, 'max_score is nan, wanted a finite number'),
+        ({'score': np.nan, 'max_score': 1.0}, 'score is nan, wanted a finite number'),
+    ],
+)
+def test_score_that_is_no_number_is_named(tmp_path: Path, count: int, values: dict[str, float], wanted: str) -> None:
+    def change(table: pa.Table) -> pa.Table:
+        for name, value in values.items():
+            numbers = table[name].to_pylist()
+            numbers[BAD] = value
+            column = EPISODE_SCHEMA.field(name)
+            table = table.set_column(table.column_names.index(name), column, pa.array(numbers, column.type))
+        return table
+
+    store = store_of(tmp_path / 'store', change, count)
+    with pytest.raises(StoreError, match=rf'parquet after row 0: row {BAD}: {wanted}'):
+        list(store.episodes())
+    assert not keeps_rules(counted_columns(store, EPISODE_SCHEMA.names))
 
 
 @pytest.mark.parametrize('count', [FEW, MANY])

@@ -313,6 +313,8 @@ def _check_counts(episode: Episode) -> None:
 
 
 def _check_score(episode: Episode) -> None:
+    if episode.max_score is not None and not math.isfinite(episode.max_score):
+        raise RecordError(f'max_score is {episode.max_score}, wanted a finite number, or nothing')
     if episode.score is None:
         return
     if not math.isfinite(episode.score):

@@ -274,6 +274,8 @@ def _are_in_bounds(table: pa.Table) -> bool:
     if (np.nan_to_num(placed) + np.nan_to_num(lost) > items).any():
         return False
     score, most = (table[name].to_numpy() for name in ('score', 'max_score'))  # NaN where there is none
+    if np.isinf(score).any() or not np.isfinite(table['max_score'].drop_null().to_numpy()).all():
+        return False
     return bool((table['score'].is_null().to_numpy() | ((score >= 0) & (score <= most))).all())
 
 
