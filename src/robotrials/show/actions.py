@@ -20,16 +20,13 @@ from robotrials.measure.actions.compare import (
 from robotrials.measure.actions.split import CurationDecision, EvaluationSplit, RegisteredDataset, load_datasets
 from robotrials.show.answer import Card
 from robotrials.show.catalog import ShowRequest, named, takes
-from robotrials.show.figure import PAGE_WIDTH_IN, policy_looks
+from robotrials.show.figure import PAGE_WIDTH_IN
 from robotrials.show.phrase import plural
 from robotrials.show.plot import Axis, Bar, Plot, Sheet, facets, places
-from robotrials.show.plot_paper import paint_paper
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.verdict.analysis.subject import Input, Predictions
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from robotrials.measure.actions.metric import ErrorMeasure
     from robotrials.stats import Interval
 
@@ -286,8 +283,12 @@ def _agreement(compared: OfflineOnline) -> str:
 LOG_RATIO = 100.0
 
 
+@named(lambda r: chosen_scores(requested_scores(r), r), wants=Input.PREDICTIONS)
 def amse_plot(scores: ModelScores) -> Plot:
-    """AMSE of every model on every dataset, with intervals where there are some; log axis where scales differ."""
+    """AMSE of every model on every dataset, with intervals; --stratum chooses datasets.
+
+    The axis is logarithmic where scales differ.
+    """
     positive = [s.amse for s in scores.values.values() if s.amse is not None and s.amse > 0]
     if not positive:
         raise InputError('no AMSE above 0 to draw')
@@ -339,18 +340,10 @@ def _score_plot(
 
 
 @takes(Input.PREDICTIONS)
-def draw_amse(request: ShowRequest) -> Figure:
-    """AMSE of every model on every dataset, with intervals; --stratum chooses datasets."""
-    scores = requested_scores(request)
-    return paint_paper(amse_plot(chosen_scores(scores, request)), policy_looks(scores.models))
-
-
-@takes(Input.PREDICTIONS)
-def draw_namse(request: ShowRequest) -> Figure:
+def draw_namse(request: ShowRequest) -> Plot:
     """NAMSE of one model by dataset; --policy says which, and the first is drawn without it."""
-    scores = requested_scores(request)
-    chosen = chosen_scores(scores, request)
-    return paint_paper(namse_plot(chosen, chosen.models[0]), policy_looks(scores.models))
+    chosen = chosen_scores(requested_scores(request), request)
+    return namse_plot(chosen, chosen.models[0])
 
 
 def requested_report(request: ShowRequest) -> ActionReport:

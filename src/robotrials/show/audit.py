@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from robotrials.errors import NotEstimable
 from robotrials.show.answer import ALL, Card, brief, p_text
@@ -16,7 +15,6 @@ from robotrials.show.catalog import ShowRequest, named, takes
 from robotrials.show.figure import COLUMN_WIDTH_IN, PAGE_WIDTH_IN, THING_PALETTE
 from robotrials.show.phrase import claim_words, ends, plural
 from robotrials.show.plot import Area, Axis, Curve, GuideLine, Layer, Note, Plot, Sheet, facets
-from robotrials.show.plot_paper import paint_paper
 from robotrials.show.robustness import forest_plot, forest_row
 from robotrials.show.table import Cell, Column, Table, cut, estimate_text, mark, table
 from robotrials.verdict.analysis.contrast import Contrast, design_word
@@ -35,10 +33,6 @@ from robotrials.verdict.audit import (
 )
 from robotrials.verdict.audit.determinism import RepeatControl
 from robotrials.verdict.audit.topline import Cutoff
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 MOST_UNMATCHED = 5
 CLASS_WORDS = {
@@ -352,10 +346,10 @@ def drop_plot(drops: Sequence[Drop]) -> Plot:
 
 
 @takes(Input.BENCHMARK)
-def draw_cutoffs(request: ShowRequest) -> Figure:
+def draw_cutoffs(request: ShowRequest) -> Plot:
     """The gap that could and the gap that must be significant on a benchmark, over baseline scores."""
     gaps = request.value(BenchmarkGaps)
-    return paint_paper(cutoff_plot(gaps.drawn, gaps.benchmark))
+    return cutoff_plot(gaps.drawn, gaps.benchmark)
 
 
 @takes(Input.BENCHMARK)
@@ -522,13 +516,13 @@ def growth_plot(trace: TraceComparison) -> Plot:
 
 
 @takes(Input.TWO_STORES)
-def draw_divergence(request: ShowRequest) -> Figure:
+def draw_divergence(request: ShowRequest) -> Plot:
     """How the difference between two runs of one plan grows in states, images and actions, step by step."""
     traces = request.value(RunComparison).traces
     drawn = next((t for t in traces if t.first and t.growth), next(iter(traces), None))
     if drawn is None or not drawn.growth:
         raise NotEstimable('no trajectory with states, actions or frames in both runs; nothing to draw')
-    return paint_paper(growth_plot(drawn))
+    return growth_plot(drawn)
 
 
 # Tables by name, from two stores.

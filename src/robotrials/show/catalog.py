@@ -1,9 +1,4 @@
-"""Tables and figures by name, and what each is made from.
-
-Tables and figures by name, and which of them have the layout of a paper's.
-
-What a named figure or table is made from: a store's episodes, or the file that its kind of input is.
-"""
+"""Tables and figures by name: what each is made from, and which of them have the layout of a paper's."""
 
 from __future__ import annotations
 
@@ -14,15 +9,16 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from robotrials.catalog import Catalog
 from robotrials.errors import InputError, UnknownName
+from robotrials.show.table import Table
 from robotrials.value import dataclass
 from robotrials.verdict.analysis import Analysis
-from robotrials.verdict.analysis.subject import PUBLISHED, Input
+from robotrials.verdict.analysis.subject import PUBLISHED, Input, Predictions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from robotrials.show.figure import PolicyLook
-    from robotrials.show.table import Table
+    from robotrials.show.plot import Plot
 
 
 COUNTS = {
@@ -90,17 +86,18 @@ def is_apart(made: Callable[..., object]) -> bool:
 def named(
     choose: Callable[[ShowRequest], object] | None = None, *, wants: Input = Input.STORE, is_apart: bool = False
 ) -> Callable[[Made], Made]:
-    """Let a function that builds one table be asked for by name; its first line is what `tables --list` says of it.
+    """Let a function that builds one table or plot be asked for by name; its first line is what a list says of it.
 
     `choose` takes from a request what the function is called with; without it the function takes nothing.
     """
 
     def mark(build: Made) -> Made:
-        def build_tables(request: ShowRequest) -> list[object]:
-            return [build() if choose is None else build(choose(request))]
+        def build_for(request: ShowRequest) -> object:
+            made = build() if choose is None else build(choose(request))
+            return [made] if isinstance(made, Table) else made
 
-        build_tables.__doc__ = build.__doc__
-        marked = apart(build_tables) if is_apart else build_tables
+        build_for.__doc__ = build.__doc__
+        marked = apart(build_for) if is_apart else build_for
         build.by_name = takes(wants)(marked)  # type: ignore[attr-defined]
         return build
 
@@ -162,10 +159,12 @@ class ShowRequest:
         return tuple(s for s in known if not self.strata or s in self.strata)
 
     def looks(self) -> dict[str, PolicyLook]:
-        """How each policy is drawn: fixed by the whole store, whichever part of it is shown."""
+        """How each policy is drawn: fixed by the whole input, whichever part of it is shown."""
         from robotrials.show.figure import policy_looks
 
-        return policy_looks(self.analysis.every_policy, reference=self.analysis.marked_reference)
+        if isinstance(self.subject, Analysis):
+            return policy_looks(self.subject.every_policy, reference=self.subject.marked_reference)
+        return policy_looks(self.subject.scores.models) if isinstance(self.subject, Predictions) else {}
 
 
 def check_sources(name: str, wanted: Input, sources: Sequence[str]) -> None:
@@ -211,24 +210,24 @@ FIGURES = Catalog(
         'sup-sign-cycle': 'robotrials.show.curve:draw_sup_sign_cycle',
         'uph-mtbf': 'robotrials.show.curve:draw_uph_mtbf',
         'uph-mtbf-macro': 'robotrials.show.curve:draw_uph_mtbf_macro',
-        'detection': 'robotrials.show.planning:draw_detection',
-        'power': 'robotrials.show.planning:draw_power',
+        'detection': 'robotrials.show.planning:detection_plot',
+        'power': 'robotrials.show.planning:power_plot',
         'sequential': 'robotrials.show.planning:draw_sequential',
         'posterior': 'robotrials.show.curve:draw_posterior',
         'profile': 'robotrials.show.curve:draw_profile',
         'improvement': 'robotrials.show.curve:draw_improvement',
         'ranks': 'robotrials.show.curve:draw_ranks',
-        'safety-pareto': 'robotrials.show.safety:draw_pareto',
+        'safety-pareto': 'robotrials.show.safety:frontier_plot',
         'safety-heatmap': 'robotrials.show.safety:draw_heatmap',
         'safety-axes': 'robotrials.show.safety:draw_axis_heatmap',
         'safety-composition': 'robotrials.show.safety:draw_composition',
         'safety-filmstrip': 'robotrials.show.report:draw_filmstrip',
         'drop-forest': 'robotrials.show.robustness:draw_drops',
-        'claims': 'robotrials.show.leaderboard:draw_claims',
-        'citations': 'robotrials.show.leaderboard:draw_citations',
+        'claims': 'robotrials.show.leaderboard:share_pies',
+        'citations': 'robotrials.show.leaderboard:citation_plot',
         'cutoffs': 'robotrials.show.audit:draw_cutoffs',
         'divergence': 'robotrials.show.audit:draw_divergence',
-        'shortcut': 'robotrials.show.shortcut:draw_shortcut',
+        'shortcut': 'robotrials.show.shortcut:shortcut_plot',
         'condition-success': 'robotrials.show.robustness:draw_condition_success',
         'condition-drops': 'robotrials.show.robustness:draw_condition_drops',
         'doses': 'robotrials.show.robustness:draw_doses',
@@ -237,7 +236,7 @@ FIGURES = Catalog(
         'iou-over-time': 'robotrials.show.geometry:draw_iou_over_time',
         'success-filmstrips': 'robotrials.show.report:draw_successes',
         'failure-filmstrips': 'robotrials.show.report:draw_failures',
-        'amse': 'robotrials.show.actions:draw_amse',
+        'amse': 'robotrials.show.actions:amse_plot',
         'namse': 'robotrials.show.actions:draw_namse',
     },
     entry_point_group='robotrials.figures',
@@ -251,13 +250,22 @@ Draw = Callable[[ShowRequest], 'Figure']
 
 
 def find_figure(name: str) -> Draw:
-    """The function that draws the figure of this name; an unknown one suggests the near name."""
-    return cast('Draw', FIGURES.load(name))
+    """The function that draws the figure of this name; an unknown one suggests the near name.
 
+    Most functions of the catalogue describe their figure as a `Plot`, which is painted here; a few draw it themselves.
+    """
+    made = FIGURES.load(name)
+    describe = cast('Callable[[ShowRequest], Plot | Figure]', getattr(made, 'by_name', made))
 
-def figure_summaries() -> list[tuple[str, str]]:
-    """Every figure's name and the first line of what it says about itself."""
-    return [(name, summary_of(find_figure(name))) for name in FIGURES.names()]
+    @functools.wraps(describe)
+    def draw(request: ShowRequest) -> Figure:
+        from robotrials.show.plot import Plot
+        from robotrials.show.plot_paper import paint_paper
+
+        figure = describe(request)
+        return paint_paper(figure, request.looks()) if isinstance(figure, Plot) else figure
+
+    return draw
 
 
 # Tables by name: what `robotrials tables NAME` can print. A room adds a row here, a plug-in an entry point.

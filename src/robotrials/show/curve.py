@@ -8,7 +8,6 @@ Pictures that comparison studies are used to: posterior violins, performance pro
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,7 +19,6 @@ from robotrials.show.figure import (
     COLUMN_WIDTH_IN,
     PAGE_WIDTH_IN,
     THING_PALETTE,
-    PolicyLook,
     figure_width_in,
     font_scale,
     of_policies,
@@ -43,7 +41,6 @@ from robotrials.show.plot import (
     facets,
     places,
 )
-from robotrials.show.plot_paper import paint_paper
 from robotrials.show.svg import LinearScale
 from robotrials.stats import Estimate, Profile
 from robotrials.value import dataclass
@@ -51,10 +48,6 @@ from robotrials.verdict.analysis import PolicyCurve, present
 from robotrials.verdict.analysis.detail import Cycle, PairShape
 from robotrials.verdict.analysis.practice import Improvement, Posterior
 from robotrials.verdict.analysis.ranking import ALL_STRATA
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 TICKS = 7
 SHARE = Axis('F(t) = P(T ≤ t)', (0.0, 1.02))
@@ -122,7 +115,7 @@ def _at_risk(request: FigureRequest, policy: str, stratum: str, ticks: np.ndarra
     return tuple(int(n) for n in np.sum(counts, axis=0)) if counts else ()
 
 
-def draw_cdf(request: FigureRequest) -> Figure:
+def draw_cdf(request: FigureRequest) -> Plot:
     """Success curves of all policies, mean over strata, with bands and numbers at risk; or single strata."""
     n_ticks = TICKS if figure_width_in(PAGE_WIDTH_IN * 0.75) > 4.2 * font_scale() else 5
     panels = curve_panels(request, n_ticks=n_ticks)
@@ -139,7 +132,7 @@ def draw_cdf(request: FigureRequest) -> Figure:
         axis = Axis('time to success T (s)', (0.0, panel.tau_s), ticks=panel.ticks_s if is_single else ())
         drawn.append(Facet(panel.stratum, curves, axis, below=panel.at_risk if is_single else {}))
     sheet = Sheet(PAGE_WIDTH_IN * 0.75, 2.9) if is_single else Sheet(facet_in=(1.9, 2.2), shared='y')
-    return paint_paper(Plot('cdf', 'Chance of success by time', tuple(drawn), y=SHARE, sheet=sheet), request.looks())
+    return Plot('cdf', 'Chance of success by time', tuple(drawn), y=SHARE, sheet=sheet)
 
 
 # --- P-P
@@ -160,7 +153,7 @@ def check_strata(request: FigureRequest) -> None:
             raise UnknownName('stratum', name, known)
 
 
-def draw_pp(request: FigureRequest) -> Figure:
+def draw_pp(request: FigureRequest) -> Plot:
     """One cell against the reference: both curves, and their P-P plot with AUC and KS segment.
 
     The first policy and stratum unless asked for others.
@@ -183,7 +176,7 @@ def draw_pp(request: FigureRequest) -> Figure:
         Facet(stratum, tuple(drawn), times, Axis('F(t)', SHARE.limits)),
         _pp_facet(request, trace, (policy, reference), title=title, stratum=stratum),
     )
-    return paint_paper(Plot('pp', 'P-P plot', pair, sheet=Sheet(facet_in=(2.6, 2.7), most=2)), request.looks())
+    return Plot('pp', 'P-P plot', pair, sheet=Sheet(facet_in=(2.6, 2.7), most=2))
 
 
 def _pp_facet(
@@ -220,7 +213,7 @@ def pair_plots(request: FigureRequest) -> list[PairShape]:
     return kept
 
 
-def draw_pairwise_pp(request: FigureRequest) -> Figure:
+def draw_pairwise_pp(request: FigureRequest) -> Plot:
     """P-P plots of every pair of policies, averaged over strata, with macro-AUC and its interval."""
     drawn = []
     for pair in pair_plots(request):
@@ -230,7 +223,7 @@ def draw_pairwise_pp(request: FigureRequest) -> Figure:
         names = (pair.policy_a, pair.policy_b)
         drawn.append(_pp_facet(request, pair.trace, names, title=title, stratum=ALL_STRATA))
     sheet = Sheet(facet_in=(1.8, 2.4), most=3, extra_in=0.0)
-    return paint_paper(Plot('pairwise-pp', 'P-P plots', tuple(drawn), sheet=sheet), request.looks())
+    return Plot('pairwise-pp', 'P-P plots', tuple(drawn), sheet=sheet)
 
 
 # --- restricted means
@@ -247,7 +240,7 @@ def rmst_grid(
     return policies, strata, {key: rmst for key, rmst in cells.items() if rmst is not None and rmst.value is not None}
 
 
-def draw_rmst_grid(request: FigureRequest) -> Figure:
+def draw_rmst_grid(request: FigureRequest) -> Plot:
     """Restricted mean time to success of every policy in every stratum, with intervals."""
     policies, strata, means = rmst_grid(request)
     frame, width = present(request.analysis.frame), 0.7 / max(len(policies) - 1, 1)
@@ -259,13 +252,12 @@ def draw_rmst_grid(request: FigureRequest) -> Figure:
         )
         for (policy, stratum), rmst in means.items()
     ]  # fmt: skip
-    plot = Plot(
+    return Plot(
         'rmst-grid', 'Restricted mean time to success', facets(marks),
         Axis(names=places(strata), limits=(-0.6, len(strata) - 0.4)),
         Axis(f'RMST({present(request.analysis.times).tau_text}) (s)', (0.0, None)),
         sheet=Sheet(max(COLUMN_WIDTH_IN, 1.1 * len(strata) + 1.6)),
     )  # fmt: skip
-    return paint_paper(plot, request.looks())
 
 
 # --- distributional shape and scalar trade-offs
@@ -274,7 +266,7 @@ BUDGET_STRIDE = 10
 STRATA_SHEET = Sheet(facet_in=(1.6, 2.2), shared='xy')
 
 
-def draw_qq(request: FigureRequest) -> Figure:
+def draw_qq(request: FigureRequest) -> Plot:
     """Quantile-quantile plots against the reference in each stratum; circles mark the last quantile reached.
 
     The last quantile of each policy, in percent, stands at the top of the panel in the policy's colour.
@@ -296,7 +288,7 @@ def draw_qq(request: FigureRequest) -> Figure:
         drawn.append(Facet(stratum, tuple(layers)))
     top = 1.3 * max((float(t.reference_s.max()) for some in traces.values() for t in some.values()), default=1.0)
     axes = Axis('T model (s)', (0.0, None)), Axis(f'T {reference} (s)', (0.0, top))
-    return paint_paper(Plot('qq', 'Q-Q plots', tuple(drawn), *axes, sheet=STRATA_SHEET), request.looks())
+    return Plot('qq', 'Q-Q plots', tuple(drawn), *axes, sheet=STRATA_SHEET)
 
 
 def qq_traces(request: FigureRequest) -> dict[str, dict[str, QQTrace]]:
@@ -321,26 +313,25 @@ def trade_offs(request: FigureRequest) -> dict[str, dict[str, TradeOffTrace]]:
     return {s: {p: shapes.trade_off[p, s] for p in policies if (p, s) in shapes.trade_off} for s in kept}
 
 
-def draw_uph_mtbf(request: FigureRequest) -> Figure:
+def draw_uph_mtbf(request: FigureRequest) -> Plot:
     """UPH against MTBF in each stratum as the time budget grows from 30 s to tau."""
     drawn = tuple(
         Facet(stratum, tuple(_trade_off_layers(request, traces, stratum)))
         for stratum, traces in trade_offs(request).items() if stratum != ALL_STRATA
     )  # fmt: skip
     axes = Axis('UPH = 3600 / RMST'), Axis('MTBF/A (s)', is_log=True)
-    return paint_paper(Plot('uph-mtbf', 'UPH against MTBF', drawn, *axes, sheet=STRATA_SHEET), request.looks())
+    return Plot('uph-mtbf', 'UPH against MTBF', drawn, *axes, sheet=STRATA_SHEET)
 
 
-def draw_uph_mtbf_macro(request: FigureRequest) -> Figure:
+def draw_uph_mtbf_macro(request: FigureRequest) -> Plot:
     """UPH against MTBF averaged over strata, as the time budget grows from 30 s to tau."""
     whole_strata(request, 'uph-mtbf-macro')
-    plot = Plot(
+    return Plot(
         'uph-mtbf-macro', 'UPH against MTBF',
         facets(_trade_off_layers(request, trade_offs(request)[ALL_STRATA], ALL_STRATA)),
         Axis('UPH = 3600 / RMST, mean over strata'), Axis('MTBF/A (s), ratio of means over strata', is_log=True),
         sheet=Sheet(COLUMN_WIDTH_IN * 1.2, 2.9),
     )  # fmt: skip
-    return paint_paper(plot, request.looks())
 
 
 def _trade_off_layers(request: FigureRequest, traces: Mapping[str, TradeOffTrace], stratum: str) -> list[Layer]:
@@ -370,7 +361,7 @@ def _trade_off_layers(request: FigureRequest, traces: Mapping[str, TradeOffTrace
     return layers
 
 
-def draw_sup_sign_cycle(request: FigureRequest) -> Figure:
+def draw_sup_sign_cycle(request: FigureRequest) -> Plot:
     """Three curves whose KS signs cycle, so that none is first: from the store if it has such a triple.
 
     Else the constructed example, and the title says so.
@@ -378,8 +369,8 @@ def draw_sup_sign_cycle(request: FigureRequest) -> Figure:
     whole_strata(request, 'sup-sign-cycle')
     cycle = present(request.analysis.detail.shapes).cycle
     if cycle.is_example:
-        looks = {name: PolicyLook(color) for name, color in zip(cycle.curves, THING_PALETTE, strict=False)}
-        return paint_paper(_cycle_plot(cycle, 'constructed example (no three policies of this store cycle)'), looks)
+        colors = dict(zip(cycle.curves, THING_PALETTE, strict=False))
+        return _cycle_plot(cycle, 'constructed example (no three policies of this store cycle)', colors=colors)
     links = []
     for edge in cycle.edges:
         curve = cycle.curves[edge.upper]
@@ -389,17 +380,22 @@ def draw_sup_sign_cycle(request: FigureRequest) -> Figure:
         words = f'{edge.upper} over {edge.lower} by {edge.distance:.2f} at {edge.time_s:.2f} s'
         behind = of_policies(present(request.analysis.frame), edge.upper, edge.lower)
         links.append(EpisodeLink(edge.time_s, (low, high), behind, words))
-    return paint_paper(_cycle_plot(cycle, 'sup-signs of three recorded policies cycle', links), request.looks())
+    return _cycle_plot(cycle, 'sup-signs of three recorded policies cycle', links)
 
 
-def _cycle_plot(cycle: Cycle, title: str, links: Sequence[EpisodeLink] = ()) -> Plot:
+def _cycle_plot(
+    cycle: Cycle, title: str, links: Sequence[EpisodeLink] = (), *, colors: Mapping[str, str] | None = None
+) -> Plot:
     """The three curves as steps, and each phase: where one is furthest above the next."""
     names = {name for edge in cycle.edges for name in (edge.upper, edge.lower)}
     end_s = 1.4 * max(edge.time_s for edge in cycle.edges)
     layers: list[Layer] = [
-        Curve(name, cycle.curves[name].times_s, cycle.curves[name].chance, is_step=True, end=end_s)
+        Curve(
+            name, cycle.curves[name].times_s, cycle.curves[name].chance, is_step=True, end=end_s,
+            color=(colors or {}).get(name, ''),
+        )
         for name in sorted(names)
-    ]
+    ]  # fmt: skip
     for edge in cycle.edges:
         at = edge.time_s + 0.015 * end_s
         low, high = (float(cycle.curves[name].at(edge.time_s)) for name in (edge.lower, edge.upper))
@@ -430,7 +426,7 @@ def posteriors(request: FigureRequest) -> list[Posterior]:
     return [p for p in present(request.analysis.practice.posteriors) if p.policy in policies]
 
 
-def draw_posterior(request: FigureRequest) -> Figure:
+def draw_posterior(request: FigureRequest) -> Plot:
     """Posterior of each policy's episode success with its credible interval, and letters.
 
     Policies sharing a letter are not significantly different; letters are those of the tables of episode success.
@@ -451,12 +447,11 @@ def draw_posterior(request: FigureRequest) -> Figure:
         for place, p in enumerate(drawn)
     ]  # fmt: skip
     names = places(f'{p.policy}\n{p.rate.count}/{p.rate.n}' for p in drawn)
-    plot = Plot(
+    return Plot(
         'posterior', 'Posterior of episode success', (Facet('', tuple(layers), links=links),),
         Axis(names=names, limits=(-0.6, len(drawn) - 0.4)), Axis('episode success', (0.0, 1.1)),
         sheet=Sheet(max(COLUMN_WIDTH_IN, 0.9 * len(drawn) + 0.8)),
     )  # fmt: skip
-    return paint_paper(plot, request.looks())
 
 
 def profiles(request: FigureRequest) -> dict[str, Profile]:
@@ -466,7 +461,7 @@ def profiles(request: FigureRequest) -> dict[str, Profile]:
     return {p: every[p] for p in request.shown(every)}
 
 
-def draw_profile(request: FigureRequest) -> Figure:
+def draw_profile(request: FigureRequest) -> Plot:
     """Performance profiles: the share of runs that score above each threshold, with bands."""
     curves = []
     for name, p in profiles(request).items():
@@ -476,11 +471,10 @@ def draw_profile(request: FigureRequest) -> Figure:
         ]
         curves.append(Curve(name, p.thresholds, p.share, p.low, p.high, links=links))
     measure = present(request.analysis.practice.matrix).meaning
-    plot = Plot(
+    return Plot(
         'profile', 'Performance profiles', facets(curves), Axis(f'{measure} above', (0.0, 1.0)),
         Axis('share of runs', (0.0, 1.02)), sheet=Sheet(PAGE_WIDTH_IN * 0.6),
     )  # fmt: skip
-    return paint_paper(plot, request.looks())
 
 
 def improvements(request: FigureRequest) -> list[Improvement]:
@@ -494,7 +488,7 @@ def improvements(request: FigureRequest) -> list[Improvement]:
     return kept
 
 
-def draw_improvement(request: FigureRequest) -> Figure:
+def draw_improvement(request: FigureRequest) -> Plot:
     """Probability of improvement of every pair, mean over strata, with intervals."""
     rows = [
         Point(
@@ -505,15 +499,14 @@ def draw_improvement(request: FigureRequest) -> Figure:
         for i in improvements(request)
     ]  # fmt: skip
     measure = present(request.analysis.practice.matrix).meaning
-    plot = Plot(
+    return Plot(
         'improvement', 'Probability of improvement', facets([GuideLine(x=0.5), *rows]),
         Axis(f'P(better), by {measure}', (0.0, 1.0)),
         sheet=Sheet(PAGE_WIDTH_IN * 0.6, 0.26 * len(rows) + 0.9, is_rows=True),
     )  # fmt: skip
-    return paint_paper(plot, request.looks())
 
 
-def draw_ranks(request: FigureRequest) -> Figure:
+def draw_ranks(request: FigureRequest) -> Plot:
     """How sure each policy's rank is: the share of resamples in which it has each rank, by mean score."""
     whole_strata(request, 'ranks')
     ranks = present(request.analysis.practice.ranks)
@@ -526,9 +519,8 @@ def draw_ranks(request: FigureRequest) -> Figure:
         for name, chances in zip(ranks.names, ranks.chance, strict=True) if name in kept
         for rank, chance in zip(order, chances.tolist(), strict=True)
     ]  # fmt: skip
-    plot = Plot(
+    return Plot(
         'ranks', 'Ranks', facets({f'by {present(request.analysis.practice.matrix).meaning}': bars}),
         Axis('rank', ticks=order), Axis('share of resamples', (0.0, 1.02)),
         sheet=Sheet(max(COLUMN_WIDTH_IN, 0.6 * len(ranks.names) + 1.4), 2.7),
     )  # fmt: skip
-    return paint_paper(plot, request.looks())

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.errors import InputError
-from robotrials.measure.geometry import Box, PlacementScore, VoxelCloud
+from robotrials.measure.geometry import Box, PlacementScore
 from robotrials.measure.geometry.camera_score import CameraScore
 from robotrials.measure.geometry.mask import ORACLE
 from robotrials.record import Episode
@@ -18,7 +17,6 @@ from robotrials.show.document import Block, EpisodeFilter, Section, missing, par
 from robotrials.show.figure import PAGE_WIDTH_IN, figure_width_in, lead_to, new_figure, these_episodes
 from robotrials.show.phrase import ends, number, plural
 from robotrials.show.plot import Axis, Curve, Facet, GuideLine, Layer, Plot, Point, Sheet
-from robotrials.show.plot_paper import paint_paper
 from robotrials.show.table import Cell, Column, Table, estimate_text, table, without_empty
 from robotrials.verdict.analysis import Absent, Analysis, present
 from robotrials.verdict.analysis.cameras import CameraPart
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
 
 ALIGNED, RESULT_ONLY, TARGET_ONLY = '#009E73', '#D55E00', '#56B4E9'
 FAINT, FULL = '58', 'ff'  # so that what is aligned shows through what is not
-MOST_VOXELS = 40
 PAGE_PLACES = ((0.0, 0.06, 0.45, 0.84), (0.49, 0.06, 0.45, 0.84))
 
 
@@ -39,28 +36,20 @@ def placement_figure(
     target: Box,
     *,
     score: PlacementScore | None = None,
-    cloud: VoxelCloud | None = None,
-    voxel_m: float | None = None,
 ) -> Figure:
-    """Left, the points seen and both boxes; right, voxels: aligned, only in the result, only in the target."""
+    """Left, both boxes; right, voxels: aligned, only in the result, only in the target."""
     is_narrow = figure_width_in() < 4.5
     figure = new_figure(PAGE_WIDTH_IN, 5.6 if is_narrow else 3.3, is_rows=is_narrow)
     figure.set_layout_engine('none')  # constrained layout does not know axes in three dimensions
     places = ((0.04, 0.53, 0.84, 0.42), (0.04, 0.06, 0.84, 0.4)) if is_narrow else PAGE_PLACES
     seen: Any = figure.add_axes(places[0], projection='3d')
     drawn: Any = figure.add_axes(places[1], projection='3d')
-    if cloud is not None:
-        points, color = cloud.point_m * 100, np.clip(cloud.color / 255, 0, 1)
-        if len(points) > 3000:
-            kept = np.linspace(0, len(points) - 1, 3000).astype(int)
-            points, color = points[kept], color[kept]
-        seen.scatter(*points.T, c=color, s=2, depthshade=False)
     for box, shade, name in ((target, TARGET_ONLY, 'target'), (result, RESULT_ONLY, 'result')):
         for i, j in ((i, i | 1 << k) for i in range(8) for k in range(3) if not i >> k & 1):
             ends = box.corners[[i, j]] * 100
             seen.plot(*ends.T, color=shade, lw=1.2, label=name if (i, j) == (0, 1) else None)
     seen.legend(loc='lower left', bbox_to_anchor=(-0.05, 0.96), ncols=2, fontsize='small', borderaxespad=0)
-    edges, in_result, in_target = _voxels(result, target, voxel_m)
+    edges, in_result, in_target = _voxels(result, target)
     for mask, shade, alpha, name in (
         (in_result & in_target, ALIGNED, FULL, 'aligned'),
         (in_result & ~in_target, RESULT_ONLY, FAINT, 'result only'),
@@ -80,17 +69,11 @@ def placement_figure(
     return figure
 
 
-def _voxels(
-    result: Box, target: Box, voxel_m: float | None
-) -> tuple[list[NDArray[Any]], NDArray[np.bool_], NDArray[np.bool_]]:
+def _voxels(result: Box, target: Box) -> tuple[list[NDArray[Any]], NDArray[np.bool_], NDArray[np.bool_]]:
     corners = np.concatenate([result.corners, target.corners])
     low, high = corners.min(axis=0), corners.max(axis=0)
-    step = voxel_m or float((high - low).max()) / 14
+    step = float((high - low).max()) / 14
     counts = np.maximum(1, np.ceil((high - low) / step - 1e-9).astype(int))
-    if counts.max() > MOST_VOXELS:
-        raise InputError(
-            f'{counts.tolist()} voxels are too many to draw; use voxel_m >= {step * counts.max() / 40:.4f}'
-        )
     grid = np.meshgrid(*(low[k] + step * (np.arange(counts[k]) + 0.5) for k in range(3)), indexing='ij')
     points = np.stack([g.ravel() for g in grid], axis=1)
     ends = [low[k] + step * np.arange(counts[k] + 1) for k in range(3)]
@@ -130,7 +113,7 @@ def draw_placement(request: ShowRequest) -> Figure:
     return figure
 
 
-def draw_iou_over_time(request: ShowRequest) -> Figure:
+def draw_iou_over_time(request: ShowRequest) -> Plot:
     """Overlap with the target over time: by cameras (dots), by the host's poses (line), and the threshold (dashes).
 
     Where cameras could not tell, a mark stands on the axis. Of the policies asked for, six episodes at most.
@@ -157,7 +140,7 @@ def draw_iou_over_time(request: ShowRequest) -> Figure:
         drawn.append(Facet(f'{policy}, {curve.episode.task}: {curve.episode.outcome.value}', tuple(layers)))
     axes = Axis('time, s'), Axis('IoU with the target', (-0.02, 1.02))
     sheet = Sheet(facet_in=(2.2, 1.8), most=3, extra_in=0.6)
-    return paint_paper(Plot('iou-over-time', 'Overlap over time', tuple(drawn), *axes, sheet=sheet), request.looks())
+    return Plot('iou-over-time', 'Overlap over time', tuple(drawn), *axes, sheet=sheet)
 
 
 # Tables of success by cameras: agreement with the host, rates with their bounds and corrections, every episode.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from robotrials.show.answer import ALL, Card
 from robotrials.show.audit import CLASS_COLORS, CLASS_WORDS
-from robotrials.show.catalog import ShowRequest, named, takes
+from robotrials.show.catalog import named
 from robotrials.show.figure import (
     COLUMN_WIDTH_IN,
     PAGE_WIDTH_IN,
@@ -18,7 +18,6 @@ from robotrials.show.figure import (
 )
 from robotrials.show.phrase import plural
 from robotrials.show.plot import Axis, Curve, Plot, Sheet, facets
-from robotrials.show.plot_paper import paint_paper
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.verdict.analysis.subject import Input
 from robotrials.verdict.audit import BenchmarkUsage, CitationCounts, Classification, LeaderboardAudit
@@ -201,8 +200,12 @@ def _claim_row(claim: PaperClaim) -> list[Cell]:
 # Figures and tables by name, from a leaderboard or from tables of papers.
 
 
+@named(lambda r: r.value(LeaderboardAudit), wants=Input.LEADERBOARD)
 def share_pies(audit: LeaderboardAudit) -> Figure:
-    """One pie per benchmark and rule, as in Figure 3."""
+    """Claimed gains of a leaderboard: no improvement, impossible, inconclusive or provably significant, as pies.
+
+    One pie per benchmark and rule, as in Figure 3.
+    """
     shares = [s for s in audit.shares() if s.judged]
     rules = list(dict.fromkeys(s.rule for s in shares))
     families = list(dict.fromkeys(s.family for s in shares))
@@ -232,8 +235,9 @@ def share_pies(audit: LeaderboardAudit) -> Figure:
     return figure
 
 
+@named(lambda r: r.value(CitationCounts), wants=Input.CANDIDATES)
 def citation_plot(counts: CitationCounts) -> Plot:
-    """Cumulative papers that report results, by month of first posting, as in Figure 2."""
+    """Papers that report results on each benchmark, added up by month of first posting."""
     months = sorted({m.month for t in counts.trackers.values() for m in t.months})
     place = {month: i for i, month in enumerate(months)}
     curves = [
@@ -248,15 +252,3 @@ def citation_plot(counts: CitationCounts) -> Plot:
         'citations', 'Papers by month', facets(curves), Axis(names={i: months[i] for i in ticks}),
         Axis('papers reporting results', (0.0, None)), sheet=Sheet(COLUMN_WIDTH_IN * 1.3, 2.6),
     )  # fmt: skip
-
-
-@takes(Input.LEADERBOARD)
-def draw_claims(request: ShowRequest) -> Figure:
-    """Claimed gains of a leaderboard: no improvement, impossible, inconclusive or provably significant, as pies."""
-    return share_pies(request.value(LeaderboardAudit))
-
-
-@takes(Input.CANDIDATES)
-def draw_citations(request: ShowRequest) -> Figure:
-    """Papers that report results on each benchmark, added up by month of first posting."""
-    return paint_paper(citation_plot(request.value(CitationCounts)))

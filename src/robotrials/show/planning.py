@@ -17,7 +17,6 @@ from robotrials.show.figure import THING_PALETTE
 from robotrials.show.pair_table import NEEDED_COLUMNS
 from robotrials.show.phrase import endpoint_name
 from robotrials.show.plot import Axis, Curve, Facet, GuideLine, Layer, Note, Plot, Point, Sheet
-from robotrials.show.plot_paper import paint_paper
 from robotrials.show.table import Cell, Column, Table, mark, table
 from robotrials.show.timing import scalar_name
 from robotrials.verdict.analysis import Absent, present
@@ -26,8 +25,6 @@ from robotrials.verdict.analysis.subject import Input
 from robotrials.verdict.planning import ArmPair, BridgePower, Decision, DetectionStudy, WatchedTrial, read_survey
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from robotrials.verdict.analysis.contrast import Contrast
     from robotrials.verdict.planning import (
         DesignCalibration,
@@ -355,13 +352,12 @@ def requested_powers(request: FigureRequest, name: str = 'power') -> dict[tuple[
     return {(a, b): planning.power(a, b, per_cell=POWER_SIZES) for a, b in pairs_shown(request, name)}
 
 
-def draw_detection(request: FigureRequest) -> Figure:
-    """Detection rate of every test against episodes per cell, for every pair, by subsampling the store."""
-    return paint_paper(detection_plot(requested_study(request)))
-
-
+@named(requested_study)
 def detection_plot(study: DetectionStudy, *, target: float = TARGET) -> Plot:
-    """One facet per pair, one line per test with Monte-Carlo intervals, and a pale one of its matched null."""
+    """Detection rate of every test against episodes per cell, for every pair, by subsampling the store.
+
+    One facet per pair, one line per test with Monte-Carlo intervals, and a pale one of its matched null.
+    """
     colors = dict(zip(study.metrics, (KS_COLOR, *(c for c in THING_PALETTE if c != '#CC6677')), strict=False))
     dashes = dict(zip(study.metrics, ('-', '--', '-.', ':') * len(study.metrics), strict=False))
     drawn = []
@@ -382,13 +378,12 @@ def detection_plot(study: DetectionStudy, *, target: float = TARGET) -> Plot:
     return Plot('detection', 'Detection rate', tuple(drawn), PER_CELL, Axis('detection rate', RATES), sheet=PAIR_SHEET)
 
 
-def draw_power(request: FigureRequest) -> Figure:
-    """Power of the macro-KS test against episodes per cell, by the bridge model; the N for 0.8 and its interval."""
-    return paint_paper(power_plot(requested_powers(request)))
-
-
+@named(requested_powers)
 def power_plot(powers: Mapping[tuple[str, str], BridgePower]) -> Plot:
-    """One facet per pair; the bar under the curve is the interval of the N that is needed."""
+    """Power of the macro-KS test against episodes per cell, by the bridge model; the N for 0.8 and its interval.
+
+    One facet per pair; the bar under the curve is that interval.
+    """
     drawn = []
     for names, power in powers.items():
         needed, right = power.needed, float(power.per_cell.max()) * 1.05
@@ -419,7 +414,7 @@ def watched_pairs(request: FigureRequest) -> tuple[WatchedTrial, list[ArmPair]]:
     return trial, [p for p in trial.arms.pairs if p.a in kept and p.b in kept]
 
 
-def draw_sequential(request: FigureRequest) -> Figure:
+def draw_sequential(request: FigureRequest) -> Plot:
     """The confidence sequence of every pair's difference in episode success, look after look, and where it decided."""
     whole_strata(request, 'sequential')
     _, pairs = watched_pairs(request)
@@ -427,7 +422,7 @@ def draw_sequential(request: FigureRequest) -> Figure:
         raise InputError('sequential needs two policies besides the reference')
     drawn = tuple(Facet(f'a {pair.a}, b {pair.b}', tuple(_look_layers(pair))) for pair in pairs)
     axes = Axis('episodes each'), Axis('a - b', (-1.0, 1.05))
-    return paint_paper(Plot('sequential', 'The trial as watched', drawn, *axes, sheet=PAIR_SHEET))
+    return Plot('sequential', 'The trial as watched', drawn, *axes, sheet=PAIR_SHEET)
 
 
 def _look_layers(pair: ArmPair) -> list[Layer]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from robotrials.errors import NotEstimable
 from robotrials.show.catalog import ShowRequest, apart, named
@@ -13,7 +12,6 @@ from robotrials.show.document import EpisodeFilter
 from robotrials.show.figure import PAGE_WIDTH_IN, Behind, these_episodes
 from robotrials.show.phrase import ends
 from robotrials.show.plot import Axis, Curve, EpisodeLink, Facet, GuideLine, Plot, Point, Sheet, facets
-from robotrials.show.plot_paper import paint_paper
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.stats import Estimate, Interval
 from robotrials.verdict.analysis import Analysis, RobustnessPart, present
@@ -27,10 +25,6 @@ from robotrials.verdict.robustness import (
     StartTrial,
     SwapResult,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 UNSEEN = (
     'IoU and e_trans of a split are means over its successes, a dash where there are none; E(IoU) is the mean over '
@@ -309,21 +303,21 @@ def start_plot(trials: Sequence[StartTrial]) -> Plot:
 
 
 @apart
-def draw_condition_success(request: ShowRequest) -> Figure:
+def draw_condition_success(request: ShowRequest) -> Plot:
     """Episode success of every policy under every condition, with Wilson intervals."""
-    return paint_paper(success_plot(requested_rows(request), conditioned(request.analysis)), request.looks())
+    return success_plot(requested_rows(request), conditioned(request.analysis))
 
 
 @apart
-def draw_condition_drops(request: ShowRequest) -> Figure:
+def draw_condition_drops(request: ShowRequest) -> Plot:
     """What each condition costs each policy, one line per condition; filled where resolved after Holm."""
     plot = drop_plot(requested_drops(request), conditioned(request.analysis))
     label = 'drop in success from the baseline, points (95 % interval; filled: resolved after Holm)'
-    return paint_paper(replace(plot, x=Axis(label)), request.looks())
+    return replace(plot, x=Axis(label))
 
 
 @apart
-def draw_drops(request: ShowRequest) -> Figure:
+def draw_drops(request: ShowRequest) -> Plot:
     """What every policy loses under each condition of the store, against the baseline, with intervals."""
     plan, behind = request.analysis.plan, conditioned(request.analysis)
     rows = [
@@ -331,17 +325,17 @@ def draw_drops(request: ShowRequest) -> Figure:
                    episodes=behind(d.policy, d.condition, None))
         for d in requested_drops(request) if d.success_interval is not None
     ]  # fmt: skip
-    return paint_paper(forest_plot(rows, level=plan.level))
+    return forest_plot(rows, level=plan.level)
 
 
 @apart
-def draw_doses(request: ShowRequest) -> Figure:
+def draw_doses(request: ShowRequest) -> Plot:
     """Success against the severity of each condition that was run at several."""
-    return paint_paper(dose_plot(requested_doses(request), conditioned(request.analysis)), request.looks())
+    return dose_plot(requested_doses(request), conditioned(request.analysis))
 
 
 @apart
-def draw_starts(request: ShowRequest) -> Figure:
+def draw_starts(request: ShowRequest) -> Plot:
     """Where the object stood at the start of each episode, and which episodes succeeded."""
     # Starts under the baseline and where only the layout was changed.
     starts_shown = request.rows_of(request.analysis.trajectories.starts)
@@ -349,7 +343,7 @@ def draw_starts(request: ShowRequest) -> Figure:
         raise NotEstimable(
             'no episode says where its object started: no label start_x_m, and no trajectory with a pose'
         )
-    return paint_paper(start_plot(starts_shown), request.looks())
+    return start_plot(starts_shown)
 
 
 def conditioned(analysis: Analysis) -> Behind:

@@ -6,7 +6,6 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from robotrials.errors import InputError, NotEstimable
 from robotrials.measure.safety import CellSafety, EpisodeSafety, SafetySummary, Tier, pareto_frontier
@@ -17,14 +16,10 @@ from robotrials.show.document import EpisodeFilter
 from robotrials.show.figure import COLUMN_WIDTH_IN, MARKERS, PAGE_WIDTH_IN, THING_PALETTE, counted, these_episodes
 from robotrials.show.phrase import ends
 from robotrials.show.plot import Axis, Bar, Curve, Number, Plot, Point, Sheet, Tile, facets
-from robotrials.show.plot_paper import paint_paper
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.stats import Estimate, Interval, Rate
 from robotrials.verdict.analysis import SafetyPart, present
 from robotrials.verdict.analysis.safety import SafetyComparison
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 PERCENT, SCORE = '.1f', '.3f'
 
@@ -369,10 +364,12 @@ def _rates_of(cell: CellSafety) -> tuple[float, float, Number, Number, Number, N
     return *rates, *ends(cell.success.interval, 100.0), *ends(cell.safety.interval, 100.0)
 
 
+@named(lambda r: safety_cells(r))
 def frontier_plot(cells: Sequence[CellSafety]) -> Plot:
-    """SR against Safety, one marker per cell with Wilson bars; under the dashed line lies what another cell beats.
+    """Task success against safety, one marker per policy and benchmark, with Wilson bars and the frontier.
 
-    Cells at one place are rings around each other, so that each is seen. Auxiliary cells are faint, and in no frontier.
+    Under the dashed line lies what another cell beats. Cells at one place are rings around each other, so that each is
+    seen. Auxiliary cells are faint, and in no frontier.
     """
     main = [cell for cell in cells if not cell.is_auxiliary]
     others = [cell for cell in cells if cell.is_auxiliary]
@@ -491,24 +488,19 @@ def composition_plot(cells: Sequence[CellSafety], *, scores: Sequence[EpisodeSaf
     )  # fmt: skip
 
 
-def draw_pareto(request: ShowRequest) -> Figure:
-    """Task success against safety, one marker per policy and benchmark, with Wilson bars and the frontier."""
-    return paint_paper(frontier_plot(safety_cells(request)), request.looks())
-
-
-def draw_heatmap(request: ShowRequest) -> Figure:
+def draw_heatmap(request: ShowRequest) -> Plot:
     """Violation rates of every safety family, one row per policy and benchmark."""
-    return paint_paper(heat_plot(safety_cells(request), scores=requested_safety(request).scores))
+    return heat_plot(safety_cells(request), scores=requested_safety(request).scores)
 
 
-def draw_axis_heatmap(request: ShowRequest) -> Figure:
+def draw_axis_heatmap(request: ShowRequest) -> Plot:
     """Violation rates of the three axes of safety, one row per policy and benchmark."""
-    return paint_paper(heat_plot(safety_cells(request), by='axis', scores=requested_safety(request).scores))
+    return heat_plot(safety_cells(request), by='axis', scores=requested_safety(request).scores)
 
 
-def draw_composition(request: ShowRequest) -> Figure:
+def draw_composition(request: ShowRequest) -> Plot:
     """Bars of unsafe successes, split by the specs that they violate."""
-    return paint_paper(composition_plot(safety_cells(request), scores=requested_safety(request).scores))
+    return composition_plot(safety_cells(request), scores=requested_safety(request).scores)
 
 
 def requested_safety(request: ShowRequest) -> SafetyPart:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from robotrials.show.audit import CLASS_WORDS
 from robotrials.show.catalog import ShowRequest, named, takes
 from robotrials.show.figure import THING_PALETTE
 from robotrials.show.plot import Axis, Curve, Facet, GuideLine, Layer, Plot, Point, Sheet, places
-from robotrials.show.plot_paper import paint_paper
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.stats import Interval
 from robotrials.verdict.analysis.subject import Input
@@ -25,10 +22,6 @@ from robotrials.verdict.audit.shortcut import (
     Shortcut,
     ShortcutVerdict,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 CANNOT_SAY = (
     'It does not say that a policy with a high score lacks the capability: a capable policy reaches a high score too.'
@@ -325,12 +318,6 @@ def checkpoints(request: ShowRequest) -> list[Table]:
     return [checkpoint_table(audit), optimism_table(audit)]
 
 
-@takes(Input.SHORTCUT)
-def draw_shortcut(request: ShowRequest) -> Figure:
-    """A probe's score by checkpoint with reported scores as lines, and its variants beside it."""
-    return paint_paper(shortcut_plot(request.value(Shortcut)))
-
-
 # The figure of the shortcut diagnosis: score by checkpoint, reported scores as lines, variants beside.
 
 PROBE_COLOR = THING_PALETTE[0]
@@ -341,8 +328,12 @@ NEED_WORDS = {
 }  # fmt: skip
 
 
+@named(lambda r: r.value(Shortcut), wants=Input.SHORTCUT)
 def shortcut_plot(audit: Shortcut) -> Plot:
-    """Left: every checkpoint with its interval; right: the full probe and its variants on the same start states."""
+    """A probe's score by checkpoint with reported scores as lines, and its variants beside it.
+
+    Left: every checkpoint with its interval; right: the full probe and its variants on the same start states.
+    """
     scale = 100.0 if audit.max_score == 1 else 1.0
     scores: list[Layer] = [*_reported_lines(audit, scale)]
     for place, score in enumerate(audit.checkpoints):
