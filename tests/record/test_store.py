@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,6 +28,7 @@ from robotrials.record import (
 )
 from robotrials.record import store as store_module
 from robotrials.record.blinding import write_unblinding
+from robotrials.record.column import trajectories_from_arrow, trajectories_to_arrow
 from robotrials.record.log import FindingKind
 from robotrials.record.maintain import compact_store, merge_stores
 from robotrials.record.verify import verify_store
@@ -159,6 +161,16 @@ def test_edits_are_checked_kept_and_taken_back(tmp_path: Path) -> None:
     with pytest.raises(InputError, match='no episode feed'):
         store.edit('feed', 'drop', by='ana', why='x')
     assert len(store.edits().by_episode[one]) == 3
+
+
+@pytest.mark.parametrize('n_chunks', [1, 2])
+def test_a_slice_of_stored_trajectories_has_its_own_rows_alone(n_chunks: int) -> None:
+    paths = [trajectory(3 + n, seed=n) for n in range(4)]
+    table = trajectories_to_arrow([(str(n), 0) for n in range(4)], paths)
+    whole = pa.concat_tables([table.slice(0, 2), table.slice(2)]) if n_chunks == 2 else table
+    back = dict(trajectories_from_arrow(whole.slice(1, 3)))
+    assert list(back) == [('1', 0), ('2', 0), ('3', 0)]
+    assert all(trajectories_equal(path, paths[int(name)]) for (name, _), path in back.items())
 
 
 def test_trajectories_are_read_in_part(tmp_path: Path) -> None:

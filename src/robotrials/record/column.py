@@ -200,12 +200,17 @@ def _contacts(signals: Mapping[str, Ragged], row: int, scene: Mapping[str, Any])
 
 
 def _ragged(column: Any) -> Ragged:
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    array = _whole(column) if isinstance(column, pa.ChunkedArray) else column
     return Ragged(
         array.values.to_numpy(zero_copy_only=False),
         array.offsets.to_numpy().tolist(),
         array.is_valid().to_numpy(zero_copy_only=False).tolist() if array.null_count else [True] * len(array),
     )
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    """A column as one array; `combine_chunks` would copy even a single chunk."""
+    return column.chunk(0) if column.num_chunks == 1 and not column.chunk(0).offset else column.combine_chunks()
 
 
 COMPONENT = re.compile(r'^(?P<signal>.*):(?P<index>\d+|none)$')
