@@ -51,13 +51,14 @@ def columns(kind: str) -> dict[str, list[str]]:
         'outcomes': {'outcome': [['Success', 'time out', 'failed', 'crashed'][k % 4] for k in range(ROWS)]},
         'scores': {'score': [f'{k % 101}%' for k in range(ROWS)]},
         'conditions': {'condition': [['', 'dark'][k % 2] for k in range(ROWS)], 'reason': ['-', 'slip'] * (ROWS // 2)},
+        'letters': {'success': ['10'[k % 2] for k in range(ROWS)], 'arm': ['a', ' ', 'b', '-'] * (ROWS // 4)},
         'instances': {'init_state': [str(k) for k in range(ROWS)], 'seed': ['7'] * ROWS, 'object': ['cup'] * ROWS},
     }
     return {**found, **more[kind]}
 
 
 KINDS = ['plain', 'seeds', 'repeats', 'some seeds', 'labels', 'missing', 'caps', 'steps', 'outcomes', 'scores',
-         'conditions', 'instances']  # fmt: skip
+         'conditions', 'letters', 'instances']  # fmt: skip
 
 
 def written(folder: Path, kind: str, separator: str = ',') -> Path:

@@ -493,13 +493,9 @@ def _success_as_score(guessed: ColumnMap, values: Sequence[Any]) -> ColumnMap:
 
 
 def sample_cells(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> dict[str, list[Any]]:
-    """For each column, those cells of the given rows that say something."""
-    cells: dict[str, list[Any]] = {name: [] for name in header}
-    for row in rows:
-        for name, value in zip(header, row, strict=True):
-            if not is_missing(value):
-                cells[name].append(value)
-    return cells
+    """For each column, those cells of the given rows, of which there is at least one, that say something."""
+    columns = zip(header, zip(*rows, strict=True), strict=True)
+    return {name: [value for value in column if not is_missing(value)] for name, column in columns}
 
 
 _USUAL = (
@@ -527,10 +523,13 @@ def plain_name(name: str) -> str:
 
 
 def groups_alike(names: Iterable[str]) -> list[list[str]]:
-    """Names that differ only in case, spaces, underscores and dashes; of each group the most frequent first."""
+    """Names that differ only in case, spaces, underscores and dashes; of each group the most frequent first.
+
+    `names` has every occurrence, or is a Counter of them.
+    """
     groups: dict[str, Counter[str]] = {}
-    for name in names:
-        groups.setdefault(plain_name(name), Counter())[name] += 1
+    for name, count in Counter(names).items():
+        groups.setdefault(plain_name(name), Counter())[name] = count
     return [[name for name, _ in group.most_common()] for group in groups.values() if len(group) > 1]
 
 

@@ -350,7 +350,7 @@ class Checkup:
 
     def alike(self) -> list[str]:
         """Names that may be one."""
-        found = ((name, groups_alike(counts.elements())) for name, counts in self.names.items())
+        found = ((name, groups_alike(counts)) for name, counts in self.names.items())
         return [f'{name} {" = ".join(map(repr, group))}' for name, groups in found for group in groups]
 
     def pairing(self) -> str:

@@ -104,7 +104,7 @@ class Addition:
             name = under_way.add_part('events', lambda sink: write_table(events, sink, metadata=version))
         meta = {**version, 'n_events': events.num_rows, 'events': name, 'trajectories': self._trajectories}
         numbers: list[int] = []  # of each row's file of trajectories, where there are any
-        hashed: list[NDArray[np.uint64]] = [np.zeros(0, np.uint64)]
+        hashed: list[NDArray[np.uint64]] = []
 
         def write(sink: IO[bytes]) -> None:
             with pq.ParquetWriter(sink, EPISODE_SCHEMA, **parquet_options(EPISODE_SCHEMA)) as writer:
@@ -120,7 +120,7 @@ class Addition:
         part_name = under_way.add_part('episodes', write)
         part = PartInfo(
             self.store.path / 'episodes' / part_name, sum(map(len, hashed)), SCHEMA_VERSION, events.num_rows, name,
-            tuple(self._trajectories), ids=encode_hashes(np.concatenate(hashed)),
+            tuple(self._trajectories), ids=''.join(map(encode_hashes, hashed)),
         )  # fmt: skip
 
         def check() -> None:
