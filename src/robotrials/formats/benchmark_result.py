@@ -9,7 +9,6 @@ import itertools
 import math
 import os
 import re
-import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -424,6 +423,8 @@ SCORE_MATRIX = ScoreMatrixFormat()
 
 
 def _has_matrices(path: Path) -> bool:
+    import zipfile
+
     try:
         with zipfile.ZipFile(path) as archive, np.load(path, allow_pickle=False) as loaded:
             small = sum(i.file_size for i in archive.infolist()) <= MOST_SCORES * 8
@@ -434,6 +435,8 @@ def _has_matrices(path: Path) -> bool:
 
 def _load(path: Path) -> dict[str, NDArray[np.float64]]:
     if path.suffix == '.npz':
+        import zipfile
+
         check_archive(path)
         try:
             with np.load(path, allow_pickle=False) as loaded:

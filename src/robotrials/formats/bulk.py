@@ -458,7 +458,7 @@ def _combined(columns: Sequence[_Names]) -> tuple[list[tuple[str, ...]], NDArray
 def default_columns(n_rows: int, *, provenance_id: str = '') -> dict[str, pa.Array]:
     """What the columns of the record hold in rows that say nothing of them; every row has an id."""
     texts = {'condition': 'nominal', 'condition_parameters': '{}', 'labels': '{}', 'provenance_id': provenance_id}
-    zeros = pa.array(np.zeros(n_rows, np.int32))
+    zeros = pa.repeat(pa.scalar(0, pa.int32()), n_rows)  # `pa.array` of numpy's would import `numpy.ma`
     columns = {}
     for column in EPISODE_SCHEMA:
         if pa.types.is_dictionary(column.type):
@@ -467,7 +467,7 @@ def default_columns(n_rows: int, *, provenance_id: str = '') -> dict[str, pa.Arr
         elif column.nullable:
             columns[column.name] = pa.nulls(n_rows, column.type)
         elif column.name != 'episode_id':
-            columns[column.name] = pa.array(np.zeros(n_rows, bool)) if pa.types.is_boolean(column.type) else zeros
+            columns[column.name] = pa.repeat(False, n_rows) if pa.types.is_boolean(column.type) else zeros
     return columns
 
 

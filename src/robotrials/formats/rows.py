@@ -7,7 +7,6 @@ import csv
 import json
 import re
 import stat
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -472,6 +471,8 @@ def _joined_sheets(path: Path, sheets: list[str], at: int, header: tuple[str, ..
 
 def check_archive(path: Path) -> None:
     """Refuse what is no spreadsheet, and what unpacks to more than a table of episodes needs."""
+    import zipfile
+
     try:
         with zipfile.ZipFile(path) as archive:
             infos = archive.infolist()

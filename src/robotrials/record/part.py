@@ -75,7 +75,9 @@ def id_hashes(
 def repeated_hashes(hashes: Sequence[NDArray[np.uint64]]) -> NDArray[np.uint64]:
     """Those that occur more than once."""
     ordered = np.sort(np.concatenate([np.zeros(0, np.uint64), *hashes]))
-    return np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    again = ordered[1:][ordered[1:] == ordered[:-1]]
+    is_first = np.concatenate([np.ones(min(1, len(again)), bool), again[1:] != again[:-1]])
+    return np.asarray(again[is_first])  # `np.unique` would import `numpy.ma`
 
 
 def encode_hashes(hashes: NDArray[np.uint64]) -> str:

@@ -63,13 +63,13 @@ def test_a_report_builds_a_batch_of_episodes_at_a_time(tmp_path: Path, monkeypat
         nonlocal n_built
         made = build(columns)
         n_built += 1
-        if n_built % 23 == 0:  # looking takes time
+        if n_built % 13 == 0:  # looking takes time
             alive.append(_alive() - before)
         return made
 
     monkeypatch.setattr(rows, 'trusted_episodes', counted)
     robotrials('report', store, '-o', tmp_path / 'r.json', '--resamples', 5)
-    assert n_built * BATCH > 8000  # it is read many times over
+    assert n_built * BATCH > 4000  # it is read several times over
     assert len(alive) > 5
     assert max(alive) <= 3 * BATCH
 

@@ -22,11 +22,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from robotrials.errors import InputError, NotEstimable
-from robotrials.measure.timing import NullMethod, Operations, auc, logrank, macro_ks, scalar_label
 from robotrials.measure.timing.better import better
 from robotrials.measure.timing.curve import Endpoint, check_tau, common_follow_up
-from robotrials.measure.timing.curve_test import reversal
-from robotrials.measure.timing.scalar import check_cells
 from robotrials.record import Episode
 from robotrials.stats import Estimate, Interval
 from robotrials.stats.dominance import Claim, PairFlags, adjusted_p_values, judge
@@ -39,7 +36,7 @@ from robotrials.verdict.analysis.verdict import EndpointPairs, EndpointVerdict, 
 from robotrials.verdict.planning.analysis_plan import EndpointName
 
 if TYPE_CHECKING:
-    from robotrials.measure.timing import Logrank, MacroKS
+    from robotrials.measure.timing import Logrank, MacroKS, Operations
     from robotrials.measure.timing.better import Better
     from robotrials.measure.timing.curve import CommonFollowUp
     from robotrials.measure.timing.curve_test import Reversal
@@ -338,7 +335,7 @@ def _order(rates: Mapping[str, float]) -> tuple[str, ...]:
     return tuple(sorted(rates, key=lambda p: (-rates[p], p)))
 
 
-Cells = Mapping[str, Operations]
+Cells = Mapping[str, 'Operations']
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -375,6 +372,8 @@ class TimeComparison:
 
 
 def _listed(names: Sequence[str]) -> str:
+    from robotrials.measure.timing import scalar_label
+
     *first, last = (scalar_label(name) for name in names) if names else ('nothing',)
     return f'{", ".join(first)} and {last}' if first else last
 
@@ -384,6 +383,8 @@ def compare_cells(
     thresholds_s: Sequence[float] = (30.0, 60.0), n_resamples: int = 2000,
 ) -> TimeComparison:  # fmt: skip
     """What lies behind the difference of mean times `primary` of two policies given as stratum -> Operations."""
+    from robotrials.measure.timing import logrank, reversal
+
     strata = tuple(primary.tau_s)
     first, second = {s: a[s] for s in strata}, {s: b[s] for s in strata}
     follow = common_follow_up(first, second, primary.tau_s)
@@ -396,6 +397,8 @@ def compare_cells(
 
 
 def _ks(follow: CommonFollowUp, effect: Better, rng: np.random.Generator, *, n_resamples: int) -> MacroKS | Absent:
+    from robotrials.measure.timing import NullMethod, macro_ks
+
     if effect.ks_refused:
         return Absent(effect.ks_refused, 'run both policies under one protocol')
     method = NullMethod.PAIRED_SWAP if effect.is_paired else NullMethod.PERMUTATION
@@ -414,6 +417,7 @@ def _advantages(
     n_resamples: int, *, level: float,
 ) -> dict[str, Estimate]:  # fmt: skip
     """Macro differences of scalars, oriented so that positive favours a."""
+    from robotrials.measure.timing import auc
 
     def judged(endpoint: Endpoint, tau_s: float | Mapping[str, float]) -> Estimate:
         judgement = better(a, b, tau_s=tau_s, paired=primary.is_paired, level=level, endpoint=endpoint)
@@ -457,6 +461,8 @@ def compare_timing(
     `rng` feeds the permutations of the KS test and the interval of AUC. Who is faster is asked of episodes
     (`robotrials.load(...).compare()`), whose starts and items operations no longer know.
     """
+    from robotrials.measure.timing.scalar import check_cells
+
     for cells in (a, b):
         check_cells(cells)
     check_rng(rng)

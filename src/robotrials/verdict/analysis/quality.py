@@ -14,7 +14,6 @@ import numpy as np
 from robotrials.measure.timing.operation import row_scenes, scene_of, stratum_of
 from robotrials.record import Outcome, PolicyCard, Provenance
 from robotrials.record.rows import EpisodeRows, coded, column, ended, kinds, lacks, pick
-from robotrials.stats.interaction import kruskal_wallis, midranks
 from robotrials.value import dataclass
 from robotrials.verdict.analysis.arm import is_blinded
 
@@ -182,6 +181,8 @@ def _scene_counts(valid: Sequence[Episode]) -> tuple[int, int]:
 
 def _start_order(valid: Sequence[Episode]) -> tuple[dict[str, float], float | None]:
     """Each policy's mean place in the order of starts, and the Kruskal-Wallis p-value that all places are alike."""
+    from robotrials.stats.interaction import kruskal_wallis, midranks
+
     times_s, (codes, policies) = column(valid, 'started_at'), coded(valid, 'policy')
     if np.isnan(times_s).any() or len(np.unique(times_s)) < 2:
         return {}, None  # one time for all says nothing about their order
