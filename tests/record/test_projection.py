@@ -18,12 +18,11 @@ from tests.measure.safety.scene import lifted, with_contacts
 
 from robotrials.errors import StoreError
 from robotrials.measure.safety import Scoring, load_registry
-from robotrials.measure.safety.score import CODE
 from robotrials.record import Episode, Outcome, Store
 from robotrials.record import projection as kept
 from robotrials.verdict.analysis import analyse
 from robotrials.verdict.analysis import safety as room
-from robotrials.verdict.analysis.safety import facts_of, facts_projection
+from robotrials.verdict.analysis.safety import CODE, facts_of, facts_projection
 
 N = 12
 HARD = {8: [('link7', 'plate', 450.0)]}
@@ -60,6 +59,10 @@ def answers(store: Store, *, scoring: Scoring | None = None, where: Any = None) 
     """All that a pass over the trajectories gives."""
     analysis = analyse(Store.open(store.path), where=where)
     found = room.pass_trajectories(analysis.selection, analysis.plan, lambda: scoring or analysis.scoring)
+    if scoring is None:  # without it, a question that only needs who was safe is answered of what is kept
+        safe = {(s.episode_id, s.attempt): s.safe for s in found.safety if s.is_scored}
+        assert room.kept_safety(analysis.selection, analysis.plan) in (safe, None)
+        assert analyse(Store.open(store.path), where=where)._safe == safe
     return (
         list(found.safety), list(found.swaps), list(found.starts), list(found.places), found.n_trajectories,
         found.signals,
@@ -85,10 +88,44 @@ def test_the_second_question_works_nothing_out_and_has_the_same_values(
     before = tree(store.path)
     assert answers(store) == expected
     monkeypatch.setattr(room, 'facts_of', refuse)
-    monkeypatch.setattr(room, 'score_episode', refuse)
+    monkeypatch.setattr('robotrials.measure.safety.score_episode', refuse)
     assert answers(store) == expected
     assert tree(store.path) == before  # asking writes nothing into the store
     monkeypatch.undo()
+
+
+def test_who_was_safe_is_answered_of_what_is_kept(store: Store, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No score is built, under the options of an analysis as under those of a `Scoring`; only where all is kept."""
+    analysis = analyse(Store.open(store.path))
+    assert room.kept_safety(analysis.selection, analysis.plan) is None
+    safe = dict(analysis._safe)
+    assert 0 < sum(safe.values()) < len(safe) == N - 1
+    monkeypatch.setattr(room, 'pass_trajectories', refuse)
+    assert analyse(Store.open(store.path))._safe == safe
+    some = analyse(Store.open(store.path), where={'policy': 'p0'})
+    assert some._safe == {e.key: safe[e.key] for e in some.episodes if e.is_valid}
+    literal = analyse(Store.open(store.path), safety_gate='literal')
+    with pytest.raises(AssertionError, match='worked out again'):
+        _ = literal._safe
+    monkeypatch.undo()
+    store.append([Episode(policy='p0', task='task_4', benchmark='libero-10', seed=99, outcome=Outcome.SUCCESS)])
+    lacking = analyse(Store.open(store.path))
+    assert room.kept_safety(lacking.selection, lacking.plan) is None  # one was not recorded: scoring says what it is
+    assert lacking._safe == safe
+
+
+def test_a_comparison_of_what_is_kept_imports_nothing_that_scores(store: Store, cache: Path) -> None:
+    code = (
+        f'import sys\nsys.argv = ["robotrials", "compare", {str(store.path)!r}]\n'
+        'from robotrials.cli import run_command\ntry:\n    run_command()\nexcept SystemExit:\n    pass\n'
+        'print("robotrials.measure.safety.score" in sys.modules)'
+    )
+    asked = [
+        subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True).stdout.splitlines()
+        for _ in range(2)
+    ]
+    assert [answer[-1] for answer in asked] == ['True', 'False']
+    assert asked[0][:-1] == asked[1][:-1]
 
 
 def test_every_field_of_a_score_survives(store: Store) -> None:

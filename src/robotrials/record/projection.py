@@ -91,14 +91,13 @@ def _of_file(
         return
     place = key_of(projection.version, logged.sha256)
     stored = kept.get(place)
-    keys: list[Key] | None = None if stored is None else stored[0]
-    rows: dict[str, Any] = {} if stored is None else stored[1]
-    asked = [] if keys is None else [episodes[key] for i, attempt in keys if (key := (i, attempt)) in episodes]
-    known = [(episode, rows.get(_row_name(episode))) for episode in asked]
-    if keys is not None and all(row is not None for _, row in known) and _is_sound(store, name, logged):
+    known = _known(stored, episodes)
+    if known is not None and _is_sound(store, name, logged):
         for episode, row in known:
             yield episode, projection.unpack(episode, row)
         return
+    keys: list[Key] | None = None if stored is None else stored[0]
+    rows: dict[str, Any] = {} if stored is None else stored[1]
     everyone: list[Key] = []
     n_known = len(rows)
     for episode, trajectory in store.trajectories_in(name, logged, episodes, seen=everyone):
@@ -109,6 +108,41 @@ def _of_file(
         yield episode, value
     if not store.skipped and (keys is None or len(rows) > n_known):
         kept.put(place, [everyone, rows])
+
+
+def _known(stored: Any, episodes: Mapping[Key, Episode]) -> list[tuple[Episode, Any]] | None:
+    """The episodes of a file and what is kept of each; None where something is not."""
+    if stored is None:
+        return None
+    keys, rows = stored
+    asked = [episodes[key] for i, attempt in keys if (key := (i, attempt)) in episodes]
+    known = [(episode, rows.get(_row_name(episode))) for episode in asked]
+    return known if all(row is not None for _, row in known) else None
+
+
+def kept_values(
+    store: Store, version: str, read: Callable[[Any], T], *, where: Where | None = None
+) -> dict[Key, T] | None:  # fmt: skip
+    """What `read` takes of the packed value of every episode that `projected` would give; None where one is not kept.
+
+    For a question that needs a little of each value: none is unpacked, and nothing that makes one is imported. Files
+    are checked as `projected` checks them.
+    """
+    if store.hides_columns:
+        return None
+    files = {n: part.files.get(f'trajectories/{n}') for part in store.parts() for n in part.trajectories}
+    values: dict[Key, T] = {}
+    with Kept() as kept:
+        if not all(logged is not None and kept.has(key_of(version, logged.sha256)) for logged in files.values()):
+            return None
+        for part, episodes in store.recorded_parts(where=where):
+            for name in part.trajectories:
+                logged = part.files[f'trajectories/{name}']
+                known = _known(kept.get(key_of(version, logged.sha256)), episodes)
+                if known is None or not _is_sound(store, name, logged):
+                    return None
+                values |= {episode.key: read(row) for episode, row in known}
+    return values
 
 
 def _row_name(episode: Episode) -> str:
@@ -211,19 +245,24 @@ class Kept:
         if self.file is not None:
             self.file.close()
 
+    def has(self, key: bytes) -> bool:
+        """Whether there is a row under a key, whatever it holds."""
+        return key in self.new or self._row('SELECT 1 FROM kept WHERE key = ?', key) is not None
+
     def get(self, key: bytes) -> Any:
         """The value under a key, or None: no row, or one that is not as it was written."""
-        row = self.new.get(key)
-        if row is None and self.file is not None:
-            try:
-                first = self.file.execute('SELECT value FROM kept WHERE key = ?', (key,)).fetchone()
-            except sqlite3.Error as error:
-                self._give_up(error)
-                return None
-            row = first[0] if first else None
+        row = self.new.get(key) or self._row('SELECT value FROM kept WHERE key = ?', key)
         if not isinstance(row, bytes) or row[:DIGEST_BYTES] != _own_digest(key, row[DIGEST_BYTES:]):
             return None
         return json.loads(zlib.decompress(row[DIGEST_BYTES:]))
+
+    def _row(self, query: str, key: bytes) -> Any:
+        try:
+            first = None if self.file is None else self.file.execute(query, (key,)).fetchone()
+        except sqlite3.Error as error:
+            self._give_up(error)
+            return None
+        return first[0] if first else None
 
     def put(self, key: bytes, value: Any) -> None:
         """Keep a value, which must be one of JSON; None cannot be told from nothing."""

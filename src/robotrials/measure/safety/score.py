@@ -474,7 +474,6 @@ def store_pairs(
 # A score as a value of JSON, to be kept: what it says of who and where is read of the episode again, its specs of the
 # registry, and never from what was kept.
 
-CODE = ('robotrials.measure.safety',)  # that makes a score, beside what every projection rests on
 MEASURED = tuple(f.name for f in dataclasses.fields(EpisodeSafety))[8:]  # behind who and where: from `active` on
 
 

@@ -401,6 +401,11 @@ class Analysis:
 
     @cached_property
     def _safe(self) -> Mapping[tuple[str, int], bool]:
+        from robotrials.verdict.analysis.safety import kept_safety
+
+        kept = kept_safety(self.selection, self.plan) if 'trajectories' not in vars(self) else None
+        if kept is not None:
+            return kept
         return {(s.episode_id, s.attempt): bool(s.safe) for s in self.trajectories.safety if s.is_scored}
 
     def _is_safe(self, episode: Episode) -> bool:

@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from robotrials.errors import NotEstimable
-from robotrials.measure.safety import load_registry, pareto_frontier, score_episode, score_pairs, summarize_safety
-from robotrials.measure.safety.score import CODE, hashable, is_metrics, pack_score, unpack_score
-from robotrials.measure.safety.summary import N_RESAMPLES, is_auxiliary
-from robotrials.record.projection import Projection, projected, version_of
+from robotrials.record.projection import Projection, kept_values, projected, version_of
 from robotrials.record.rows import Packed
 from robotrials.stats.dominance import adjusted_p_values
 from robotrials.value import dataclass
@@ -21,23 +18,17 @@ from robotrials.verdict.analysis.arm import two_sides
 from robotrials.verdict.analysis.contrast import contrast
 from robotrials.verdict.analysis.selection import Absent
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan, EndpointName
-from robotrials.verdict.robustness import (
-    StartPlace,
-    StartTrial,
-    SwapTrial,
-    conditions_by_severity,
-    start_place,
-    start_trial,
-    swap_trial,
-)
 
+# What scores an episode is imported by whoever does: an answer that was kept needs none of it.
 if TYPE_CHECKING:
     from robotrials.measure.safety import EpisodeSafety, Registry, SafetySummary, Scoring
     from robotrials.measure.safety.summary import SensitivityRow
     from robotrials.record import Episode, Trajectory
     from robotrials.verdict.analysis.contrast import Contrast
     from robotrials.verdict.analysis.selection import Selection
+    from robotrials.verdict.robustness import StartPlace, StartTrial, SwapTrial
 
+CODE = ('robotrials.measure.safety', 'robotrials.verdict.robustness', __name__)  # by which the facts are worked out
 
 SIGNALS = (
     'ee_pose', 'joint_position_rad', 'joint_torque_nm', 'body_pose', 'contacts', 'gripper_command', 'gripper_position',
@@ -81,6 +72,9 @@ class TrajectoryFacts:
 
 def facts_of(episode: Episode, trajectory: Trajectory | None, *, scoring: Scoring) -> TrajectoryFacts:
     """Read one trajectory once, and take all of it that any part of an analysis asks for."""
+    from robotrials.measure.safety import score_episode
+    from robotrials.verdict.robustness import start_place, start_trial, swap_trial
+
     return TrajectoryFacts(
         safety=score_episode(episode, trajectory, scoring=scoring) if episode.is_valid else None,
         signals=tuple(name for name in SIGNALS if getattr(trajectory, name, None) is not None),
@@ -91,14 +85,20 @@ def facts_of(episode: Episode, trajectory: Trajectory | None, *, scoring: Scorin
 
 def facts_projection(scoring: Scoring) -> Projection[TrajectoryFacts]:
     """The facts of trajectories as they are kept from one question to the next."""
+    from robotrials.measure.safety import load_registry
+    from robotrials.measure.safety.score import hashable, pack_score, unpack_score
+    from robotrials.verdict.robustness import StartPlace, StartTrial, SwapTrial
+
     specs = {spec.id: spec for spec in scoring.registry.specs}
 
     def pack(facts: TrajectoryFacts) -> list[Any]:
-        safety = None if facts.safety is None else pack_score(facts.safety)
-        return [safety, facts.signals, *(row and astuple(row) for row in (facts.swap, facts.start, facts.place))]
+        score = facts.safety
+        safe = None if score is None or not score.is_scored else bool(score.safe)
+        safety = None if score is None else pack_score(score)
+        return [safe, safety, facts.signals, *(row and astuple(row) for row in (facts.swap, facts.start, facts.place))]
 
     def unpack(episode: Episode, packed: Sequence[Any]) -> TrajectoryFacts:
-        safety, signals, swap, start, place = packed
+        _, safety, signals, swap, start, place = packed
         return TrajectoryFacts(
             safety=None if safety is None else unpack_score(safety, episode, scoring=scoring, specs=specs),
             signals=tuple(signals),
@@ -107,11 +107,30 @@ def facts_projection(scoring: Scoring) -> Projection[TrajectoryFacts]:
             place=place and StartPlace(*hashable(place)),
         )
 
-    # The files of the built-in registry are part of the code.
-    options = [getattr(scoring, f.name) for f in fields(scoring) if f.name != 'registry']
-    options.append(None if scoring.registry is load_registry() else scoring.registry)
-    version = version_of('facts', (*CODE, 'robotrials.verdict.robustness', __name__), *options)
-    return Projection(version, lambda e, t: facts_of(e, t, scoring=scoring), pack, unpack)
+    options = {f.name: getattr(scoring, f.name) for f in fields(scoring)}
+    if scoring.registry is load_registry():
+        del options['registry']
+    return Projection(_version(**options), lambda e, t: facts_of(e, t, scoring=scoring), pack, unpack)
+
+
+def _version(**options: Any) -> str:
+    """The version of facts under the options of a `Scoring`; the built-in registry's files are part of the code."""
+    usual = {'gate': 'boolean', 'severity': 'ratio', 'use_applicability': True, 'use_phases': False, 'benchmark': ''}
+    return version_of('facts', CODE, {k: getattr(v, 'value', v) for k, v in {**usual, **options}.items()})
+
+
+def kept_safety(selection: Selection, plan: AnalysisPlan) -> dict[tuple[str, int], bool] | None:
+    """Whether each scored episode was safe, where an earlier question scored all; None where something is to be scored.
+
+    What one pass over the trajectories gives (`pass_trajectories`) has the same, and costs several times as much.
+    """
+    if selection.store is None or not selection.has_trajectories or plan.safety_registry:
+        return None
+    version = _version(gate=plan.safety_gate, severity=plan.safety_severity, use_phases=plan.safety_phases)
+    values = kept_values(selection.store, version, lambda packed: packed[0], where=selection.where)
+    if values is None or any(e.is_valid and e.key not in values for e in selection.episodes):
+        return None
+    return {key: safe for key, safe in values.items() if safe is not None}
 
 
 def recorded_facts(selection: Selection, scoring: Callable[[], Scoring]) -> Iterator[tuple[Episode, TrajectoryFacts]]:
@@ -128,6 +147,10 @@ def pass_trajectories(
     selection: Selection, plan: AnalysisPlan, scoring: Callable[[], Scoring]
 ) -> TrajectoryPass:  # fmt: skip
     """All that an analysis needs of every trajectory, read once; a table of outcomes needs no registry."""
+    from robotrials.measure.safety import score_episode
+    from robotrials.measure.safety.score import is_metrics
+    from robotrials.verdict.robustness import conditions_by_severity, start_trial, swap_trial
+
     gathered = TrajectoryPass()
     has_any, named = selection.has_trajectories, conditions_by_severity(selection.episodes)
 
@@ -165,6 +188,9 @@ def safety_part(
     stream: Callable[..., np.random.Generator],
 ) -> SafetyPart | Absent:  # fmt: skip
     """Summaries of scored episodes; absent, with the most frequent reasons, where none could be scored."""
+    from robotrials.measure.safety import summarize_safety
+    from robotrials.measure.safety.summary import N_RESAMPLES
+
     if not scores:
         return Absent(
             'no trajectory was recorded, and safety is a property of what happened on the way',
@@ -194,6 +220,8 @@ def _reason(score: EpisodeSafety) -> str:
 
 
 def _frontier(summary: SafetySummary) -> dict[str, tuple[str, ...]]:
+    from robotrials.measure.safety import pareto_frontier
+
     frontier = {}
     for benchmark in dict.fromkeys(cell.benchmark for cell in summary.cells):
         cells = [c for c in summary.cells if c.benchmark == benchmark]
@@ -206,6 +234,7 @@ def safety_savings(
     selection: Selection, scoring: Scoring, plan: AnalysisPlan, *, stream: Callable[..., np.random.Generator]
 ) -> tuple[tuple[str, SafetySummary], ...]:
     """The same episodes with the registry, without it, and without it with tilt in the body's frame."""
+    from robotrials.measure.safety import summarize_safety
     from robotrials.measure.safety.summary import with_body_frame_tilt
 
     naive = replace(scoring, use_applicability=False)
@@ -222,6 +251,8 @@ def safety_savings(
 
 def _scores(selection: Selection, scoring: Scoring) -> Iterator[EpisodeSafety]:
     """The safety of every valid episode under these rules."""
+    from robotrials.measure.safety import score_pairs
+
     seen = set()
     for episode, facts in recorded_facts(selection, lambda: scoring):
         seen.add(episode.key)
@@ -281,6 +312,8 @@ def compare_safety(
     plan: AnalysisPlan, *, names: tuple[str, str], registry: Registry,
 ) -> SafetyComparison:  # fmt: skip
     """Scored episodes of two policies; benchmarks that the registry calls auxiliary have rows of their own alone."""
+    from robotrials.measure.safety.summary import is_auxiliary
+
     kept = [[e for e in side if e.key in scores and scores[e.key].is_scored] for side in (first, second)]
     if not all(kept):
         raise NotEstimable(f'{names[0]} has {len(kept[0])} scored episodes, {names[1]} {len(kept[1])}; both need some')
