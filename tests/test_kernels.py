@@ -100,6 +100,20 @@ def test_resampled_curves_have_the_same_bits(seed: int) -> None:
 
 
 @needs_both
+@pytest.mark.parametrize('n', [255, 256, 257, 515])
+def test_draws_of_a_large_cell_have_the_same_bits(n: int) -> None:
+    """Random numbers are mixed a block at a time, and where all episodes are alike their operations are not counted."""
+    rng = np.random.default_rng(n)
+    for episode in (np.arange(n), np.sort(np.r_[np.arange(n), rng.choice(n, n // 2)])):
+        own = sort_cell(Operations(rng.exponential(30, len(episode)), rng.random(len(episode)) > 0.3, episode))
+        columns, key = (own.times_s, own.cluster, own.event, own.sizes), np.uint64(n)
+        twins(timing, 'bootstrap_scalars', (*columns, own.inverse, 40.0, np.empty(0), key, 5), [np.empty((33, 4))])
+        twins(timing, 'bootstrap_curves', (*columns, np.linspace(0, 90, 9), key, 3), [np.empty((17, 9))])
+        rank = np.arange(len(episode), dtype=np.int32)
+        twins(timing, 'bootstrap_auc', (rank, *columns[1:], n // 3, key, np.uint64(1), 0), [np.empty(17)])
+
+
+@needs_both
 @pytest.mark.parametrize('method', [timing.POOLED_BOOTSTRAP, timing.PERMUTATION, timing.PAIRED_SWAP])
 def test_null_distributions_have_the_same_bits_on_one_thread_and_on_two(method: int) -> None:
     rng = np.random.default_rng(method)

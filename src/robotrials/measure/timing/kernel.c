@@ -6,10 +6,13 @@
 
 #include "native.h"
 
-enum { LANES = 16, N_SCALARS = 4, END_OF_TIE = 2, POOLED_BOOTSTRAP = 0, PERMUTATION = 1 };
+enum { LANES = 16, PAIRS = 128, N_SCALARS = 4, END_OF_TIE = 2, POOLED_BOOTSTRAP = 0, PERMUTATION = 1 };
 #define SLACK 1e-12
 #define GOLDEN 0x9E3779B97F4A7C15ULL
 #define LOW32 0xFFFFFFFFULL
+
+/* How often an episode is drawn: a row of lanes takes half of what doubles would, and large cells stay in the cache. */
+typedef int32_t Count;
 
 /* Splitmix64's output function. */
 INLINE uint64_t mixed(uint64_t state) {
@@ -25,22 +28,42 @@ static void clear(double *values, int64_t n) {
     for (int64_t i = 0; i < n; i++) values[i] = 0.0;
 }
 
-/* As many draws with replacement as there are episodes, into column `lane` of weight; gives the risk set. */
-static int64_t draw_lane(uint64_t state, const int32_t *sizes, int64_t episodes, double *weight, int64_t stride, int64_t lane) {
-    uint64_t size = (uint64_t)episodes;
-    int64_t at_risk = 0;
-    for (int64_t left = episodes; left > 0; left -= 2) {
-        state += GOLDEN;
-        uint64_t z = mixed(state), pick = ((z & LOW32) * size) >> 32;
-        weight[(int64_t)pick * stride + lane] += 1.0;
-        at_risk += sizes[pick];
-        if (left > 1) {
-            pick = ((z >> 32) * size) >> 32;
-            weight[(int64_t)pick * stride + lane] += 1.0;
-            at_risk += sizes[pick];
-        }
+/* Counts of lanes as the numbers they are multiplied with. */
+INLINE void of_row(const Count *restrict row, int lanes, double *restrict w) {
+    for (int k = 0; k < lanes; k++) w[k] = (double)row[k];
+}
+
+/* Two numbers below `size` from each of the next steps of a stream: those of the lower halves, then the others. */
+LANED static void pick_pairs(uint64_t state, uint64_t size, int64_t pairs, uint32_t *restrict pick) {
+    for (int64_t j = 0; j < pairs; j++) {
+        uint64_t z = mixed(state + (uint64_t)(j + 1) * GOLDEN);
+        pick[j] = (uint32_t)(((z & LOW32) * size) >> 32);
+        pick[pairs + j] = (uint32_t)(((z >> 32) * size) >> 32);
     }
-    return at_risk;
+}
+
+/* As many draws with replacement as there are episodes, added to one column of `weight` for each stream from `first` on;
+   and the risk set of each. */
+static void draw_lanes(
+    uint64_t seed, int64_t first, int64_t lanes, const int32_t *sizes, int64_t episodes, Count *weight, int64_t stride, double *at_risk
+) {
+    uint32_t pick[2 * PAIRS];
+    int is_even = 1; /* all episodes have as many operations, and whichever are drawn, as many are at risk */
+    for (int64_t e = 1; e < episodes; e++) is_even &= sizes[e] == sizes[0];
+    clear(at_risk, stride);
+    for (int64_t k = 0; k < lanes; k++) {
+        uint64_t state = stream_of(seed, (uint64_t)(first + k));
+        int64_t total = is_even && episodes > 0 ? episodes * sizes[0] : 0;
+        for (int64_t left = episodes; left > 0; left -= 2 * PAIRS) {
+            int64_t pairs = least(PAIRS, (left + 1) / 2), n = least(2 * pairs, left);
+            pick_pairs(state, (uint64_t)episodes, pairs, pick);
+            state += (uint64_t)pairs * GOLDEN;
+            for (int64_t j = 0; j < n; j++) weight[(int64_t)pick[j] * stride + k]++;
+            if (!is_even)
+                for (int64_t j = 0; j < n; j++) total += sizes[pick[j]];
+        }
+        at_risk[k] = (double)total;
+    }
 }
 
 typedef struct {
@@ -106,13 +129,13 @@ INLINE void keep_at_tau(const double *survival, const double *area, double last_
 /* N_SCALARS of 2 LANES weighted curves; gaps are the times between operations, last_gap that from the last to tau. */
 LANED static void scalar_lanes(
     const double *restrict gaps, int64_t n, int64_t n_to_tau, double last_gap, double tau, const int32_t *restrict cluster,
-    const uint8_t *restrict event, const double *restrict weight, double *restrict at_risk, double *restrict out
+    const uint8_t *restrict event, const Count *restrict weight, double *restrict at_risk, double *restrict out
 ) {
     double survival[2 * LANES], area[2 * LANES];
     for (int k = 0; k < 2 * LANES; k++) survival[k] = 1.0, area[k] = 0.0;
     for (int64_t i = 0; i < n; i++) {
-        const double *restrict w = weight + (int64_t)cluster[i] * 2 * LANES;
-        double gap = gaps[i];
+        double w[2 * LANES], gap = gaps[i];
+        of_row(weight + (int64_t)cluster[i] * 2 * LANES, 2 * LANES, w);
         if (i == n_to_tau) keep_at_tau(survival, area, last_gap, tau, out);
         if (event[i]) {
             for (int k = 0; k < LANES; k++) {
@@ -136,10 +159,11 @@ LANED static void scalar_lanes(
 }
 
 static int bootstrap_lanes(const Cell *c, uint64_t seed, int64_t start, int64_t rows, double *out) {
-    size_t weights = sizeof(double) * (size_t)c->episodes * 2 * LANES, gaps_size = sizeof(double) * (size_t)(c->n + 1);
+    size_t weights = sizeof(Count) * (size_t)c->episodes * 2 * LANES, gaps_size = sizeof(double) * (size_t)(c->n + 1);
     Rooms rooms;
     if (open_rooms(&rooms, room_size(weights) + room_size(gaps_size)) < 0) return -1;
-    double *weight = room(&rooms, weights), *gaps = room(&rooms, gaps_size), before = 0.0;
+    Count *weight = room(&rooms, weights);
+    double *gaps = room(&rooms, gaps_size), before = 0.0;
     double at_risk[2 * LANES], kept[2 * LANES * N_SCALARS];
     int64_t n_to_tau = 0;
     for (int64_t i = 0; i < c->n; i++) {
@@ -150,10 +174,8 @@ static int bootstrap_lanes(const Cell *c, uint64_t seed, int64_t start, int64_t 
     double last_gap = n_to_tau > 0 ? c->tau - c->times[n_to_tau - 1] : c->tau;
     for (int64_t first = 0; first < rows; first += 2 * LANES) {
         int64_t lanes = least(2 * LANES, rows - first);
-        clear(weight, c->episodes * 2 * LANES);
-        clear(at_risk, 2 * LANES);
-        for (int64_t k = 0; k < lanes; k++)
-            at_risk[k] = (double)draw_lane(stream_of(seed, (uint64_t)(start + first + k)), c->sizes, c->episodes, weight, 2 * LANES, k);
+        memset(weight, 0, weights);
+        draw_lanes(seed, start + first, lanes, c->sizes, c->episodes, weight, 2 * LANES, at_risk);
         scalar_lanes(gaps, c->n, n_to_tau, last_gap, c->tau, c->cluster, c->event, weight, at_risk, kept);
         memcpy(out + first * N_SCALARS, kept, sizeof(double) * (size_t)(lanes * N_SCALARS));
     }
@@ -184,7 +206,9 @@ static int bootstrap_scalars_run(Arg *a) {
 }
 KERNEL(bootstrap_scalars, "d:n i:n b:n i:e d:_ x d:q s n D:rw")
 
-INLINE void step_lanes(const double *restrict w, double event, double *restrict at_risk, double *restrict survival) {
+INLINE void step_lanes(const Count *restrict row, double event, double *restrict at_risk, double *restrict survival) {
+    double w[LANES];
+    of_row(row, LANES, w);
     for (int k = 0; k < LANES; k++) {
         /* A curve whose last one at risk succeeds is exactly 0. */
         survival[k] *= 1.0 - event * w[k] / larger(at_risk[k], 1.0);
@@ -194,7 +218,7 @@ INLINE void step_lanes(const double *restrict w, double event, double *restrict 
 
 LANED static void curve_lanes(
     const double *times, const int32_t *cluster, const uint8_t *event, int64_t n, const double *grid, int64_t points,
-    const double *weight, double *at_risk, double *out, int64_t lanes
+    const Count *weight, double *at_risk, double *out, int64_t lanes
 ) {
     double survival[LANES];
     int64_t c = 0;
@@ -210,14 +234,14 @@ LANED static void curve_lanes(
 
 static int bootstrap_curves_run(Arg *a) {
     int64_t n = LENGTH('n'), episodes = LENGTH('e'), points = LENGTH('g'), rows = LENGTH('r'), start = a[6].n;
-    double *weight = malloc(sizeof(double) * (size_t)(episodes * LANES + 1)), at_risk[LANES];
+    size_t weights = sizeof(Count) * (size_t)(episodes * LANES);
+    Count *weight = malloc(weights + 1);
+    double at_risk[LANES];
     if (!weight) return -1;
     for (int64_t first = 0; first < rows; first += LANES) {
         int64_t lanes = least(LANES, rows - first);
-        clear(weight, episodes * LANES);
-        clear(at_risk, LANES);
-        for (int64_t k = 0; k < lanes; k++)
-            at_risk[k] = (double)draw_lane(stream_of(a[5].s, (uint64_t)(start + first + k)), I4(3), episodes, weight, LANES, k);
+        memset(weight, 0, weights);
+        draw_lanes(a[5].s, start + first, lanes, I4(3), episodes, weight, LANES, at_risk);
         curve_lanes(F8(0), I4(1), U1(2), n, F8(4), points, weight, at_risk, F8(7) + first * points, lanes);
     }
     free(weight);
@@ -226,7 +250,7 @@ static int bootstrap_curves_run(Arg *a) {
 KERNEL(bootstrap_curves, "d:n i:n b:n i:e d:g s n D:rg")
 
 LANED static void jump_lanes(
-    const int32_t *cluster, const uint8_t *event, const int64_t *where, int64_t n, double share, const double *weight,
+    const int32_t *cluster, const uint8_t *event, const int64_t *where, int64_t n, double share, const Count *weight,
     double *at_risk, double *out, int64_t points, int64_t lanes
 ) {
     double survival[LANES], before[LANES];
@@ -241,14 +265,14 @@ LANED static void jump_lanes(
 
 static int bootstrap_jumps_run(Arg *a) {
     int64_t n = LENGTH('n'), episodes = LENGTH('e'), points = LENGTH('g'), rows = LENGTH('r'), start = a[6].n;
-    double *weight = malloc(sizeof(double) * (size_t)(episodes * LANES + 1)), at_risk[LANES];
+    size_t weights = sizeof(Count) * (size_t)(episodes * LANES);
+    Count *weight = malloc(weights + 1);
+    double at_risk[LANES];
     if (!weight) return -1;
     for (int64_t first = 0; first < rows; first += LANES) {
         int64_t lanes = least(LANES, rows - first);
-        clear(weight, episodes * LANES);
-        clear(at_risk, LANES);
-        for (int64_t k = 0; k < lanes; k++)
-            at_risk[k] = (double)draw_lane(stream_of(a[5].s, (uint64_t)(start + first + k)), I4(2), episodes, weight, LANES, k);
+        memset(weight, 0, weights);
+        draw_lanes(a[5].s, start + first, lanes, I4(2), episodes, weight, LANES, at_risk);
         jump_lanes(I4(0), U1(1), I8(3), n, a[4].x, weight, at_risk, F8(7) + first * points, points, lanes);
     }
     free(weight);
@@ -261,13 +285,13 @@ KERNEL(bootstrap_jumps, "i:n b:n i:e l:n x s n D:rg")
    Mass that is left at the end, or from where one risk set is empty with its curve short of 1, counts as tied: such a
    pair is no longer open. */
 LANED static void auc_lanes(
-    const int32_t *rank, const int32_t *place, const uint8_t *event, int64_t n, int64_t n_a, const double *weight,
+    const int32_t *rank, const int32_t *place, const uint8_t *event, int64_t n, int64_t n_a, const Count *weight,
     double *risk_a, double *risk_b, double *out
 ) {
     double sa[LANES], sb[LANES], before_a[LANES], before_b[LANES], is_open[LANES], tied[LANES], sum[LANES];
     for (int k = 0; k < LANES; k++) sa[k] = sb[k] = before_a[k] = before_b[k] = is_open[k] = 1.0, tied[k] = sum[k] = 0.0;
     for (int64_t i = 0; i < n; i++) {
-        const double *w = weight + (int64_t)place[i] * LANES;
+        const Count *w = weight + (int64_t)place[i] * LANES;
         if (place[i] < n_a) step_lanes(w, event[i], risk_a, sa);
         else step_lanes(w, event[i], risk_b, sb);
         if (i + 1 < n && rank[i + 1] == rank[i]) continue;
@@ -291,18 +315,15 @@ LANED static void auc_lanes(
 static int bootstrap_auc_run(Arg *a) {
     int64_t n = LENGTH('n'), episodes = LENGTH('e'), n_a = a[4].n, start = a[7].n, rows = LENGTH('r');
     const int32_t *sizes = I4(3);
-    double *weight = malloc(sizeof(double) * (size_t)(episodes * LANES + 1)), risk_a[LANES], risk_b[LANES], kept[LANES];
+    size_t weights = sizeof(Count) * (size_t)(episodes * LANES);
+    Count *weight = malloc(weights + 1);
+    double risk_a[LANES], risk_b[LANES], kept[LANES];
     if (!weight) return -1;
     for (int64_t first = 0; first < rows; first += LANES) {
         int64_t lanes = least(LANES, rows - first);
-        clear(weight, episodes * LANES);
-        clear(risk_a, LANES);
-        clear(risk_b, LANES);
-        for (int64_t k = 0; k < lanes; k++) {
-            uint64_t index = (uint64_t)(start + first + k);
-            risk_a[k] = (double)draw_lane(stream_of(a[5].s, index), sizes, n_a, weight, LANES, k);
-            risk_b[k] = (double)draw_lane(stream_of(a[6].s, index), sizes + n_a, episodes - n_a, weight + n_a * LANES, LANES, k);
-        }
+        memset(weight, 0, weights);
+        draw_lanes(a[5].s, start + first, lanes, sizes, n_a, weight, LANES, risk_a);
+        draw_lanes(a[6].s, start + first, lanes, sizes + n_a, episodes - n_a, weight + n_a * LANES, LANES, risk_b);
         auc_lanes(I4(0), I4(1), U1(2), n, n_a, weight, risk_a, risk_b, kept);
         memcpy(F8(8) + first, kept, sizeof(double) * (size_t)lanes);
     }
@@ -313,13 +334,14 @@ KERNEL(bootstrap_auc, "i:n i:n b:n i:e n s s n D:r")
 
 /* Largest |Fa - Fb| of LANES pairs of weighted curves; lane k has arm a in column k and arm b in k + LANES. */
 LANED static void ks_lanes(
-    int64_t n, const uint32_t *restrict place, const uint8_t *restrict mark, const double *restrict weight,
+    int64_t n, const uint32_t *restrict place, const uint8_t *restrict mark, const Count *restrict weight,
     double *restrict at_risk, double *restrict largest
 ) {
     double survival[2 * LANES], most[LANES];
     for (int k = 0; k < LANES; k++) survival[k] = survival[k + LANES] = 1.0, most[k] = 0.0;
     for (int64_t i = 0; i < n; i++) {
-        const double *restrict w = weight + (int64_t)place[i] * 2 * LANES;
+        double w[2 * LANES];
+        of_row(weight + (int64_t)place[i] * 2 * LANES, 2 * LANES, w);
         if (mark[i]) {
             double is_end = mark[i] == END_OF_TIE ? 1.0 : 0.0;
             for (int k = 0; k < LANES; k++) {
@@ -341,15 +363,15 @@ LANED static void ks_lanes(
 /* Rows of `out` (contrasts, LANES): sup|Fa - Fb| up to tau, RMST_a - RMST_b at tau, then Fa - Fb at each threshold. */
 LANED static void contrast_lanes(
     int64_t n, const double *restrict times, const uint32_t *restrict place, const uint8_t *restrict mark,
-    const double *restrict weight, double *restrict at_risk, double tau, const double *restrict thresholds,
+    const Count *restrict weight, double *restrict at_risk, double tau, const double *restrict thresholds,
     int64_t n_thresholds, double *restrict out
 ) {
     double survival[2 * LANES], most[LANES], area[LANES], before = 0.0;
     int64_t c = 0;
     for (int k = 0; k < LANES; k++) survival[k] = survival[k + LANES] = 1.0, most[k] = area[k] = 0.0;
     for (int64_t i = 0; i < n; i++) {
-        double t = times[i];
-        const double *restrict w = weight + (int64_t)place[i] * 2 * LANES;
+        double t = times[i], w[2 * LANES];
+        of_row(weight + (int64_t)place[i] * 2 * LANES, 2 * LANES, w);
         for (; c < n_thresholds && thresholds[c] < t; c++)
             for (int k = 0; k < LANES; k++) out[(2 + c) * LANES + k] = survival[k + LANES] - survival[k];
         if (mark[i]) {
@@ -380,7 +402,8 @@ typedef struct {
     uint32_t *unit_local, *place, *order;
     int32_t *unit_size, *op, *local;
     uint8_t *mark;
-    double *weight, *times, risk[2 * LANES];
+    Count *weight;
+    double *times, risk[2 * LANES];
 } Stratum;
 
 static void renumber(Stratum *s, const int32_t *units, const int32_t *sizes, int64_t episodes) {
@@ -413,12 +436,12 @@ static void choose(Stratum *s, int64_t lo, int64_t hi, const int32_t *rank, cons
 }
 
 INLINE void give(Stratum *s, int64_t unit, int64_t column) {
-    s->weight[(int64_t)s->unit_local[unit] * 2 * LANES + column] += 1.0;
+    s->weight[(int64_t)s->unit_local[unit] * 2 * LANES + column]++;
     s->risk[column] += s->unit_size[unit];
 }
 
 static void no_weights(Stratum *s) {
-    clear(s->weight, s->n_local * 2 * LANES);
+    memset(s->weight, 0, sizeof(Count) * (size_t)(s->n_local * 2 * LANES));
     clear(s->risk, 2 * LANES);
 }
 
@@ -522,13 +545,13 @@ static void run_stratum(const Trials *t, Stratum *s, int64_t trial, int64_t at, 
 
 static int run_trials(const Trials *t) {
     size_t ops = (size_t)widest(t->op_offsets, t->strata), units = (size_t)widest(t->unit_offsets, t->strata);
-    size_t episodes = (size_t)widest(t->episode_offsets, t->strata), lane = sizeof(double) * LANES;
+    size_t episodes = (size_t)widest(t->episode_offsets, t->strata), lane = sizeof(double) * LANES, weights = units * 2 * LANES * sizeof(Count);
     Rooms rooms;
-    size_t total = room_size(units * 2 * lane) + room_size(ops * 8) + 2 * room_size(ops * 4) + room_size(ops) +
+    size_t total = room_size(weights) + room_size(ops * 8) + 2 * room_size(ops * 4) + room_size(ops) +
                    room_size(episodes * 4) + 3 * room_size(units * 4) + room_size((size_t)t->contrasts * lane);
     if (open_rooms(&rooms, total) < 0) return -1;
     Stratum s;
-    s.weight = room(&rooms, units * 2 * lane);
+    s.weight = room(&rooms, weights);
     s.times = room(&rooms, ops * 8);
     s.op = room(&rooms, ops * 4);
     s.place = room(&rooms, ops * 4);
