@@ -206,14 +206,12 @@ static int bootstrap_scalars_run(Arg *a) {
 }
 KERNEL(bootstrap_scalars, "d:n i:n b:n i:e d:_ x d:q s n D:rw")
 
-INLINE void step_lanes(const Count *restrict row, double event, double *restrict at_risk, double *restrict survival) {
+INLINE void step_lanes(const Count *restrict row, int is_event, double *restrict at_risk, double *restrict survival) {
     double w[LANES];
     of_row(row, LANES, w);
-    for (int k = 0; k < LANES; k++) {
-        /* A curve whose last one at risk succeeds is exactly 0. */
-        survival[k] *= 1.0 - event * w[k] / larger(at_risk[k], 1.0);
-        at_risk[k] -= w[k];
-    }
+    if (is_event) /* A curve whose last one at risk succeeds is exactly 0. */
+        for (int k = 0; k < LANES; k++) survival[k] *= 1.0 - w[k] / larger(at_risk[k], 1.0);
+    for (int k = 0; k < LANES; k++) at_risk[k] -= w[k];
 }
 
 LANED static void curve_lanes(
@@ -290,17 +288,21 @@ LANED static void auc_lanes(
 ) {
     double sa[LANES], sb[LANES], before_a[LANES], before_b[LANES], is_open[LANES], tied[LANES], sum[LANES];
     for (int k = 0; k < LANES; k++) sa[k] = sb[k] = before_a[k] = before_b[k] = is_open[k] = 1.0, tied[k] = sum[k] = 0.0;
+    int has_moved = 0;
     for (int64_t i = 0; i < n; i++) {
         const Count *w = weight + (int64_t)place[i] * LANES;
         if (place[i] < n_a) step_lanes(w, event[i], risk_a, sa);
         else step_lanes(w, event[i], risk_b, sb);
+        has_moved |= event[i];
         if (i + 1 < n && rank[i + 1] == rank[i]) continue;
         int n_empty = 0;
-        for (int k = 0; k < LANES; k++) {
-            sum[k] += is_open[k] * (before_a[k] - sa[k]) * (before_b[k] + sb[k]);
-            before_a[k] = sa[k];
-            before_b[k] = sb[k];
-        }
+        if (has_moved)
+            for (int k = 0; k < LANES; k++) {
+                sum[k] += is_open[k] * (before_a[k] - sa[k]) * (before_b[k] + sb[k]);
+                before_a[k] = sa[k];
+                before_b[k] = sb[k];
+            }
+        has_moved = 0;
         for (int k = 0; k < LANES; k++) n_empty += (risk_a[k] < 0.5) | (risk_b[k] < 0.5);
         if (n_empty)
             for (int k = 0; k < LANES; k++)
