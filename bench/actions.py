@@ -184,10 +184,10 @@ def run() -> list[Result]:
                     work=spent,
                 )
             )
-            told = f'{work}; peak resident memory {ours_mb:.0f} MB against {peer_mb:.0f} MB'
             results.append(
-                Result('actions/rlds_memory', ours_s, 'TensorFlow Datasets', peer_s, peer_mb / ours_mb, 5.0, told)
-            )
+                against('actions/rlds_memory', ours_s=ours_mb * 2**20, peer='TensorFlow Datasets',
+                        peer_s=peer_mb * 2**20, target=5.0, work=f'{work}; peak memory', unit='B')
+            )  # fmt: skip
         else:
             print(f'not measured: RLDS against TensorFlow Datasets; no {TFDS_PYTHON}, make it with tools/peer_tfds.sh')
         return results

@@ -185,7 +185,7 @@ def _with_trajectories(path: Path, n: int) -> None:
 def _memory() -> Iterator[Result]:
     """Bytes for each further episode, between a store and one of ten times as many: what a process starts with is out.
 
-    The ratio is the bytes an episode that are aimed at over those measured.
+    The ratio is the bytes per episode that are allowed over those measured.
     """
     with tempfile.TemporaryDirectory() as folder:
         for n in (SMALL, LARGE):
@@ -197,15 +197,15 @@ def _memory() -> Iterator[Result]:
             ('report', (SMALL, LARGE), 500.0), ('safety', TRAJECTORIES, 3000.0),
         ):  # fmt: skip
             measured = {n: _child(Path(folder) / str(n), what, n) for n in sizes}
-            (few, (few_s, few_mb)), (many, (many_s, many_mb)) = measured.items()
+            (few, (_, few_mb)), (many, (_, many_mb)) = measured.items()
             each = max((many_mb - few_mb) * 2**20 / (many - few), 1.0)
             work = ', '.join(
                 f'{n:,} episodes: {s:.0f} s of a processor, {mb:.0f} MB' for n, (s, mb) in measured.items()
             )
             of = ' with trajectories' if what == 'safety' else ''
-            yield Result(
-                f'scale/memory of {what}{of}, ten times the episodes', many_s, 'a tenth of the episodes (our own)',
-                few_s, aim / each, 1.0, f'{each:.0f} bytes for each further episode, {aim:.0f} aimed at; {work}',
+            yield against(
+                f'scale/memory of {what}{of}', ours_s=each, peer=f'a limit of {aim:.0f} bytes', peer_s=aim, target=1.0,
+                work=f'bytes for each further episode; {work}', unit='B',
             )  # fmt: skip
 
 
