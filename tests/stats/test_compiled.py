@@ -41,10 +41,9 @@ def backend(environment: dict[str, str], source: Path = SOURCE.parent) -> str:
         'from robotrials.stats.compiled import backends; import robotrials.stats.kernel as k; '
         'print(set(backends().values()), type(k.mid_tails).__name__)'
     )
-    ran = subprocess.run(
-        [sys.executable, '-c', code], env={**os.environ, compiled.VARIABLE: '', 'PYTHONPATH': str(source), **environment},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    environment = {**os.environ, compiled.VARIABLE: '', 'PYTHONPATH': str(source), **environment}
+    command = [sys.executable, '-c', code]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     return (ran.stdout or ran.stderr).strip().splitlines()[-1]
 
 
