@@ -96,7 +96,7 @@ study: $(STAMP)
 	@sh tools/system_libraries.sh study
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m study
 
-# Every verdict path over a grid of simulated worlds (minutes), then intervals (about ten, resuming where they stopped).
+# Every verdict path over a grid of simulated worlds (minutes), then intervals (about ten; a stopped run resumes).
 grid: $(STAMP)
 	$(BIN)/python -m tests.grid verdicts
 	$(BIN)/python -m tests.grid intervals
