@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.measure import Result, against, attempts, seconds
+from bench.measure import PEAK_MB, Result, against, attempts, seconds
 from bench.verbs import rows, verb
 from robotrials.formats.export import episode_row
 from robotrials.record import Episode, Event, Store, Trajectory
@@ -212,13 +212,15 @@ def index_results(folder: Path) -> list[Result]:
     ]  # fmt: skip
 
 
-PEAK_MEMORY = """
-import resource, sys
+PEAK_MEMORY = (
+    PEAK_MB
+    + """
+import sys
 from robotrials.record import read_store
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 count = sum(1 for _ in read_store(sys.argv[1]).episodes(events=False))
-print(count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+print(count, peak_mb() * 2**20)
 """
+)
 
 
 def memory_results(folder: Path) -> list[Result]:

@@ -11,6 +11,13 @@ from dataclasses import dataclass
 OWN = ' (our own)'  # ends the name of a peer that is our own code: such a row says nothing about anybody else
 
 
+# For the text of another process. Its ru_maxrss would begin with the memory of the process that started it.
+PEAK_MB = """
+def peak_mb():
+    return int(open('/proc/self/status').read().split('VmHWM:')[1].split()[0]) / 1024
+"""
+
+
 class Seconds(float):
     """The median of some repeats, with the distance between the least and the largest; sums and products lose it."""
 

@@ -13,14 +13,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.measure import OWN, Result, Seconds, against
+from bench.measure import OWN, PEAK_MB, Result, Seconds, against
 
 ROOT = Path(__file__).resolve().parent.parent
 EPISODES, FRAMES, PER_FILE = 1000, 300, 250
 REPEATS, TURNS = 4, 3
 
-OURS = """
-import json, resource, sys, time
+OURS = (
+    PEAK_MB
+    + """
+import json, sys, time
 from pathlib import Path
 from robotrials.formats.imported import ImportOptions
 from robotrials.formats.lerobot import LEROBOT
@@ -31,11 +33,14 @@ frames = read()
 best = 1e9
 for _ in range(int(sys.argv[2])):
     t = time.perf_counter(); read(); best = min(best, time.perf_counter() - t)
-print(json.dumps([best, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, frames]))
+print(json.dumps([best, peak_mb(), frames]))
 """
+)
 
-PLAIN = """
-import json, resource, sys, time
+PLAIN = (
+    PEAK_MB
+    + """
+import json, sys, time
 from pathlib import Path
 import pyarrow.parquet as pq
 files = sorted(Path(sys.argv[1]).rglob('*.parquet'))
@@ -45,11 +50,14 @@ frames = read()
 best = 1e9
 for _ in range(int(sys.argv[2])):
     t = time.perf_counter(); read(); best = min(best, time.perf_counter() - t)
-print(json.dumps([best, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, frames]))
+print(json.dumps([best, peak_mb(), frames]))
 """
+)
 
-STORE = """
-import json, resource, shutil, sys, tempfile, time
+STORE = (
+    PEAK_MB
+    + """
+import json, shutil, sys, tempfile, time
 from pathlib import Path
 from robotrials.formats.imported import ImportOptions
 from robotrials.formats.intake import import_into
@@ -61,8 +69,9 @@ for _ in range(int(sys.argv[2])):
         t = time.perf_counter()
         import_into(Path(folder) / 's', LEROBOT.read(Path(sys.argv[1]), options))
         best = min(best, time.perf_counter() - t)
-print(json.dumps([best, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 0]))
+print(json.dumps([best, peak_mb(), 0]))
 """
+)
 
 
 def write_dataset(root: Path, episodes: int) -> int:

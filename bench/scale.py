@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow.parquet
 
-from bench.measure import Result, against, attempts
+from bench.measure import PEAK_MB, Result, against, attempts
 from bench.run import stepping_plan
 from bench.verbs import rows, verb
 from robotrials.record import Episode, Outcome, Store
@@ -34,11 +34,12 @@ ROUNDS = 3
 SMALL, LARGE = 30_000, 300_000  # both are read as columns: fewer would be kept as objects
 TRAJECTORIES = (1_000, 10_000)
 
-CHILD = """
-import json, resource, sys, time
+CHILD = (
+    PEAK_MB
+    + """
+import json, sys, time
 from robotrials.verdict.analysis import Absent, analyse
 from robotrials.record.counted import summarize_stores
-def peak_mb(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 began = time.process_time()
 if sys.argv[2] == 'summary':
     n = sum(c.n_valid + c.n_invalid for c in summarize_stores([sys.argv[1]]).values())
@@ -54,6 +55,7 @@ else:
     n = len(analysis.episodes)
 print(json.dumps([n, time.process_time() - began, peak_mb()]))
 """
+)
 
 
 def run() -> Iterator[Result]:
