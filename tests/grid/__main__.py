@@ -1,8 +1,8 @@
 """Run the grids: `python -m tests.grid [verdicts|intervals] [--trials N] [--seed S] [--out FOLDER]`.
 
 Verdicts take a few minutes on one core; the worst worlds of every family are run again with 20,000 trials and a fresh
-seed. Intervals (of restricted means, ratios and incidences) take about ten; a run that was stopped resumes from its draft,
-and a whole one begins anew, so that the table holds what the code says now.
+seed. Intervals (of restricted means, ratios and incidences) take about ten; a run that was stopped resumes from its
+draft, and a whole one begins anew, so that the table holds what the code says now.
 """
 
 from __future__ import annotations
