@@ -21,12 +21,12 @@ def peak_mb():
 class Seconds(float):
     """The median of some repeats, with the distance between the least and the largest; sums and products lose it."""
 
-    spread: float
+    spread: float | None  # None for a single one
 
     @classmethod
     def of(cls, repeats: Sequence[float]) -> Seconds:
         middle = cls(statistics.median(repeats))
-        middle.spread = max(repeats) - min(repeats)
+        middle.spread = max(repeats) - min(repeats) if len(repeats) > 1 else None
         return middle
 
 

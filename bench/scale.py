@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow.parquet
 
-from bench.measure import PEAK_MB, Result, against, attempts
+from bench.measure import PEAK_MB, Result, Seconds, against, attempts
 from bench.run import stepping_plan
 from bench.verbs import rows, verb
 from robotrials.record import Episode, Outcome, Store
@@ -137,7 +137,7 @@ def _engines() -> list[Result]:
             }
             for _ in range(ROUNDS)
         ]  # fmt: skip
-    wall = {name: statistics.median(r[name][0] for r in rounds) for name in rounds[0]}
+    wall = {name: Seconds.of([r[name][0] for r in rounds]) for name in rounds[0]}
     own = {name: statistics.median(r[name][1] for r in rounds) for name in rounds[0]}
     size = (
         f'{EPISODES} episodes of {EPISODE_STEPS * THINK_S:g} s, nearly all of it waiting; seconds per episode after '

@@ -23,9 +23,9 @@ def markdown(rows: Sequence[dict[str, Any]]) -> str:
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         padded = [f'| {" | ".join(map(str.ljust, row, widths))} |' for row in cells]
         rule = f'|{"|".join("-" * (width + 2) for width in widths)}|'
-        lines += ['', f'## {area}', padded[0], rule, *padded[1:], '']
+        lines += ['', f'## {area}', '', padded[0], rule, *padded[1:], '']
         for work, same in groupby(every, key=lambda row: row['work']):
-            lines.append(f'- {", ".join(_short(row) for row in same)}: {work}')
+            lines.append(f'- {", ".join(f"`{_short(row)}`" for row in same)}: {work}')
     return '\n'.join(lines)
 
 

@@ -118,9 +118,9 @@ def test_an_area_alone_keeps_the_rows_of_others(areas: Path) -> None:
     assert (code, list(rows)) == (1, ['good/half'])
     assert 'known: bad, good, hangs' in run_bench(areas, 'nothing')[1]
     table = run_bench(areas, '--table')[1]
-    assert '## good\n| row  | ours | beside | its | ratio | target |    |' in table
+    assert '## good\n\n| row  | ours | beside | its | ratio | target |    |' in table
     assert '| half | 2 s  | a peer | 1 s | 0.500 | 0.400  | ok |' in table
-    assert '- half: w' in table
+    assert '- `half`: w' in table
 
 
 @pytest.mark.parametrize('name', ['src/a.py', 'src/new.py', 'bench/good.py'])
@@ -149,6 +149,7 @@ def test_a_time_is_the_median_with_its_spread() -> None:
     taken = Seconds.of([3.0, 1.0, 2.0])
     row = against('a/b', ours_s=taken, peer='p', peer_s=4.0, target=1, work='w').as_json()
     assert (row['ours_s'], row['ours_spread_s'], row['peer_spread_s'], row['ratio']) == (2.0, 2.0, None, 2.0)
+    assert Seconds.of([1.0]).spread is None
 
 
 def test_a_step_that_fails_costs_only_its_own_rows() -> None:
