@@ -96,7 +96,7 @@ study: $(STAMP)
 	@sh tools/system_libraries.sh study
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m study
 
-# Every verdict path over a grid of simulated worlds (minutes), then intervals (about ten, resuming where they stopped).
+# Every verdict path over a grid of simulated worlds (minutes), then intervals (about ten; a stopped run resumes).
 grid: $(STAMP)
 	$(BIN)/python -m tests.grid verdicts
 	$(BIN)/python -m tests.grid intervals
@@ -126,7 +126,7 @@ cheat: $(STAMP)
 crash: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m crash
 
-# Every row of the benchmarks, about 45 minutes of two quiet cores; rows whose peer is missing are named and left out.
+# Every row of the benchmarks, about 35 minutes of two quiet cores; rows whose peer is missing are named and left out.
 bench: $(STAMP) system
 	ROBOTRIALS_ENVIRONMENTS=$${ROBOTRIALS_ENVIRONMENTS:-$(CURDIR)/.peers/environments} $(BIN)/python -m bench
 

@@ -5,8 +5,9 @@
 An area is a module of this folder with `def run() -> Iterable[Result]`. Each runs in a process of its own, one
 after the other: what one leaves behind slows no other, and one that fails, or takes longer than `MOST_S`, is named at
 the end while the others run. Rows are written after each area, with their commit and machine. Rows of areas that were
-not run are kept if neither the source nor their area has changed since, and only on the same machine: a ratio older
-than the code it measures says nothing about it.
+not run are kept if neither the source nor their area, nor what the area shares with others, has changed since, and only
+on the same machine: a ratio older than the code it measures says nothing about it. Changes that are in no commit are
+not measured, because a row could not name them.
 """
 
 from __future__ import annotations
@@ -16,25 +17,24 @@ import importlib
 import json
 import os
 import platform
+import re
 import resource
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from bench.table import amount, is_low, markdown, times
 
 FOLDER = Path(__file__).resolve().parent
 RESULTS = FOLDER / 'results.json'
 UNMEASURED = 'not measured: '  # how an area begins the line that says what it lacks
-ON_REQUEST = {'demo'}  # run when they are named
+ON_REQUEST = {'demo': 'it takes minutes of network and package cache'}  # run when they are named
+BUSY_CORES = 0.3  # kept busy by other processes: more than this and rows in wall time say little
 MOST_S = float(os.environ.get('ROBOTRIALS_BENCH_AREA_S', '600'))  # of one area
-
-
-def _shown(ratio: float) -> str:
-    return f'{ratio:,.1f}' if ratio >= 1 else f'{ratio:.3f}'
 
 
 def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -55,8 +55,31 @@ def is_current(row: dict[str, Any]) -> bool:
     if not row.get('commit') or row.get('machine') != machine():
         return False
     area = row['name'].split('/')[0]
-    changed = _git('diff', '--quiet', row['commit'], '--', str(FOLDER.parent / 'src'), str(FOLDER / f'{area}.py'))
+    changed = _git('diff', '--quiet', row['commit'], '--', str(FOLDER.parent / 'src'), *map(str, files_of(area)))
     return changed.returncode == 0
+
+
+def files_of(area: str) -> set[Path]:
+    """The files of this folder that an area is made of: its own, those it imports from, and what it runs elsewhere."""
+    waiting, files = [area], set()
+    while waiting:
+        path = FOLDER / f'{waiting.pop()}.py'
+        if path not in files and path.exists():
+            files.add(path)
+            text = path.read_text(encoding='utf-8')
+            waiting += re.findall(r'^ *from bench\.(\w+) import ', text, re.MULTILINE)
+            files |= {FOLDER / 'inside'} if "'inside'" in text else set()
+    return files
+
+
+def changes() -> str:
+    """What is in no commit of the code that rows measure, and of the areas."""
+    results = f':(exclude,top){RESULTS.relative_to(FOLDER.parent)}'
+    return _git('status', '--porcelain', '--', str(FOLDER.parent / 'src'), str(FOLDER), results).stdout
+
+
+def head() -> str:
+    return _git('rev-parse', 'HEAD').stdout.strip()
 
 
 def kept_rows(areas: set[str]) -> dict[str, dict[str, Any]]:
@@ -65,75 +88,89 @@ def kept_rows(areas: set[str]) -> dict[str, dict[str, Any]]:
     others = [row for row in rows if row['name'].split('/')[0] in areas]
     by_name = {row['name']: row for row in others if is_current(row)}
     if len(by_name) < len(others):
-        print(f'{len(others) - len(by_name)} of {len(others)} rows are dropped: code or machine has changed')
+        print(f'{len(others) - len(by_name)} of {len(others)} kept rows are dropped: code or machine has changed')
     return by_name
 
 
-def run_area(area: str, rows: Path) -> str:
-    """Run one area in a process of its own, which writes its rows to a file; why it failed, '' if it did not.
+def run_area(area: str, rows: Path) -> tuple[str, list[str]]:
+    """Run one area in a process of its own, which writes its rows to a file.
 
-    What it could not measure, for want of a peer, is printed.
+    Gives why it failed, '' if it did not, and the lines that say what it could not measure.
     """
     command = [sys.executable, '-m', 'bench', '--rows', str(rows), area]
     with tempfile.TemporaryFile('w+') as log:
         process = subprocess.Popen(
             command, cwd=FOLDER.parent, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
         )
+        why = ''
         try:
             process.wait(MOST_S)
         except subprocess.TimeoutExpired:
-            return f'stopped after {MOST_S:.0f} s'
+            why = f'stopped after {MOST_S:.0f} s'
         finally:  # its servers and workers too
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         log.seek(0)
         lines = [line for line in log.read().splitlines() if line.strip()]
-    for line in lines:
-        if line.startswith(UNMEASURED):
-            print(line, flush=True)
-    return '' if process.returncode == 0 else f'exit {process.returncode}: {" | ".join(lines[-3:])}'
+    if process.returncode and not why:
+        why = f'exit {process.returncode}: {" | ".join(lines[-3:])}'
+    return why, [line for line in lines if line.startswith(UNMEASURED)]
 
 
 def print_row(row: dict[str, Any]) -> None:
-    mark = 'ok  ' if row['ratio'] >= row['target'] else 'LOW '
+    ours, peer = (amount(row[f'{side}_s'], row['unit']) for side in ('ours', 'peer'))
     print(
-        f'{mark}{row["name"]}: {_shown(row["ratio"])}x {row["peer"]} (target {_shown(row["target"])}x); {row["work"]}',
+        f'  {"LOW" if is_low(row) else "ok "} {row["name"]}: {times(row["ratio"])}x (target {times(row["target"])}x); '
+        f'{ours}, {row["peer"]} {peer}; {row["work"]}',
         flush=True,
     )
 
 
-def run_areas(asked: list[str], by_name: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """Run areas one by one, add their rows to those that hold, and write them; the areas that failed, and why."""
-    origin = {'commit': _git('rev-parse', 'HEAD').stdout.strip(), 'machine': machine()}
-    failed = {}
+def run_areas(asked: list[str], by_name: dict[str, dict[str, Any]]) -> tuple[dict[str, str], list[str]]:
+    """Run areas one by one, add their rows to those that hold, and write them.
+
+    Gives the areas that failed, and why, and what could not be measured.
+    """
+    origin = {'commit': head(), 'machine': machine()}
+    failed, unmeasured = {}, []
     for number, area in enumerate(asked, start=1):
         print(f'{area} ({number} of {len(asked)}) from {time.strftime("%H:%M:%S")}', flush=True)
-        started, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
+        started, own_s, all_s = time.monotonic(), _children_s(), _busy_s()
         with tempfile.TemporaryDirectory() as folder:
             rows = Path(folder) / 'rows.json'
-            why = run_area(area, rows)
+            why, lines = run_area(area, rows)
+            if head() != origin['commit'] or changes():
+                failed[area] = 'the code changed while it ran: its rows are not kept, and nothing more was run'
+                break
+            took_s, own_s = time.monotonic() - started, _children_s() - own_s
+            others = round(max(0.0, _busy_s() - all_s - own_s) / took_s, 2)
             for row in json.loads(rows.read_text()) if rows.exists() else []:
-                by_name[row['name']] = {**row, **origin}
-                print_row(row)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        print(f'    {area}: {time.monotonic() - started:.0f} s, {cpu_s:.0f} s of processor time', flush=True)
+                by_name[row['name']] = {**row, **origin, 'other_cores': others}
+                print_row(by_name[row['name']])
+        print(''.join(f'  {line}\n' for line in lines), end='')
+        spent = f'{took_s:.0f} s, {own_s:.0f} s of processor time; others kept {others:.1f} cores busy'
+        print(f'  {area}: {spent}', flush=True)
+        unmeasured += lines
         if why:
             failed[area] = why
             print(f'FAILED {area}: {why}', flush=True)
         RESULTS.write_text(json.dumps([by_name[name] for name in sorted(by_name)], indent=1) + '\n')
-    return failed
+    return failed, unmeasured
 
 
-def markdown(rows: Sequence[dict[str, Any]]) -> str:
-    """One line per row, with what it was measured beside and whether it reaches its target."""
-    lines = ['| row | work | beside | ratio | target | |', '|---|---|---|---|---|---|']
-    for row in rows:
-        work, peer = (row[name].replace('|', '/') for name in ('work', 'peer'))
-        mark = 'ok' if row['ratio'] >= row['target'] else 'low'
-        lines.append(f'| {row["name"]} | {work} | {peer} | {_shown(row["ratio"])} | {_shown(row["target"])} | {mark} |')
-    return '\n'.join(lines)
+def _children_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _busy_s() -> float:
+    """Processor time of all processes of this machine so far, where the kernel tells it."""
+    counts = Path('/proc/stat')
+    if not counts.exists():
+        return 0.0
+    user, nice, system, _, _, irq, softirq, *_ = map(int, counts.read_text().split('\n', 1)[0].split()[1:])
+    return (user + nice + system + irq + softirq) / os.sysconf('SC_CLK_TCK')
 
 
 def write_rows(area: str, path: Path) -> None:
@@ -157,17 +194,33 @@ def main() -> int:
     unknown = set(asked) - set(areas)
     if unknown:
         raise SystemExit(f'no benchmark area {", ".join(sorted(unknown))}; known: {", ".join(areas)}')
-    if _git('diff', '--quiet', 'HEAD', '--', str(FOLDER.parent / 'src')).returncode:
-        raise SystemExit('src has changes that are in no commit; commit them, so that rows can name what they measured')
+    if changes():
+        raise SystemExit(
+            'src or bench has changes that are in no commit; commit them, so that rows can name what they measured'
+        )
     started = time.monotonic()
-    failed = run_areas(asked, by_name := kept_rows(set(areas) - set(asked)))
-    low = sorted(name for name, row in by_name.items() if row['ratio'] < row['target'])
-    print(
-        f'{len(by_name)} rows in {(time.monotonic() - started) / 60:.0f} min; {len(low)} below target: {", ".join(low)}'
+    failed, unmeasured = run_areas(asked, by_name := kept_rows(set(areas) - set(asked)))
+    for area, why in ON_REQUEST.items():
+        if area in areas and area not in asked and not any(name.startswith(f'{area}/') for name in by_name):
+            unmeasured.append(f'{UNMEASURED}{area}; {why}, run it by `python -m bench {area}`')
+    summarize(
+        [by_name[name] for name in sorted(by_name)], failed, unmeasured, minutes=(time.monotonic() - started) / 60
     )
+    return 1 if failed else 0
+
+
+def summarize(rows: list[dict[str, Any]], failed: dict[str, str], unmeasured: list[str], *, minutes: float) -> None:
+    """What a reader wants last: how much was measured, what falls short, and what is missing."""
+    low = [row for row in rows if is_low(row)]
+    print(f'\n{len(rows)} rows in {minutes:.0f} min; {len(low)} below target{":" if low else ""}')
+    for row in low:
+        print(f'  {row["name"]}: {times(row["ratio"])}x of {row["peer"]}, target {times(row["target"])}x')
+    if busy := sorted({row['name'].split('/')[0] for row in rows if row.get('other_cores', 0) > BUSY_CORES}):
+        print(f'the machine was busy with other work during {", ".join(busy)}: their times on the clock say little')
+    for line in unmeasured:
+        print(line)
     for area, why in failed.items():
         print(f'FAILED {area}: {why}')
-    return 1 if failed else 0
 
 
 if __name__ == '__main__':

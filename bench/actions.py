@@ -15,14 +15,16 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.measure import Result, against, seconds
+from bench.measure import PEAK_MB, Result, against, seconds
 
 ROOT = Path(__file__).resolve().parent.parent
 TFDS_PYTHON = Path(os.environ.get('ROBOTRIALS_TFDS_PYTHON', ROOT / 'bench' / 'peers' / 'tfds' / 'bin' / 'python'))
 EPISODES, STEPS = 24, 50
 
-OURS = """
-import json, resource, sys, time
+OURS = (
+    PEAK_MB
+    + """
+import json, sys, time
 from robotrials.formats.video import decode_many
 from robotrials.formats.rlds import RldsDataset
 def read():
@@ -37,14 +39,17 @@ best = cpu = 1e9
 for _ in range(5):
     t, c = time.perf_counter(), time.process_time(); read()
     best, cpu = min(best, time.perf_counter() - t), min(cpu, time.process_time() - c)
-print(json.dumps([best, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, cpu]))
+print(json.dumps([best, peak_mb(), cpu]))
 """
+)
 
-PEER = """
+PEER = (
+    PEAK_MB
+    + """
 import os
 os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'
 os.environ['CUDA_VISIBLE_DEVICES'] = ''
-import json, resource, sys, time
+import json, sys, time
 import tensorflow_datasets as tfds
 builder = tfds.builder_from_directory(sys.argv[1])
 def read():
@@ -58,11 +63,12 @@ best = cpu = 1e9
 for _ in range(5):
     t, c = time.perf_counter(), time.process_time(); read()
     best, cpu = min(best, time.perf_counter() - t), min(cpu, time.process_time() - c)
-print(json.dumps([best, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, cpu]))
+print(json.dumps([best, peak_mb(), cpu]))
 """
+)
 
 BARE = """
-import io, json, resource, sys, time
+import io, json, sys, time
 import numpy as np
 from PIL import Image
 from robotrials.formats.rlds import RldsDataset
@@ -184,10 +190,10 @@ def run() -> list[Result]:
                     work=spent,
                 )
             )
-            told = f'{work}; peak resident memory {ours_mb:.0f} MB against {peer_mb:.0f} MB'
             results.append(
-                Result('actions/rlds_memory', ours_s, 'TensorFlow Datasets', peer_s, peer_mb / ours_mb, 5.0, told)
-            )
+                against('actions/rlds_memory', ours_s=ours_mb * 2**20, peer='TensorFlow Datasets',
+                        peer_s=peer_mb * 2**20, target=5.0, work=f'{work}; peak memory', unit='B')
+            )  # fmt: skip
         else:
             print(f'not measured: RLDS against TensorFlow Datasets; no {TFDS_PYTHON}, make it with tools/peer_tfds.sh')
         return results

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import itertools
-import time
+from collections.abc import Sequence
 
 import numpy as np
 
-from bench.measure import Result, against, seconds
+from bench.measure import OWN, Result, against, seconds
 from robotrials.measure.timing import auc, macro_ks, score_cohort
 from robotrials.record import Episode, Outcome
-from robotrials.verdict.analysis import Absent, Analysis, analyse, present
+from robotrials.show.catalog import ShowRequest, find_table
+from robotrials.verdict.analysis import Analysis, analyse, present
 
 POLICIES, STRATA, PER_CELL, RESAMPLES = 4, 10, 1250, 2000
+FIRST, SECOND = ('headline', 'pairs'), ('scalars', 'scalars-by-stratum', 'success', 'failures')
 
 
 def large_trial() -> list[Episode]:
@@ -43,30 +45,26 @@ def bare(analysis: Analysis) -> None:
         macro_ks(a.cells, b.cells, tau_s=60.0, n_resamples=RESAMPLES, rng=rng)
 
 
-def ask(analysis: Analysis) -> None:
-    assert not isinstance(analysis.ranking, Absent)
-    assert not isinstance(analysis.pairs, Absent)
+def ask(analysis: Analysis, tables: Sequence[str]) -> None:
+    """Rows of tables, which is when an analysis draws what it needs for them."""
+    for name in tables:
+        assert find_table(name)(ShowRequest(subject=analysis))
 
 
 def run() -> list[Result]:
     episodes = large_trial()
-    ask(analyse(episodes[::50], resamples=10))  # compiles the kernels
+    ask(analyse(episodes[::50], resamples=10), FIRST + SECOND)  # imports what the tables need
     analysis = analyse(episodes, resamples=RESAMPLES)
-    start = time.perf_counter()
-    ask(analysis)
-    first_s = time.perf_counter() - start
-    again_s = seconds(lambda: ask(analysis), repeats=5)
+    first_s = seconds(lambda: ask(analysis, FIRST), repeats=1)
+    again_s = seconds(lambda: ask(analysis, SECOND), repeats=1)
     bare_s = seconds(lambda: bare(analysis), repeats=1)
     work = f'{len(episodes):,} episodes, {POLICIES} policies, {STRATA} strata, {RESAMPLES:,} resamples, warm'
-    kernels = 'the same resamples by the bare kernels (our own)'
+    work = f'{work}: the tables {" and ".join(FIRST)}'
+    kernels = f'the same resamples by the bare kernels{OWN}'
     return [
         against('analysis/all-pairs', ours_s=first_s, peer=kernels, peer_s=bare_s, target=1 / 3, work=work),
         against(
-            'analysis/second-question',
-            ours_s=again_s,
-            peer='the first (our own)',
-            peer_s=first_s,
-            target=10.0,
-            work=work,
+            'analysis/second-question', ours_s=again_s, peer=f'the first{OWN}', peer_s=first_s, target=10.0,
+            work=f'{work}; then {", ".join(SECOND)}',
         ),
-    ]
+    ]  # fmt: skip

@@ -7,7 +7,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -15,14 +16,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.measure import Result, against, seconds
+from bench.measure import PEAK_MB, Result, against, attempts, seconds
 from bench.verbs import rows, verb
 from robotrials.formats.export import episode_row
 from robotrials.record import Episode, Event, Store, Trajectory
 
 EPISODES = 100_000
 MILLION = 1_000_000
-PATHS, STEPS, COLUMNS = 2_000, 300, 40
+PATHS, STEPS, COLUMNS = 10_000, 300, 40
+READ = 500  # trajectories of the rows that compare ways of reading
 JSONL_SAMPLE = 200
 TARGET_BYTES = 500e6
 
@@ -82,8 +84,8 @@ def table_results(folder: Path) -> list[Result]:
             'episodes/read as checked Episode objects', ours_s=ours_read, peer='JSONL into dicts', peer_s=peer_read,
             target=0.2, work=f'{work}; ours are validated, theirs are bare dicts',
         ),
-        Result('episodes/size of tables', folder_bytes(store.path), 'JSONL', path.stat().st_size,
-               path.stat().st_size / folder_bytes(store.path), 5, 'bytes, not seconds'),
+        against('episodes/size of tables', ours_s=folder_bytes(store.path), peer='JSONL', peer_s=path.stat().st_size,
+                target=5, work=work, unit='B'),
     ]  # fmt: skip
 
 
@@ -133,7 +135,9 @@ def trajectory_results(folder: Path) -> list[Result]:
             work=f'{PATHS:,} x {STEPS} x {COLUMNS} float32, LZ4 and BYTE_STREAM_SPLIT',
         ),
         against('episodes/read trajectories', ours_s=read_s, peer='JSONL', peer_s=peer_read, target=50, work=work),
-        Result('episodes/size of trajectories', size, 'JSONL', peer_size, peer_size / size, 5, f'bytes; {work}'),
+        against(
+            'episodes/size of trajectories', ours_s=size, peer='JSONL', peer_s=peer_size, target=5, work=work, unit='B'
+        ),
     ]
 
 
@@ -156,7 +160,9 @@ def check_results(folder: Path) -> list[Result]:
     """
     from robotrials.record import part as part_module
 
-    store = Store.open(folder / 'paths')
+    episodes = [e.replace(events=()) for e in make_episodes(READ, first=7_000_000)]
+    store = Store.create(folder / 'few paths')
+    store.append(episodes, trajectories={e.key: make_path(i) for i, e in enumerate(episodes)})
     files = sorted((store.path / 'trajectories').iterdir())
 
     def read(signals: list[str] | None) -> int:
@@ -171,7 +177,7 @@ def check_results(folder: Path) -> list[Result]:
             return read(signals)
 
     bare = seconds(lambda: [pq.read_table(file) for file in files], repeats=5)
-    work = f'{PATHS:,} trajectories of {STEPS} steps, {COLUMNS} columns'
+    work = f'{READ} trajectories of {STEPS} steps, {COLUMNS} columns'
     results = [
         against(f'episodes/trajectories, {name}', ours_s=seconds(lambda r=reader: r(None), repeats=5),
                 peer='bare pyarrow of the same columns', peer_s=bare, target=0.7, work=work)
@@ -206,13 +212,15 @@ def index_results(folder: Path) -> list[Result]:
     ]  # fmt: skip
 
 
-PEAK_MEMORY = """
-import resource, sys
+PEAK_MEMORY = (
+    PEAK_MB
+    + """
+import sys
 from robotrials.record import read_store
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 count = sum(1 for _ in read_store(sys.argv[1]).episodes(events=False))
-print(count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+print(count, peak_mb() * 2**20)
 """
+)
 
 
 def memory_results(folder: Path) -> list[Result]:
@@ -225,14 +233,21 @@ def memory_results(folder: Path) -> list[Result]:
     elapsed = time.perf_counter() - started
     count, peak = map(float, ran.stdout.split())
     assert count == MILLION
-    work = f'peak memory in bytes of a process that iterates {MILLION:,} episodes ({elapsed:.0f} s)'
+    work = f'peak memory of a process that iterates {MILLION:,} episodes ({elapsed:.0f} s)'
     return [
-        Result('episodes/memory for a million', peak, 'limit of 500 MB', TARGET_BYTES, TARGET_BYTES / peak, 1, work)
+        against(
+            'episodes/memory for a million',
+            ours_s=peak,
+            peer='a limit of 500 MB',
+            peer_s=TARGET_BYTES,
+            target=1,
+            work=work,
+            unit='B',
+        )
     ]
 
 
-def run() -> list[Result]:
+def run() -> Iterator[Result]:
+    steps = (table_results, trajectory_results, check_results, index_results, memory_results)
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        return [*table_results(folder), *trajectory_results(folder), *check_results(folder), *index_results(folder),
-                *memory_results(folder)]  # fmt: skip
+        yield from attempts(partial(step, Path(name)) for step in steps)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from fastapi.testclient import TestClient
 
-from bench.measure import Result, against, seconds
+from bench.measure import Result, Seconds, against, seconds
 from robotrials.record import Episode, Outcome, Store
 from robotrials.service.explorer import create_explorer
 from robotrials.service.explorer.index import COLUMNS, build_index
@@ -112,23 +112,23 @@ def run() -> list[Result]:
     ]
 
 
-def _first_page(store: Store) -> float:
-    """The least of five explorers, each ready and without a look at the store so far."""
+def _first_page(store: Store) -> Seconds:
+    """Of five explorers, each ready and without a look at the store so far."""
     one = next(iter(store.episodes()))
     taken_s = []
     for _ in range(5):
         with TestClient(create_explorer(store)) as client:
             client.get('/static/explore.css')
             taken_s.append(seconds(lambda: client.get(f'/episode/{one.episode_id}/0'), repeats=1))
-    return min(taken_s)
+    return Seconds.of(taken_s)
 
 
-def _grown_list(store: Store) -> float:
-    """The least of five lists, each after one more commit."""
+def _grown_list(store: Store) -> Seconds:
+    """Of five lists, each after one more commit."""
     taken_s = []
     with TestClient(create_explorer(store)) as client:
         client.get('/', headers=PART_ONLY)
         for n in range(5):
             store.append([episode(EPISODES + n)])
             taken_s.append(seconds(lambda: client.get('/', headers=PART_ONLY), repeats=1))
-    return min(taken_s)
+    return Seconds.of(taken_s)

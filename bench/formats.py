@@ -1,6 +1,7 @@
-"""Imports against a plain read of the same bytes: a CSV of a million rows, and an SQLite recording of vla-eval.
+"""An SQLite recording of vla-eval, imported beside a plain read of its rows, and how the memory of imports grows.
 
-ROBOTRIALS_BENCH_SQLITE_MB sets the size of the recording; 100 by default, since a gigabyte takes minutes to write.
+Real verbs in new processes; CSV files beside pyarrow are rows of `verbs`. ROBOTRIALS_BENCH_SQLITE_MB sets the size of
+the recording.
 """
 
 from __future__ import annotations
@@ -8,29 +9,24 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import subprocess
-import sys
 import tempfile
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-import pyarrow.csv as pcsv
 
-from bench.measure import Result, against, seconds
+from bench.measure import OWN, Result, against, attempts
+from bench.verbs import cpu_s, peak_bytes, verb
 
 ROWS = 1_000_000
 STEPS = 300
-IMPORT = """
-import resource, sys, time
-from pathlib import Path
-from robotrials.formats.catalog import open_source
-from robotrials.formats.imported import ImportOptions
-from robotrials.formats.intake import import_into
-import pyarrow.csv, pyarrow.dataset
-started = time.perf_counter()
-done = import_into(Path(sys.argv[2]), open_source(Path(sys.argv[1]), ImportOptions()))
-print(done.added, time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+READ_SQLITE = """
+import sqlite3, sys
+database = sqlite3.connect(sys.argv[1])
+print(sum(len(fields) for (fields,) in database.execute('SELECT fields FROM step_rows')))
 """
+LEAST_FLAT = 0.8  # four times the rows may take 1.25 times the memory
 
 
 def write_csv(path: Path, rows: int) -> None:
@@ -44,6 +40,7 @@ def write_csv(path: Path, rows: int) -> None:
 
 
 def write_recording(path: Path, megabytes: int) -> None:
+    """As vla-eval writes it; every episode has the steps of one of 50, so that a gigabyte is written in seconds."""
     rng = np.random.default_rng(0)
     meta = {
         'benchmark': 'LIBEROBenchmark_libero_goal',
@@ -59,77 +56,61 @@ def write_recording(path: Path, megabytes: int) -> None:
         CREATE TABLE step_rows (sid TEXT, eid TEXT, step_id INTEGER, fields TEXT, PRIMARY KEY (sid, eid, step_id));
     """)
     database.execute('INSERT INTO eval_metadata VALUES (?, ?, ?)', ('e', 'goal', json.dumps(meta)))
+    steps = [
+        [
+            json.dumps({'reward': 0.0, 'done': False, 'success': False, 'action': w[:7], 'state': w[7:]})
+            for w in rng.normal(size=(STEPS, 15)).round(6).tolist()
+        ]
+        for _ in range(50)
+    ]
     episode = 0
     while database.execute('PRAGMA page_count').fetchone()[0] * 4096 < megabytes << 20:
-        walk = rng.normal(size=(STEPS, 15)).round(6).tolist()
-        rows = [
-            (
-                's',
-                f'e{episode}',
-                k,
-                json.dumps({'reward': 0.0, 'done': False, 'success': False, 'action': w[:7], 'state': w[7:]}),
-            )
-            for k, w in enumerate(walk)
-        ]
+        rows = (('s', f'e{episode}', k, fields) for k, fields in enumerate(steps[episode % len(steps)]))
         database.executemany('INSERT INTO step_rows VALUES (?, ?, ?, ?)', rows)
         context = json.dumps({'episode_idx': episode, 'task_idx': 0})
         values = (
-            's',
-            f'e{episode}',
-            'e',
-            'open',
-            episode,
-            'fail',
-            '{"success": false}',
-            STEPS,
-            1.0,
-            context,
+            's', f'e{episode}', 'e', 'open', episode, 'fail', '{"success": false}', STEPS, 1.0, context, None, None,
             None,
-            None,
-            None,
-        )
+        )  # fmt: skip
         database.execute(f'INSERT INTO episode_results VALUES ({",".join("?" * 13)})', values)
         episode += 1
     database.commit()
     database.close()
 
 
-def imported(source: Path, store: Path) -> tuple[float, int]:
-    """Seconds and peak MiB of an import in a process of its own."""
-    command = [sys.executable, '-c', IMPORT, str(source), str(store)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=1800)
-    _, took, peak = ran.stdout.split()
-    return float(took), int(peak)
-
-
-def read_sqlite(path: Path) -> int:
-    database = sqlite3.connect(path)
-    size = sum(len(fields) for (fields,) in database.execute('SELECT fields FROM step_rows'))
-    database.close()
-    return size
-
-
-def run() -> list[Result]:
-    results = []
-    megabytes = int(os.environ.get('ROBOTRIALS_BENCH_SQLITE_MB', '100'))
+def run() -> Iterator[Result]:
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        write_csv(folder / 'small.csv', ROWS // 4)
-        write_csv(folder / 'million.csv', ROWS)
-        took, peak = imported(folder / 'million.csv', folder / 'csv')
-        _, peak_small = imported(folder / 'small.csv', folder / 'csv-small')
-        plain = seconds(lambda: pcsv.read_csv(folder / 'million.csv'))
-        work = f'{ROWS:,} rows; peak {peak} MiB, {peak_small} MiB for a quarter of them'
-        results.append(
-            against('formats/csv', ours_s=took, peer='pyarrow read_csv', peer_s=plain, target=1 / 3, work=work)
-        )
-        write_recording(folder / 'recording-r.sqlite', megabytes)
-        write_recording(folder / 'recording-q.sqlite', megabytes // 4)
-        took, peak = imported(folder / 'recording-r.sqlite', folder / 'sqlite')
-        _, peak_small = imported(folder / 'recording-q.sqlite', folder / 'sqlite-small')
-        plain = seconds(lambda: read_sqlite(folder / 'recording-r.sqlite'))
-        work = f'{megabytes} MB of steps; peak {peak} MiB, {peak_small} MiB for a quarter of them'
-        results.append(
-            against('formats/sqlite', ours_s=took, peer='sqlite3 rows', peer_s=plain, target=1 / 2, work=work)
-        )
-    return results
+        yield from attempts(partial(step, Path(name)) for step in (_csv, _sqlite))
+
+
+def _csv(folder: Path) -> Iterator[Result]:
+    large, small = folder / 'million.csv', folder / 'small.csv'
+    write_csv(large, ROWS)
+    write_csv(small, ROWS // 4)
+    yield _memory('csv', large, small, what=f'`import` of {ROWS:,} rows')
+
+
+def _sqlite(folder: Path) -> Iterator[Result]:
+    megabytes = int(os.environ.get('ROBOTRIALS_BENCH_SQLITE_MB', '1000'))
+    large, small = folder / 'recording-r.sqlite', folder / 'recording-q.sqlite'
+    write_recording(large, megabytes)
+    write_recording(small, megabytes // 4)
+    ours_s = cpu_s(verb('import', large, '--to', folder / 'sqlite'), folder=folder, repeats=1)
+    peer_s = cpu_s(['-c', READ_SQLITE, large], folder=folder, repeats=3)
+    what = f'`import` of {megabytes:,} MB of steps'
+    yield against(
+        'formats/sqlite', ours_s=ours_s, peer='sqlite3 reading the rows', peer_s=peer_s, target=1 / 2,
+        work=f'{what}; processor time of new processes',
+    )  # fmt: skip
+    yield _memory('sqlite', large, small, what=what)
+
+
+def _memory(name: str, large: Path, small: Path, *, what: str) -> Result:
+    peak, quarter = (
+        peak_bytes(verb('import', path, '--to', path.with_suffix('.store')), folder=path.parent)
+        for path in (large, small)
+    )
+    return against(
+        f'formats/{name}_memory', ours_s=peak, peer=f'a quarter of it{OWN}', peer_s=quarter, target=LEAST_FLAT,
+        work=f'{what}; peak memory of the largest process', unit='B',
+    )  # fmt: skip

@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow.parquet
 
-from bench.measure import Result, against, attempts
+from bench.measure import PEAK_MB, Result, Seconds, against, attempts
 from bench.run import stepping_plan
 from bench.verbs import rows, verb
 from robotrials.record import Episode, Outcome, Store
@@ -34,11 +34,12 @@ ROUNDS = 3
 SMALL, LARGE = 30_000, 300_000  # both are read as columns: fewer would be kept as objects
 TRAJECTORIES = (1_000, 10_000)
 
-CHILD = """
-import json, resource, sys, time
+CHILD = (
+    PEAK_MB
+    + """
+import json, sys, time
 from robotrials.verdict.analysis import Absent, analyse
 from robotrials.record.counted import summarize_stores
-def peak_mb(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 began = time.process_time()
 if sys.argv[2] == 'summary':
     n = sum(c.n_valid + c.n_invalid for c in summarize_stores([sys.argv[1]]).values())
@@ -54,6 +55,7 @@ else:
     n = len(analysis.episodes)
 print(json.dumps([n, time.process_time() - began, peak_mb()]))
 """
+)
 
 
 def run() -> Iterator[Result]:
@@ -135,7 +137,7 @@ def _engines() -> list[Result]:
             }
             for _ in range(ROUNDS)
         ]  # fmt: skip
-    wall = {name: statistics.median(r[name][0] for r in rounds) for name in rounds[0]}
+    wall = {name: Seconds.of([r[name][0] for r in rounds]) for name in rounds[0]}
     own = {name: statistics.median(r[name][1] for r in rounds) for name in rounds[0]}
     size = (
         f'{EPISODES} episodes of {EPISODE_STEPS * THINK_S:g} s, nearly all of it waiting; seconds per episode after '
@@ -185,7 +187,7 @@ def _with_trajectories(path: Path, n: int) -> None:
 def _memory() -> Iterator[Result]:
     """Bytes for each further episode, between a store and one of ten times as many: what a process starts with is out.
 
-    The ratio is the bytes an episode that are aimed at over those measured.
+    The ratio is the bytes per episode that are allowed over those measured.
     """
     with tempfile.TemporaryDirectory() as folder:
         for n in (SMALL, LARGE):
@@ -197,15 +199,15 @@ def _memory() -> Iterator[Result]:
             ('report', (SMALL, LARGE), 500.0), ('safety', TRAJECTORIES, 3000.0),
         ):  # fmt: skip
             measured = {n: _child(Path(folder) / str(n), what, n) for n in sizes}
-            (few, (few_s, few_mb)), (many, (many_s, many_mb)) = measured.items()
+            (few, (_, few_mb)), (many, (_, many_mb)) = measured.items()
             each = max((many_mb - few_mb) * 2**20 / (many - few), 1.0)
             work = ', '.join(
                 f'{n:,} episodes: {s:.0f} s of a processor, {mb:.0f} MB' for n, (s, mb) in measured.items()
             )
             of = ' with trajectories' if what == 'safety' else ''
-            yield Result(
-                f'scale/memory of {what}{of}, ten times the episodes', many_s, 'a tenth of the episodes (our own)',
-                few_s, aim / each, 1.0, f'{each:.0f} bytes for each further episode, {aim:.0f} aimed at; {work}',
+            yield against(
+                f'scale/memory of {what}{of}', ours_s=each, peer=f'a limit of {aim:.0f} bytes', peer_s=aim, target=1.0,
+                work=f'bytes for each further episode; {work}', unit='B',
             )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import shutil
@@ -11,6 +12,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,16 +27,22 @@ MANY = int(os.environ.get('ROBOTRIALS_BENCH_ROWS', '1000000'))
 FLOOR = 'python importing numpy and pyarrow and reading the file'
 READ = 'import sys, numpy, pyarrow.csv; pyarrow.csv.read_csv(sys.argv[1])'
 READ_PARQUET = 'import sys, numpy, pyarrow.parquet; pyarrow.parquet.read_table(sys.argv[1])'
+# What `compare` says of two policies: the difference of success with its interval and McNemar's mid-p, and of times.
 BY_HAND = """
-import sys, numpy, pandas, scipy.stats, statsmodels.stats.contingency_tables as tables
+import json, sys, numpy, pandas, scipy.stats, statsmodels.stats.contingency_tables as tables
 rows = pandas.read_csv(sys.argv[1])
 a, b = (rows[rows.policy == p].set_index(['task', 'seed']) for p in sorted(rows.policy.unique()))
-both = a.join(b, lsuffix='_a', rsuffix='_b')
-print(tables.mcnemar(pandas.crosstab(both.success_a, both.success_b), exact=True))
-done = both[(both.success_a == 1) & (both.success_b == 1)]
+pairs = a.join(b, lsuffix='_a', rsuffix='_b')
+table = pandas.crosstab(pairs.success_a, pairs.success_b).to_numpy()
+ahead, behind = table[0, 1], table[1, 0]
+mid_p = tables.mcnemar(table, exact=True).pvalue - scipy.stats.binom.pmf(min(ahead, behind), ahead + behind, 0.5)
+done = pairs[(pairs.success_a == 1) & (pairs.success_b == 1)]
 print(scipy.stats.wilcoxon(done.duration_s_a, done.duration_s_b))
-print(scipy.stats.bootstrap((both.success_b - both.success_a,), numpy.mean, n_resamples=2000).confidence_interval)
+gain = pairs.success_b - pairs.success_a
+print(scipy.stats.bootstrap((gain,), numpy.mean, n_resamples=2000).confidence_interval)
+print(json.dumps([gain.mean(), mid_p]))
 """
+MOST_APART = 1e-9
 MOST_PAGE_BYTES = 5e6
 MOST_IMPORT_BYTES = 500e6
 COMMITS = os.environ.get('ROBOTRIALS_BENCH_COMMITS', '10000')
@@ -55,12 +63,13 @@ subprocess.run(sys.argv[1:], check=True, capture_output=True)
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)
 """
 DIFFERENCES = """
-import sys, numpy, pyarrow.parquet
+import json, sys, numpy, pyarrow.parquet
 rows = pyarrow.parquet.read_table(sys.argv[1])
 policy = rows['policy'].combine_chunks().dictionary_encode().indices.to_numpy()
 success, each = rows['success'].to_numpy(), len(rows) // (policy.max() + 1)
 arms = success[numpy.argsort(policy, kind='stable')].reshape(-1, each).astype(float)
-print([(a, b, (arms[a] - arms[b]).mean(), (arms[a] - arms[b]).std()) for a in range(len(arms)) for b in range(a)])
+pairs = [(a, b, arms[a] - arms[b]) for a in range(len(arms)) for b in range(a)]
+print(json.dumps([[f'p{a}', f'p{b}', gain.mean(), gain.std()] for a, b, gain in pairs]))
 """
 
 
@@ -102,11 +111,17 @@ def cpu_s(command: Sequence[str | Path], *, folder: Path, repeats: int = REPEATS
     return Seconds.of(taken)
 
 
+def answer(command: Sequence[str | Path], *, folder: Path) -> str:
+    """What a command prints, untimed."""
+    command = [sys.executable, *map(str, command)]
+    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
 def verb(*arguments: str | Path) -> list[str | Path]:
     return ['-m', 'robotrials', *arguments]
 
 
-def _peak_bytes(command: Sequence[str | Path], *, folder: Path) -> int:
+def peak_bytes(command: Sequence[str | Path], *, folder: Path) -> int:
     """The largest resident memory of a command in a new process, and of its children.
 
     Started by a small process, because what a large one forks begins with its parent's memory.
@@ -134,17 +149,33 @@ def _first_answers(folder: Path) -> list[Result]:
     floor = cpu_s(['-c', READ, table], folder=folder)
     cold = cpu_s(verb('compare', table), folder=folder, is_cold=True)
     warm = cpu_s(verb('compare', table), folder=folder)
-    stored = cpu_s(verb('compare', folder / 'small'), folder=folder)
     report = cpu_s(verb('report', folder / 'small', '-o', folder / 'small.html'), folder=folder)
     hand = cpu_s(['-c', BY_HAND, table], folder=folder)
+    (pair,) = _differences(table, folder)
+    difference, p_value = json.loads(answer(['-c', BY_HAND, table], folder=folder).splitlines()[-1])
+    _hold(pair['a ahead by (points)'], 100 * difference, 'the difference of success by hand')
+    _hold(pair['p'], p_value, 'the p value by hand')
     return [
         _row('first_answer_cold', cold, FLOOR, floor, 1 / 4, '`compare` of a CSV of 200 episodes, no bytecode'),
         _row('first_answer_warm', warm, FLOOR, floor, 1 / 2.5, '`compare` of a CSV of 200 episodes, again'),
         _row(
-            'by_hand', stored, 'pandas, scipy.stats and statsmodels', hand, 1.0, '`compare` of a store of 200 episodes'
+            'by_hand', warm, 'pandas, scipy.stats and statsmodels', hand, 1.0,
+            '`compare` of a CSV of 200 episodes; difference and p value are equal',
         ),
         _row('report_200', report, FLOOR, floor, 1 / 5, '`report` of a store of 200 episodes'),
-    ]
+    ]  # fmt: skip
+
+
+def _differences(path: Path, folder: Path) -> list[dict[str, Any]]:
+    """The rows of all pairs' differences of success, as `compare` gives them."""
+    tables = json.loads(answer(verb('compare', path, '--format', 'json'), folder=folder))
+    (rows,) = (table['rows'] for table in tables if table['title'] == 'All pairs: episode success')
+    return list(rows)
+
+
+def _hold(ours: float, theirs: float, what: str) -> None:
+    if abs(ours - theirs) > MOST_APART * max(1.0, abs(theirs)):
+        raise RuntimeError(f'{what} is {theirs}, ours {ours}')
 
 
 def _report_many(folder: Path) -> list[Result]:
@@ -157,8 +188,8 @@ def _report_many(folder: Path) -> list[Result]:
     size = (folder / 'many.html').stat().st_size
     return [
         _row('report_10000', ours, 'pyarrow.parquet.read_table', peer, 1 / 200, work),
-        against('verbs/report_size', ours_s=size, peer='5 MB', peer_s=MOST_PAGE_BYTES, target=1.0,
-                work='the page of 10,000 episodes; bytes, not seconds, beside the largest size wanted'),
+        against('verbs/report_size', ours_s=size, peer='a limit of 5 MB', peer_s=MOST_PAGE_BYTES, target=1.0,
+                work='the page of 10,000 episodes', unit='B'),
     ]  # fmt: skip
 
 
@@ -169,7 +200,7 @@ def _many_commits(folder: Path) -> list[Result]:
     shutil.copytree(many, few)
     cpu_s(verb('store', 'compact', few), folder=folder, repeats=1)
     ours, peer = (cpu_s(verb('compare', path), folder=folder, repeats=3) for path in (many, few))
-    work = f'`compare` of a store of {COMMITS} appends of one episode'
+    work = f'open and `compare` a store of {COMMITS} appends of one episode'
     return [_row('many_commits', ours, f'the same store compacted{OWN}', peer, 1 / 1.5, work)]
 
 
@@ -187,12 +218,18 @@ def _large(folder: Path) -> list[Result]:
         ours = cpu_s(verb('import', path, '--to', folder / kind), folder=folder, repeats=1)
         peer = cpu_s(['-c', reader, path], folder=folder)
         results.append(_row(f'import_{kind}', ours, 'pyarrow reading the file', peer, 1 / 3, f'{MANY:,} rows, {name}'))
-        peak_bytes = _peak_bytes(verb('import', path, '--to', folder / f'{kind}-again'), folder=folder)
+        peak = peak_bytes(verb('import', path, '--to', folder / f'{kind}-again'), folder=folder)
         results.append(
-            against(f'verbs/import_{kind}_memory', ours_s=peak_bytes, peer='500 MB', peer_s=MOST_IMPORT_BYTES,
-                    target=1.0, work=f'{MANY:,} rows, {name}; peak memory of the largest process, in bytes')
+            against(f'verbs/import_{kind}_memory', ours_s=peak, peer='a limit of 500 MB', peer_s=MOST_IMPORT_BYTES,
+                    target=1.0, work=f'{MANY:,} rows, {name}; peak memory of the largest process', unit='B')
         )  # fmt: skip
     ours = cpu_s(verb('compare', folder / 'plain'), folder=folder, repeats=1)
     peer = cpu_s(['-c', DIFFERENCES, folder / 'rows.parquet'], folder=folder)
-    work = f'{MANY:,} episodes, 4 policies, 10 tasks, all pairs, from a store'
+    theirs = json.loads(answer(['-c', DIFFERENCES, folder / 'rows.parquet'], folder=folder))
+    by_pair = {(a, b): 100 * difference for a, b, difference, _ in theirs}
+    pairs = _differences(folder / 'plain', folder)
+    for pair in pairs:
+        a, b, sign = (pair['a'], pair['b'], 1) if pair['a'] > pair['b'] else (pair['b'], pair['a'], -1)
+        _hold(sign * pair['a ahead by (points)'], by_pair[a, b], f'the difference of {a} and {b}')
+    work = f'{MANY:,} episodes, 4 policies, 10 tasks, {len(pairs)} pairs, from a store; differences are equal'
     return [*results, _row('compare_many', ours, 'numpy, the paired differences alone', peer, 1 / 20, work)]

@@ -1,7 +1,8 @@
 """Run the grids: `python -m tests.grid [verdicts|intervals] [--trials N] [--seed S] [--out FOLDER]`.
 
 Verdicts take a few minutes on one core; the worst worlds of every family are run again with 20,000 trials and a fresh
-seed. Intervals (of restricted means, ratios and incidences) take about ten and resume where they stopped.
+seed. Intervals (of restricted means, ratios and incidences) take about ten; a run that was stopped resumes from its
+draft, and a whole one begins anew, so that the table holds what the code says now.
 """
 
 from __future__ import annotations
@@ -80,9 +81,10 @@ def _again(world: GridWorld, seed: int) -> VerdictRow:
 
 def run_intervals(out: Path, *, trials: int, seed: int) -> None:
     table = out / 'reference' / 'interval-grid.csv'
+    draft = table.with_suffix('.draft.csv')
     done = {
         row.world: row
-        for row in read_rows(table)
+        for row in read_rows(draft)
         if row.n_trials == trials and row.slow_trials == min(SLOW_TRIALS, trials)
     }
     worlds = list(grid_worlds())
@@ -92,10 +94,11 @@ def run_intervals(out: Path, *, trials: int, seed: int) -> None:
             continue
         done[world.name] = study(world, kind, n_trials=trials, seed=seed, six=six)
         if number % KEEP_EVERY == 0 or number == len(worlds):
-            write_rows(table, done.values())
+            write_rows(draft, done.values())
             print(f'{number} of {len(worlds)} cells, {time.monotonic() - started:.0f} s', flush=True)
     rows = [done[world.name] for world, _, _ in worlds]
     write_rows(table, rows)
+    draft.unlink(missing_ok=True)
     draw(rows, out / 'images' / 'interval-grid.png')
     above = beyond_bound(rows)
     print(f'{len(rows)} cells, {sum(1 for _ in rates(rows))} rates, {len(above)} beyond their simultaneous bound')

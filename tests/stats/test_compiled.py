@@ -33,15 +33,17 @@ def builder() -> ModuleType:
 
 
 def backend(environment: dict[str, str], source: Path = SOURCE.parent) -> str:
-    """What a new process runs: the back-end of every kernel module, or the last line of its error."""
+    """What a new process runs: the back-end of every kernel module, or the last line of its error.
+
+    Whichever back-end this run was asked for is not asked of it.
+    """
     code = (
         'from robotrials.stats.compiled import backends; import robotrials.stats.kernel as k; '
         'print(set(backends().values()), type(k.mid_tails).__name__)'
     )
-    ran = subprocess.run(
-        [sys.executable, '-c', code], env=dict(os.environ, PYTHONPATH=str(source), **environment), capture_output=True,
-        text=True, check=False,
-    )  # fmt: skip
+    environment = {**os.environ, compiled.VARIABLE: '', 'PYTHONPATH': str(source), **environment}
+    command = [sys.executable, '-c', code]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     return (ran.stdout or ran.stderr).strip().splitlines()[-1]
 
 
