@@ -71,3 +71,10 @@ def test_counts_that_cannot_be_are_told_with_their_columns(tmp_path: Path) -> No
 def test_it_is_data_too(odd: Path) -> None:
     table = json.loads(robotrials('doctor', odd, '-f', 'json'))
     assert '1: pick (6)' in json.dumps(table['rows'])
+
+
+def test_it_goes_on_with_what_the_file_does_not_name(odd: Path) -> None:
+    odd.write_text(ODD.replace(',pick,', ',').replace('task,', ''))
+    seen = robotrials('doctor', odd)
+    assert '(--set' not in seen  # which the doctor does not have
+    assert f'robotrials import {odd} --to {odd.stem}-store --set task=NAME' in ' '.join(seen.split())

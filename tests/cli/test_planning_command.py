@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import errno
+import fcntl
 import io
 import json
 import re
@@ -190,6 +192,16 @@ def test_watch_waits_for_whoever_runs_the_trial(tmp_path: Path) -> None:
     open_plan = make_plan(blinding={'enabled': False})
     run_trial(open_plan, tmp_path / 'open', workers=0)
     assert 'no run of this trial is under way, so there is nothing' in robotrials('watch', tmp_path / 'open')
+
+
+def test_watch_waits_where_the_file_system_has_no_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_trial(make_plan(), tmp_path / 'run', workers=0, stop_after=5)
+
+    def lockless(handle: int, operation: int) -> None:
+        raise OSError(errno.EBADF, 'a lock of one who only reads')
+
+    monkeypatch.setattr(fcntl, 'flock', lockless)
+    assert why_idle(tmp_path / 'run') == ''
 
 
 @pytest.mark.parametrize('name', ['power', 'sequential', 'posterior', 'profile', 'improvement', 'ranks'])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import av
@@ -153,6 +154,27 @@ def test_an_attachment_that_breaks_leaves_nothing(store: Path) -> None:
         attach(opened, attachments, keys=[first.key], body={})
     assert not list(read_store(store).trajectories())
     assert 'clean: 4 episodes, 8 events, 0 trajectories' in robotrials('store', 'verify', store)
+
+
+def test_films_of_an_attachment_that_broke_do_not_stand_in_the_way(store: Path, tmp_path: Path) -> None:
+    opened = Store.open(store)
+    first, second, *_ = opened.episodes()
+    trajectory = Trajectory(time_s=np.arange(3) / 10)
+
+    def broken(target: Path) -> None:
+        raise InputError('cut off')
+
+    def attached(*films: Callable[[Path], object]) -> int:
+        rows = [
+            Attachment(e.key, trajectory, {f'{e.key[0]}-0/film.mp4': f})
+            for e, f in zip((first, second), films, strict=True)
+        ]
+        return attach(Store.open(store), rows, keys=[first.key, second.key], body={})
+
+    with pytest.raises(InputError, match='cut off'):
+        attached(lambda target: target.write_bytes(b'blurred'), broken)
+    assert attached(lambda target: target.write_bytes(b'sharp'), lambda target: target.write_bytes(b'too')) == 2
+    assert read_store(store).file(f'media/{first.key[0]}-0/film.mp4').read_bytes() == b'sharp'
 
 
 def test_a_dataset_without_a_clock_is_attached_in_order_if_that_is_said(tmp_path: Path) -> None:

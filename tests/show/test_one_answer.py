@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,19 @@ def test_success_leads_where_there_are_no_times(untimed: list[Episode], tmp_path
     assert 'have no duration' in robotrials('plot', 'cdf', tmp_path / 's', '-o', tmp_path / 'f.png', code=2)
     for name in ('posterior', 'profile', 'improvement', 'ranks', 'sequential'):
         robotrials('plot', name, tmp_path / 's', '-o', tmp_path / 'f.png', '--resamples', 20)
+
+
+def test_who_asks_for_times_is_told_how_to_list_the_episodes_without(untimed: list[Episode], tmp_path: Path) -> None:
+    store = Store.create(tmp_path / 's')
+    store.append([e.replace(duration_s=None if number < 2 else 9.0) for number, e in enumerate(untimed)])
+    for verb in (('plot', 'cdf', store.path, '-o', tmp_path / 'f.png'), ('power', 'detect', store.path)):
+        refused = robotrials(*verb, code=2)
+        command = refused.splitlines()[-1].removeprefix('Try: robotrials ')
+        assert command == f'store ls {store.path} --where duration_s='
+    listed = robotrials(*shlex.split(command))
+    assert all(e.episode_id in listed for e in untimed[:2])
+    assert not any(e.episode_id in listed for e in untimed[2:])
+    assert 'Try:' not in robotrials('score', store.path)
 
 
 def test_the_statement_is_in_every_form(untimed: list[Episode], tmp_path: Path) -> None:

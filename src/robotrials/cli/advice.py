@@ -64,10 +64,10 @@ def _other_option(words: list[str], verb: str, option: str, possible: Sequence[s
     if place is None or not verb:
         return shlex.join([possible[0]]) if possible else ''
     after = words[place + 1 :]
-    if source is not None and option in READING:
+    if source is not None and (option in READING or (verb, option) == ('doctor', '--set')):
         if (Path(source) / 'trial.json').is_file():
             return ''  # a store has been read already
-        return _read_so(words, verb, source)
+        return _read_so(words, source, {*READING, option})
     if option in SETTINGS and after:
         return shlex.join([*words[:place], '--set', f'{SETTINGS[option]}={after[0]}', *after[1:]])
     if option in ('-o', '--output') and source is not None and after:
@@ -79,14 +79,14 @@ def _other_option(words: list[str], verb: str, option: str, possible: Sequence[s
     return shlex.join([*words[:place], *(part for value in values for part in (near[0], value)), *after[1:]])
 
 
-def _read_so(words: list[str], verb: str, source: str) -> str:
+def _read_so(words: list[str], source: str, reading: Collection[str]) -> str:
     """Import with the options that say how, then ask the store."""
     store = f'{Path(source).stem}-store'
     how: list[str] = []
     rest: list[str] = []
     waiting = iter(words)
     for word in waiting:
-        if word.split('=')[0] in READING:
+        if word.split('=')[0] in reading:
             how += [word] if word.startswith('--') and '=' in word else [word, next(waiting, '')]
         else:
             rest.append(store if word == source else word)

@@ -82,12 +82,20 @@ def _findings(source: Path, checkup: Checkup, imported: Imported | None = None) 
         ('pairing', checkup.pairing()),
         ('first step', f'{checkup.at_once:,} successes at the first step: was success true at the reset?'
          if checkup.at_once else 'no success at the first step'),
-        *([] if imported is None else [('not named', str(doubt)) for doubt in imported.doubts]),
+        *([] if imported is None else [('not named', doubt.text) for doubt in imported.doubts]),
         *_slow_kernels(),
         ('cannot be', '; '.join(wrong) or 'nothing'),
-        *([('note', '; '.join(notes))] if notes else
-          [('next', f'robotrials compare {shlex.quote(str(source))}')] if len(checkup.policies) > 1 else []),
+        *([('note', '; '.join(notes))] if notes else _next(source, checkup, imported)),
     ]  # fmt: skip
+
+
+def _next(source: Path, checkup: Checkup, imported: Imported | None) -> list[tuple[str, str]]:
+    """A command to go on with: one that names what the source does not, or the comparison."""
+    from robotrials.formats.imported import import_command
+
+    if imported is not None and imported.doubts:
+        return [('next', import_command(source, imported.doubts[-1].options))]
+    return [('next', f'robotrials compare {shlex.quote(str(source))}')] if len(checkup.policies) > 1 else []
 
 
 def _slow_kernels() -> list[tuple[str, str]]:
@@ -101,5 +109,7 @@ def _slow_kernels() -> list[tuple[str, str]]:
 def _print(rows: list[tuple[str, str]]) -> None:
     for label, text in rows:
         lines = textwrap.wrap(text, WIDTH - LABEL, max_lines=LINES_EACH, placeholder=' ...') or ['']
+        if label == 'next':  # a command stays whole, so that it can be pasted
+            lines = [text]
         for number, line in enumerate(lines):
             typer.echo(f'{label if number == 0 else "":<{LABEL}}{line}')

@@ -193,9 +193,12 @@ def attach(store: Store, attachments: Iterable[Attachment], *, keys: Sequence[Ke
     `attachments` gives one for each key, in any order, one at a time in memory. `body` says how they were joined. While
     a trial is blinded, columns that would tell arms apart are left out.
     """
+    from robotrials.record.maintain import remove_unlogged, retire_part
+
     with held_lock(store.path, '.lock', busy='a compaction or another attachment is running; wait for it'):
         check_attachable(store, keys)
         is_blinded = store.is_blinded
+        remove_unlogged(store.path)  # films of an attachment that broke would stand in the way of better ones
         with commit(store.path) as under_way:
             names: list[str] = []
             places: dict[Key, int] = {}
@@ -211,8 +214,6 @@ def attach(store: Store, attachments: Iterable[Attachment], *, keys: Sequence[Ke
                 EntryKind.ATTACH, {'parts': [part.as_json()], 'attached': dict(body)}, by=by,
                 check=partial(check_attachable, store, keys),
             )  # fmt: skip
-        from robotrials.record.maintain import retire_part
-
         for old in replaced:
             retire_part(store.path, old)
         return len(places)

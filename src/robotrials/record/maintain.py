@@ -344,16 +344,24 @@ def _remove_leftovers(root: Path, stale_after_s: float) -> int:
             folder.remove(name)
         return len(there)
     old = [name for name in sorted(ledger.retired) if _written_before(root / name, before)]
-    with contextlib.suppress(StoreError), held_lock(root, WRITE_LOCK, busy='being written to'):
-        known = read_ledger(root)
-        old += unlogged_parts(root, known)
-        old += [name for name in announced(root) if known.file(name) is None] + drafts(root)
-        for name in old:
-            folder.remove(name)
-        return len(old)
     for name in old:
         folder.remove(name)
-    return len(old)
+    return len(old) + remove_unlogged(root)
+
+
+def remove_unlogged(root: Path) -> int:
+    """Remove what writers left that failed or were killed, if nobody is writing now; how many files it was."""
+    if isinstance(root, CachedPath):
+        return 0
+    folder = Folder(root)
+    with contextlib.suppress(StoreError), held_lock(root, WRITE_LOCK, busy='being written to'):
+        known = read_ledger(root)
+        left = unlogged_parts(root, known)
+        left += [name for name in announced(root) if known.file(name) is None] + drafts(root)
+        for name in left:
+            folder.remove(name)
+        return len(left)
+    return 0
 
 
 def unlogged_parts(root: Path, ledger: Ledger) -> list[str]:

@@ -146,7 +146,7 @@ def has_runner(root: Path) -> bool:
         return False
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except OSError:  # it is held; or the file system cannot tell, and then somebody may be
         return True
     finally:
         os.close(handle)

@@ -154,6 +154,12 @@ class ScoreColumn:
     why: str = ''
     is_less_better: bool = False
 
+    @property
+    def heading(self) -> str:
+        """Its title and unit; of times as wide as its cells, and not to be taken for a mean of successes."""
+        title = 'time, fail = tau' if self.key == 'time' else self.title
+        return title if self.unit == '%' else f'{title} ({self.unit})'
+
     def cell(self, policy: str) -> str:
         """`75 % ───━━●━── ab` for a share, `19.4 s [14.8, 24.2] a` for seconds."""
         score = self.scores.get(policy)
@@ -509,25 +515,20 @@ def score_rows(analysis: Analysis, policies: Sequence[str] = ()) -> tuple[tuple[
     label = max(min(display_width(p), MOST_LABEL) for p in ('not scored', *order))
     room, fit = USUAL - 4 - label, []
     for column in full:
-        width = max([display_width(_heading(column)), *(display_width(column.cell(p)) for p in order)]) + 3
+        width = max([display_width(column.heading), *(display_width(column.cell(p)) for p in order)]) + 3
         if width > room:
             break
         room -= width
         fit.append(column)
     first = order[:MOST_POLICIES]
-    widths = [max([display_width(_heading(c)), *(display_width(c.cell(p)) for p in first)]) for c in fit]
-    rows = [('', '   '.join(_padded(_heading(c), w) for c, w in zip(fit, widths, strict=True)).rstrip())]
+    widths = [max([display_width(c.heading), *(display_width(c.cell(p)) for p in first)]) for c in fit]
+    rows = [('', '   '.join(_padded(c.heading, w) for c, w in zip(fit, widths, strict=True)).rstrip())]
     rows += [(p, '   '.join(_padded(c.cell(p), w) for c, w in zip(fit, widths, strict=True)).rstrip()) for p in first]
     if len(order) > len(first):
         rows.append(('', f'and {len(order) - len(first)} more: {ALL}'))
     rows += [(c.title, _in_words(c, order)) for c in full if c not in fit]
     absent = [f'{c.key} ({brief(c.why)})' for c in columns if c not in full and c.why]
     return (*rows, *((('not scored', '; '.join(absent)),) if absent else ()))
-
-
-def _heading(column: ScoreColumn) -> str:
-    title = 'time, fail = tau' if column.key == 'time' else column.title  # as wide as its cells: no mean of successes
-    return title if column.unit == '%' else f'{title} ({column.unit})'
 
 
 def _in_words(column: ScoreColumn, order: Sequence[str]) -> str:

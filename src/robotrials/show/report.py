@@ -559,10 +559,11 @@ def _scoreboard_section(analysis: Analysis, chart: Sequence[Chart]) -> Section:
     full = [c for c in columns if any(p in c.scores for p in order)]
     rows = [[policy, *(_score_cell(c, policy) for c in full)] for policy in order]
     absent = '; '.join(f'{c.key} was not scored: {c.why}' for c in columns if c not in full and c.why)
-    names = [c.title if c.unit == '%' else f'{c.title} ({c.unit})' for c in full]
     absent = capital(absent)
     note = f'Marks run from 0 to 100 %; policies that share a letter are not significantly different. {absent}'.strip()
-    sheet = table('Scoreboard', ['policy', *names], rows, note=note if note.endswith('.') else f'{note}.')
+    sheet = table(
+        'Scoreboard', ['policy', *(c.heading for c in full)], rows, note=note if note.endswith('.') else f'{note}.'
+    )
     return section('scoreboard', 'Scoreboard', [TableBlock('scoreboard-table', sheet, policy_column='policy'), *chart])
 
 

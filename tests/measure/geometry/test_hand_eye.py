@@ -120,7 +120,8 @@ def test_poses_of_the_other_mount_are_refused() -> None:
 
 def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
     path = tmp_path / 'poses.json'
-    for text in ('{', '{"poses": 3}', '{"poses": [{"world_from_gripper": [1]}]}', '[]'):
+    beyond_floats = f'{{"poses": [{{"world_from_gripper": [{10**400}]}}]}}'
+    for text in ('{', '{"poses": 3}', '{"poses": [{"world_from_gripper": [1]}]}', '[]', beyond_floats):
         path.write_text(text)
         with pytest.raises(InputError, match='world_from_gripper'):
             read_poses(path)

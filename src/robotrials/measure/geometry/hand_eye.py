@@ -214,7 +214,7 @@ def read_poses(path: Path) -> tuple[FloatArray, FloatArray]:
             np.array([row[name] for row in rows], dtype=np.float64).reshape(len(rows), 4, 4)
             for name in ('world_from_gripper', 'camera_from_target')
         )
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise InputError(
             f'{path}: no poses ({type(error).__name__}: {error}); wanted {{"poses": [{{"world_from_gripper": [16 '
             'numbers by rows], "camera_from_target": [16]}, ...]}'

@@ -136,7 +136,9 @@ class Analysis:
         """Operations and taus; absent where episodes have no durations."""
         if isinstance(self.frame, Absent):
             return self.frame
-        return build_times(self.frame, self.plan)
+        own = self.selection.store
+        is_kept = own is not None and self.selection.source == str(own.path)  # no file that was read for this question
+        return build_times(self.frame, self.plan, store=self.selection.source if is_kept else '')
 
     @cached_property
     def ranking(self) -> Ranking | Absent:

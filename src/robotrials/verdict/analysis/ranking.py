@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
@@ -251,8 +252,11 @@ class Times:
         return Scale(tau_s=max(taus.values()), taus_s=taus, thresholds_s=inside)
 
 
-def build_times(frame: ComparisonFrame, plan: AnalysisPlan) -> Times | Absent:
-    """Operations of every policy; absent, with the reason, where an episode has no time."""
+def build_times(frame: ComparisonFrame, plan: AnalysisPlan, *, store: str = '') -> Times | Absent:
+    """Operations of every policy; absent, with the reason, where an episode has no time.
+
+    `store` is the folder that the episodes can be corrected in.
+    """
     valid = join([group for cells in frame.cells.values() for group in cells.values()])
     lasted = column(valid, 'duration_s')
     untimed = np.isnan(lasted)
@@ -260,16 +264,19 @@ def build_times(frame: ComparisonFrame, plan: AnalysisPlan) -> Times | Absent:
         remedy = 'record durations'
         if n_steps := int((untimed & ~np.isnan(column(valid, 'steps'))).sum()):
             remedy = f'{n_steps} of them have control steps: give the control rate when you import them'
-        where = ''
+        where = command = ''
         if n_untimed < len(valid):  # a slip in the data, so it can be mended
             first = valid[int(np.argmax(untimed))]
             start = f'episode {first.episode_id}' if first.seed is None else f'seed {first.seed}'
             it, nth = ('it', '') if n_untimed == 1 else ('them', 'first: ')
             where = f' ({nth}{first.policy}, {first.task}, {start})'
-            remedy = remedy if n_steps else f'fill {it} in or leave {it} out'
+            if not n_steps:
+                remedy = f'fill {it} in or leave {it} out'
+                command = shlex.join(['robotrials', 'store', 'ls', store, '--where', 'duration_s=']) if store else ''
         return Absent(
             f'{n_untimed} of {len(valid)} valid episodes {"has" if n_untimed == 1 else "have"} no duration{where}',
             remedy,
+            command,
         )
     if lasted.max(initial=0.0) > LONGEST_S:
         absurd = valid[int(np.argmax(lasted))]

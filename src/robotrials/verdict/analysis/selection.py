@@ -54,10 +54,14 @@ T = TypeVar('T')
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """A part of an analysis that these data cannot give: why, and what would change that."""
+    """A part of an analysis that these data cannot give: why, and what would change that.
+
+    `command` is one to begin with, for whoever asked for this part alone.
+    """
 
     reason: str
     remedy: str = ''
+    command: str = ''
 
     @property
     def sentence(self) -> str:
@@ -67,7 +71,7 @@ class Absent:
 def present(part: T | Absent) -> T:
     """The part, or NotEstimable with the reason why it is absent."""
     if isinstance(part, Absent):
-        raise NotEstimable(part.sentence)
+        raise NotEstimable(f'{part.sentence}\nTry: {part.command}' if part.command else part.sentence)
     return part
 
 
