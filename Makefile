@@ -135,8 +135,9 @@ bench-peers: $(STAMP) system peers
 	sh tools/peer_open3d.sh
 	sh tools/peer_tfds.sh
 	for name in libero lerobot-0.6; do \
-		ROBOTRIALS_ENVIRONMENTS=$${ROBOTRIALS_ENVIRONMENTS:-$(CURDIR)/.peers/environments} $(BIN)/robotrials env create $$name; \
+		ROBOTRIALS_ENVIRONMENTS=$${ROBOTRIALS_ENVIRONMENTS:-$(CURDIR)/.peers/environments} $(BIN)/robotrials env create $$name || exit 1; \
 	done
+	ROBOTRIALS_ENVIRONMENTS=$${ROBOTRIALS_ENVIRONMENTS:-$(CURDIR)/.peers/environments} $(BIN)/python tools/peer_environments.py lerobot-eval
 
 setup: $(STAMP) system peers
 

@@ -3,6 +3,7 @@
 The actions are a scripted policy's, played back, so that some episodes succeed and some do not. vla-eval's own model
 server answers its harness and our loop; LeRobot's evaluator has the same actions in its own process, and needs no wire.
 All three draw two cameras of the same size with the same MuJoCo, and start from the benchmark's first start state.
+Here every harness has one worker; `bench.libero_workers` measures two.
 """
 
 from __future__ import annotations
@@ -172,10 +173,15 @@ def _cpu_s(process: int | None) -> float:
 
 
 def run() -> Iterator[Result]:
-    """Episodes per CPU-minute and per minute, chunks of 1, 5 and 10, one worker and two; outcomes must be equal.
+    """Episodes per CPU-minute and per minute, chunks of 1, 5 and 10, one worker; outcomes must be equal."""
+    return head_to_head('libero_peers', n_workers=1)
 
-    Two workers are two shards of vla-eval's, two evaluators of LeRobot's with a task each, and two of our hosts; every
-    harness has one model server.
+
+def head_to_head(area: str, *, n_workers: int) -> Iterator[Result]:
+    """Rows of one number of workers.
+
+    Several workers are as many shards of vla-eval's, evaluators of LeRobot's with a part of the tasks each, and hosts
+    of ours; every harness has one model server.
     """
     from bench.libero import unpacked_assets
 
@@ -187,22 +193,22 @@ def run() -> Iterator[Result]:
 
     python, overlay = make_peer('vla-eval'), make_overlay('lerobot-eval') if lerobot is not None else Path()
     packages = next(python.parents[1].glob('lib/python*/site-packages'))
+    shares = [{suite: numbers[worker::n_workers] for suite, numbers in TASKS.items()} for worker in range(n_workers)]
     with unpacked_assets() as assets, tempfile.TemporaryDirectory() as scratch:
         arena, file = Arena(environment, Path(assets)), Path(scratch, 'actions.npz')
         arena.record(TASKS, file)
-        for workers in (1, 2):
-            shares = _shares(TASKS, workers)
-            runs: dict[str, Run] = {}
-            if lerobot is not None:
-                runs['LeRobot'] = together([partial(arena.lerobot, share, file, lerobot, overlay) for share in shares])
-            for chunk, target in TARGETS.items():
-                with playback(python, file, chunk=chunk, is_whole=False) as url:
-                    shard = partial(arena.vla_eval, TASKS, url, packages, n_shards=workers)
-                    runs['vla-eval'] = together([partial(shard, shard=n) for n in range(workers)])
-                with playback(python, file, chunk=chunk, is_whole=True) as url:
-                    ours = together([partial(arena.ours, share, url, chunk=chunk) for share in shares])
-                for name, theirs in runs.items():
-                    yield from _rows(name, theirs, ours, chunk, workers, target)
+        runs: dict[str, Run] = {}
+        if lerobot is not None:
+            runs['LeRobot'] = together([partial(arena.lerobot, share, file, lerobot, overlay) for share in shares])
+        for chunk, target in TARGETS.items():
+            with playback(python, file, chunk=chunk, is_whole=False) as url:
+                shard = partial(arena.vla_eval, TASKS, url, packages, n_shards=n_workers)
+                runs['vla-eval'] = together([partial(shard, shard=n) for n in range(n_workers)])
+            with playback(python, file, chunk=chunk, is_whole=True) as url:
+                ours = together([partial(arena.ours, share, url, chunk=chunk) for share in shares])
+            for name, theirs in runs.items():
+                work = f'chunks of {chunk}, {n_workers} worker{"s" if n_workers > 1 else ""}'
+                yield from _rows(f'{area}/{name.lower()}/chunk_{chunk}', name, theirs, ours, target=target, work=work)
 
 
 def _environment(name: str) -> Environment | None:
@@ -211,11 +217,6 @@ def _environment(name: str) -> Environment | None:
     except SetupError as error:
         print(f'not measured: libero_peers in {name}; {error}')
         return None
-
-
-def _shares(tasks: Tasks, workers: int) -> list[Tasks]:
-    """Every worker's part of the tasks."""
-    return [{suite: numbers[worker::workers] for suite, numbers in tasks.items()} for worker in range(workers)]
 
 
 def together(parts: Sequence[Callable[[], Run]]) -> Run:
@@ -228,18 +229,16 @@ def together(parts: Sequence[Callable[[], Run]]) -> Run:
     return Run(episodes, cpu_s, max(run.wall_s for run in runs))
 
 
-def _rows(name: str, theirs: Run, ours: Run, chunk: int, workers: int, target: float) -> Iterator[Result]:
+def _rows(where: str, name: str, theirs: Run, ours: Run, *, target: float, work: str) -> Iterator[Result]:
     """Processor time, and time on the clock."""
     if theirs.episodes != ours.episodes:
         raise RuntimeError(f'{name}: other outcomes than ours: {theirs.episodes}, {ours.episodes}')
-    n, where = len(ours.episodes), f'libero_peers/{name.lower()}/chunk_{chunk}/workers_{workers}'
+    n = len(ours.episodes)
     for part, unit in (('cpu', 'CPU-minute'), ('wall', 'minute of the clock')):
         ours_s, peer_s = getattr(ours, f'{part}_s'), getattr(theirs, f'{part}_s')
-        work = (
-            f'{n} episodes of LIBERO-Spatial, two 64x64 cameras, chunks of {chunk}, {workers} worker(s), equal '
-            f'outcomes and steps; episodes per {unit} {60 * n / ours_s:.1f} and {60 * n / peer_s:.1f}'
-        )
-        yield against(f'{where}/{part}', ours_s=ours_s, peer=name, peer_s=peer_s, target=target, work=work)
+        rates = f'episodes per {unit} {60 * n / ours_s:.1f} and {60 * n / peer_s:.1f}'
+        full = f'{n} episodes of LIBERO-Spatial, two 64x64 cameras, {work}, equal outcomes and steps; {rates}'
+        yield against(f'{where}/{part}', ours_s=ours_s, peer=name, peer_s=peer_s, target=target, work=full)
 
 
 @contextmanager

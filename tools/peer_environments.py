@@ -1,6 +1,7 @@
 """Make the isolated environments of outside programs that robotrials is tested against, where they are missing.
 
-python tools/peer_environments.py [NAME ...]     all but the large ones by default; prints each one's interpreter
+python tools/peer_environments.py [NAME ...]     all but the large ones by default; prints each one's interpreter,
+                                                 and of an overlay its folder
 
 They need packages that can't live beside ours (openpi-client wants numpy 1). Each lies in .peers/NAME, or in the folder
 that ROBOTRIALS_PEERS names. With ROBOTRIALS_NEWEST=1 the newest releases are installed, for `make drift`.
@@ -104,11 +105,11 @@ def install(python: Path, *arguments: str) -> None:
 
 
 def main() -> None:
-    unknown = set(sys.argv[1:]) - set(PEERS)
+    unknown = set(sys.argv[1:]) - {*PEERS, *OVERLAYS}
     if unknown:
-        raise SystemExit(f'no peer named {", ".join(sorted(unknown))}; known: {", ".join(PEERS)}')
+        raise SystemExit(f'no peer named {", ".join(sorted(unknown))}; known: {", ".join([*PEERS, *OVERLAYS])}')
     for name in sys.argv[1:] or [name for name in PEERS if name not in LARGE]:
-        print(make_peer(name))
+        print(make_overlay(name) if name in OVERLAYS else make_peer(name))
 
 
 if __name__ == '__main__':

@@ -92,6 +92,13 @@ def test_images_are_fresh_and_stale_ones_are_refused(libero: RunInside) -> None:
     assert 'frame' in found['stale_at_reset']
 
 
+def test_what_is_left_out_of_a_picture_changes_none_of_it(libero: RunInside) -> None:
+    found = result_of(libero('left_out'))
+    assert found['n'] == 64
+    assert found['unequal'] == []
+    assert found['left_out'] > 0.3, 'next to nothing is left out'
+
+
 def test_start_states_are_the_benchmarks_or_within_its_support(libero: RunInside) -> None:
     found = result_of(libero('starts'))
     assert found['nominal'] == found['other_seed'], 'a start state is its instance, whatever the seed'

@@ -385,7 +385,7 @@ class FrameCheck:
         episode before need not be told from one with the arm elsewhere: the renderer has drawn since.
         """
         for name, camera in self._cameras.items():
-            if not np.array_equal(images[name], self._drawn(camera, moment, turn_rad=0.0)):
+            if not np.array_equal(images[name], self._drawn(camera, moment, turn_rad=0.0)):  # with all that there is
                 raise RigError(f'camera {name}: the frame after the reset does not show the start state')
             has_changed = name in self._last and self._last[name][0] != _digest(images[name])
             if not has_changed and np.array_equal(images[name], self._drawn(camera, moment, turn_rad=TURN_RAD)):
@@ -417,7 +417,8 @@ class FrameCheck:
         present = context.data
         try:
             context.data = SimpleNamespace(_data=copy)
-            context.render(width=width, height=height, camera_id=sim.model.camera_name2id(camera))
+            render = context.render if turn_rad else getattr(context, 'render_whole', context.render)
+            render(width=width, height=height, camera_id=sim.model.camera_name2id(camera))
             drawn: NDArray[np.uint8] = context.read_pixels(width, height)
         finally:
             context.data = present

@@ -299,7 +299,11 @@ def open_benchmark(name: str, assets: Path) -> Any:
     package._assets_path_cache = str(assets)
     from libero.libero import benchmark
 
-    importlib.import_module('libero.libero.envs.env_wrapper')  # here, so that no episode waits for it
+    # What follows is loaded here, so that no episode waits for it: robosuite, and what numba needs for its functions.
+    importlib.import_module('libero.libero.envs.env_wrapper')
+    compiler = importlib.import_module('numba.core.registry').cpu_target
+    for context in (compiler.typing_context, compiler.target_context):
+        context.refresh()
     return benchmark.get_benchmark(name)()
 
 
