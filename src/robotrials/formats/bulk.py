@@ -389,7 +389,7 @@ class _BatchColumns:
         return places
 
 
-def _letters(column: pa.Array) -> tuple[list[str], NDArray[np.int32]] | None:
+def _letters(column: pa.Array) -> tuple[list[Any], NDArray[np.int32]] | None:
     """The different cells of a column of single letters, such as 0 and 1, in a fifth of the time; None for others."""
     n = len(column)
     if not pa.types.is_string(column.type) or column.null_count or column.offset or not n:
