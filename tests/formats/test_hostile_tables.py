@@ -36,7 +36,12 @@ def written(folder: Path, text: str | bytes, name: str = 'r.csv') -> Path:
         ('deep.jsonl', '{"a":' * 60 + '1' + '}' * 60 + '\n', 'nested deeper than 32'),
         ('deeper.jsonl', '{"a":' * 100_000 + '1' + '}' * 100_000 + '\n', 'line 1: not JSON'),
         ('junk.csv', b'policy,task\n\xff\x00\x01,\x90\n', r'not UTF-8 text \(byte \d+\); save it as UTF-8'),
-        ('late.csv', (HEAD + '\n' + 'a,t,1,3\n' * 9_000).encode() + b'\xff\xfe,t,1,3\n', 'not UTF-8 text'),
+        (
+            'late.csv',
+            (HEAD + '\n' + 'a,t,1,3\n' * 9_000).encode() + b'\xff\xfe,t,1,3\n',
+            r'not UTF-8 text \(byte 72031\)',
+        ),
+        ('cut.jsonl', b'{"policy": "a"}\n' * 70_000 + 'é'.encode()[:1], r'not UTF-8 text \(byte 1120000\)'),
         (
             'huge.csv',
             f'{HEAD}\na,t,1,{"9" * 400}\n',

@@ -459,13 +459,14 @@ def default_columns(n_rows: int, *, provenance_id: str = '') -> dict[str, pa.Arr
     """What the columns of the record hold in rows that say nothing of them; every row has an id."""
     texts = {'condition': 'nominal', 'condition_parameters': '{}', 'labels': '{}', 'provenance_id': provenance_id}
     zeros = pa.repeat(pa.scalar(0, pa.int32()), n_rows)  # `pa.array` of numpy's would import `numpy.ma`
+    nulls = {kind: pa.nulls(n_rows, kind) for kind in {c.type for c in EPISODE_SCHEMA if c.nullable}}
     columns = {}
     for column in EPISODE_SCHEMA:
         if pa.types.is_dictionary(column.type):
             text = pa.array([texts.get(column.name, '')])
             columns[column.name] = pa.DictionaryArray.from_arrays(zeros, text, safe=False)
         elif column.nullable:
-            columns[column.name] = pa.nulls(n_rows, column.type)
+            columns[column.name] = nulls[column.type]
         elif column.name != 'episode_id':
             columns[column.name] = pa.repeat(False, n_rows) if pa.types.is_boolean(column.type) else zeros
     return columns

@@ -97,6 +97,23 @@ def _encoding_notes(encoding: str) -> tuple[str, ...]:
     return (f'the text is not UTF-8 and is read as {WESTERN} (Windows, Western Europe)',) if encoding == WESTERN else ()
 
 
+def _not_utf8(path: Path) -> InputError:
+    """What is wrong with a text that cannot be decoded; a stream knows the place of the byte in its buffer alone."""
+    decoder = codecs.getincrementaldecoder('utf-8')()
+    place = before = 0
+    with path.open('rb') as stream:
+        try:
+            while block := stream.read(1 << 20):
+                before = place - len(decoder.getstate()[0])
+                decoder.decode(block)
+                place += len(block)
+            before = place - len(decoder.getstate()[0])
+            decoder.decode(b'', final=True)
+        except UnicodeDecodeError as error:
+            place = before + error.start
+    return InputError(f'{path}: not UTF-8 text (byte {place}); save it as UTF-8')
+
+
 # --- separated values
 
 
@@ -145,7 +162,7 @@ def _cells(path: Path, encoding: str, separator: str) -> Iterator[list[str]]:
             place = f'{path} line {reader.line_num}'
             raise InputError(f'{place}: not a table ({error}); is a quotation mark open?') from error
         except UnicodeDecodeError as error:
-            raise InputError(f'{path}: not UTF-8 text (byte {error.start}); save it as UTF-8') from error
+            raise _not_utf8(path) from error
 
 
 def _lines(path: Path, stream: Any) -> Iterator[str]:
@@ -162,7 +179,7 @@ def _separator(path: Path, encoding: str) -> str:
         with path.open(encoding=encoding, newline='') as stream:
             text = stream.read(1 << 16)
     except UnicodeDecodeError as error:
-        raise InputError(f'{path}: not UTF-8 text (byte {error.start}); save it as UTF-8') from error
+        raise _not_utf8(path) from error
     lines = [line for line in re.split(r'[\r\n]+', text) if line.strip()][:HEADER_ROWS]
     # A quoted comma is a decimal point more often than a separator.
     bare = [re.sub(r'"[^"]*"', '', line) for line in lines]
@@ -282,7 +299,7 @@ def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
                         raise InputError(f'{path} line {number}: wanted one JSON object a line')
                     yield flat(value, path)
         except UnicodeDecodeError as error:
-            raise InputError(f'{path}: not UTF-8 text (byte {error.start}); save it as UTF-8') from error
+            raise _not_utf8(path) from error
         except (ValueError, RecursionError) as error:
             if isinstance(error, InputError):
                 raise

@@ -253,14 +253,12 @@ class StepReader:
 
 def _arrow_columns(texts: list[str]) -> tuple[dict[str, Any], list[str]] | None:
     """The same by Arrow's JSON reader, several times faster; None where the steps are too odd for it."""
-    if not all(isinstance(text, str) for text in texts) or any('\n' in text for text in texts):
-        return None
-    joined = '\n'.join(texts).encode()
     try:
-        table = pj.read_json(pa.BufferReader(joined), read_options=pj.ReadOptions(use_threads=False))
-    except (pa.ArrowException, UnicodeError):
+        joined = '\n'.join(texts)
+        table = pj.read_json(pa.BufferReader(joined.encode()), read_options=pj.ReadOptions(use_threads=False))
+    except (pa.ArrowException, UnicodeError, TypeError):  # of a cell that is no text
         return None
-    if table.num_rows != len(texts):
+    if table.num_rows != len(texts) or joined.count('\n') != len(texts) - 1:
         return None
     columns = {name: _array(table.column(name)) for name in table.column_names}
     other = sorted(name for name, array in columns.items() if array is None)
