@@ -32,7 +32,16 @@ from robotrials.record.episode import Episode, Event, Outcome, Provenance
 from robotrials.record.folder import sole_entry
 from robotrials.record.ledger import Edits, Ledger, read_ledger
 from robotrials.record.log import log_entry
-from robotrials.record.part import PRUNED_BY, PartInfo, checked_source, id_codes, id_hashes, naming_damage, row_groups
+from robotrials.record.part import (
+    PRUNED_BY,
+    PartInfo,
+    checked_source,
+    id_codes,
+    id_hashes,
+    naming_damage,
+    repeated_hashes,
+    row_groups,
+)
 from robotrials.record.rows import (
     EPISODE_FIELDS,
     EPISODE_SCHEMA,
@@ -615,13 +624,8 @@ def _repeated_ids(sources: Sequence[PartInfo] | Sequence[pa.Table]) -> dict[str,
 
     One pass over 64-bit hashes (8 bytes an episode) finds the few candidates; only those are read as text.
     """
-    if len(sources) == 1 and isinstance(sources[0], pa.Table):
-        ids = sources[0]['episode_id']
-        if len(pc.unique(ids)) == len(ids):
-            return {}
     hashes = [id_hashes(_columns_of(source, ['episode_id'])['episode_id']) for source in sources]
-    every = np.sort(np.concatenate(hashes)) if hashes else np.zeros(0, np.uint64)
-    repeated = np.unique(every[1:][every[1:] == every[:-1]])
+    repeated = repeated_hashes(hashes)
     found: dict[str, list[tuple[int, Key, str]]] = {}
     for number, source in enumerate(sources):
         rows = np.flatnonzero(np.isin(hashes[number], repeated)) if len(repeated) else ()

@@ -109,7 +109,7 @@ def join_labels(parts: Sequence[Labels]) -> Labels:
 def shared_places(a: Labels, b: Labels) -> tuple[IntArray, IntArray]:
     """Where labels that both have stand in each, in the order of a; of labels that repeat in one, the last place."""
     if isinstance(a, NumberedLabels) and isinstance(b, NumberedLabels) and a.label_of is b.label_of:
-        if a == b and not (a.numbers < 0).any() and len(np.unique(a.numbers)) == len(a):
+        if a == b and not (a.numbers < 0).any() and _are_distinct(a.numbers):
             return np.arange(len(a)), np.arange(len(a))
         where_a, where_b = (np.flatnonzero(own.numbers >= 0)[::-1] for own in (a, b))
         _, x, y = np.intersect1d(a.numbers[where_a], b.numbers[where_b], return_indices=True)
@@ -121,10 +121,15 @@ def shared_places(a: Labels, b: Labels) -> tuple[IntArray, IntArray]:
     return np.array([x for x, _ in pairs], dtype=np.int64), np.array([y for _, y in pairs], dtype=np.int64)
 
 
+def _are_distinct(numbers: IntArray) -> bool:
+    return bool((np.diff(numbers) > 0).all()) or len(np.unique(numbers)) == len(numbers)  # most are in order
+
+
 def same_labels(a: Labels | None, b: Labels | None) -> bool:
     """Whether two arms have the same labels, all of them known."""
     if isinstance(a, NumberedLabels) and isinstance(b, NumberedLabels) and a.label_of is b.label_of:
-        return bool((a.numbers >= 0).all()) and np.array_equal(np.unique(a.numbers), np.unique(b.numbers))
+        is_same = a == b or np.array_equal(np.unique(a.numbers), np.unique(b.numbers))
+        return is_same and bool((a.numbers >= 0).all())
     first, second = frozenset(a or (None,)), frozenset(b or (None,))
     return None not in first and first == second
 
