@@ -1,9 +1,4 @@
-"""Start states as units, and what a test of two arms says of them.
-
-Start states as units: which runs repeat a start, and which starts two arms share.
-
-What a test of two arms says at any level: R with what has not been seen yet, curves where runs were lost.
-"""
+"""Start states as units: which runs repeat a start, which starts two arms share, and the test R that judges them."""
 
 from __future__ import annotations
 
@@ -322,8 +317,7 @@ def _tails(gap: Numbers, variance: Numbers, degrees: Numbers, n_star: Numbers) -
 
 def _widening(k: Numbers, n_star: Numbers) -> FloatArray:
     """f: what losses hidden in whole strata of a large trial need."""
-    factor: FloatArray = 1 + 0.5 * np.divide(k, np.add(k, 10)) * np.maximum(0.0, 1 - 8 * np.divide(k, n_star))
-    return factor
+    return np.asarray(1 + 0.5 * np.divide(k, np.add(k, 10)) * np.maximum(0.0, 1 - 8 * np.divide(k, n_star)))
 
 
 def unseen_reach(
@@ -549,5 +543,4 @@ class SuccessCurves:
         """(rows,) the chance to be earlier than the other cell's first curve, level by half."""
         below = other.survival[0][np.searchsorted(other.times, self.times, side='left')]
         beyond = other.survival[0][np.searchsorted(other.times, self.times, side='right')]
-        wins: FloatArray = self.mass @ ((below + beyond) / 2) + self.left * other.left[0] / 2
-        return wins
+        return np.asarray(self.mass @ ((below + beyond) / 2) + self.left * other.left[0] / 2)

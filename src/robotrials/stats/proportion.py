@@ -1,11 +1,9 @@
-"""Success rates from counts: intervals of one rate and of a difference, exact tests, posteriors.
+"""Success rates from counts: intervals of one rate and of a difference, exact tests, posteriors, non-inferiority.
 
-No worse by more than a margin: score tests and bounds of a difference of success rates, macro over strata.
-
-The estimand is the plain mean over strata of p_new - p_reference. Independent arms: the stratified score statistic of
-Miettinen and Nurminen (Statistics in Medicine 1985) with equal weights. Matched pairs: Tango's score statistic
-(Statistics in Medicine 1998), stratified in the same way. Both take the variance that the tested difference implies,
-which is why they hold with few episodes and at rates near 0 and 1, where a bootstrap or Wald bound does not.
+Non-inferiority is of the plain mean over strata of p_new - p_reference. Independent arms: the stratified score
+statistic of Miettinen and Nurminen (Statistics in Medicine 1985) with equal weights. Matched pairs: Tango's score
+statistic (Statistics in Medicine 1998), stratified in the same way. Both take the variance that the tested difference
+implies, which is why they hold with few episodes and at rates near 0 and 1, where a bootstrap or Wald bound does not.
 """
 
 from __future__ import annotations
@@ -271,14 +269,12 @@ def region_chance(region: BoolArray, rates1: FloatArray, rates2: FloatArray) -> 
     """The chance of a table in `region` at each pair of success rates."""
     first = binomial_pmf_table(region.shape[0] - 1, rates1)
     second = binomial_pmf_table(region.shape[1] - 1, rates2)
-    chances: FloatArray = np.einsum('ri,ri->r', first @ region, second)
-    return chances
+    return np.asarray(np.einsum('ri,ri->r', first @ region, second))
 
 
 def binomial_pmf(n: int, rate: float) -> FloatArray:
     """The binomial probabilities of 0..n successes."""
-    table: FloatArray = binomial_pmf_table(n, np.array([rate]))[0]
-    return table
+    return np.asarray(binomial_pmf_table(n, np.array([rate]))[0])
 
 
 def binomial_pmf_table(n: int, rates: FloatArray) -> FloatArray:
@@ -340,8 +336,7 @@ class BetaPosterior:
         from robotrials.stats.special import betaln, xlog1py, xlogy
 
         log_density = xlogy(self.alpha - 1, rate) + xlog1py(self.beta - 1, -rate) - betaln(self.alpha, self.beta)
-        values: FloatArray = np.exp(log_density)
-        return values
+        return np.asarray(np.exp(log_density))
 
     def cumulative(self, rate: FloatArray) -> FloatArray:
         from robotrials.stats.special import betainc
@@ -634,8 +629,7 @@ def restricted_rate(x1: FloatArray, n1: FloatArray, x2: FloatArray, n2: FloatArr
     p = np.where(q >= 0, 1.0, -1.0) * np.sqrt(np.maximum(l2**2 / (3 * total) ** 2 - l1 / (3 * total), 0.0))
     cosine = np.divide(q, p**3, out=np.zeros_like(q), where=p != 0)
     angle = (math.pi + np.arccos(np.clip(cosine, -1.0, 1.0))) / 3
-    root: FloatArray = np.clip(2 * p * np.cos(angle) - l2 / (3 * total), max(0.0, -delta), min(1.0, 1.0 - delta))
-    return root
+    return np.asarray(np.clip(2 * p * np.cos(angle) - l2 / (3 * total), max(0.0, -delta), min(1.0, 1.0 - delta)))
 
 
 def paired_variance(ahead: FloatArray, behind: FloatArray, n: FloatArray, delta: float) -> FloatArray:

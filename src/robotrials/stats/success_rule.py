@@ -15,11 +15,9 @@ data (but for one guard of McNemar's test):
 Margins (non-inferiority, equivalence) are tested by R in every design. An interval is that of a score statistic (R
 where R tests) on a scale on which it excludes 0 exactly when the test rejects.
 
-The stratified exact test of two arms' counts, and the successes of one arm by start state.
-
-Given each stratum's total of successes, how they fall on the arms is hypergeometric under equal rates, and the strata
-convolve (the stratified Fisher test). What two policies are told by is `robotrials.stats.success_rule`; this test holds
-where strata may not be opposite, such as for whether two arms lost runs alike.
+`stratified_exact` is the stratified Fisher test: given each stratum's total of successes, how they fall on the arms is
+hypergeometric under equal rates, and the strata convolve. It holds only where strata cannot be opposite, such as for
+whether two arms lost runs alike.
 """
 
 from __future__ import annotations
@@ -152,11 +150,6 @@ class SuccessContrast:
         if self.withheld:
             return None
         return self.rule.p_one_sided(side) if self.exact is None else self.exact.p_one_sided(side)
-
-    def interval_at(self, level: float) -> Interval | None:
-        if self.withheld:
-            return None
-        return self.rule.interval(level, low=-1.0, high=1.0) if self.exact is None else self.exact.interval(level)
 
     def p_not_worse(self, margin: float) -> float | None:
         """One-sided p-value of "a is worse than b by `margin` or more": small says non-inferior."""
@@ -404,8 +397,7 @@ def paired_move(differences: FloatArray, share: float = 1.0) -> FloatArray:
     A start on which the arms differ by d would move it by 2 |d| the other way; one of the other starts by 1. It goes by
     the cell in which it is most, since losses may hide in one.
     """
-    moves: FloatArray = share * 2 * np.abs(differences).mean(axis=-1) + (1 - share)
-    return moves
+    return np.asarray(share * 2 * np.abs(differences).mean(axis=-1) + (1 - share))
 
 
 def _linked_move(cells: Sequence[_Cell]) -> float:

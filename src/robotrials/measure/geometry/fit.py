@@ -199,8 +199,7 @@ def _middle_offset(points: FloatArray, box: Box) -> FloatArray:
     It holds the box along a direction of which only side faces were seen, and hardly weighs where an end face was.
     """
     low, high = np.quantile((points - box.center) @ box.rotation, [0.01, 0.99], axis=0)
-    offset: FloatArray = np.where(high - low >= 0.7 * box.size, (low + high) / 2, 0.0)
-    return offset
+    return np.asarray(np.where(high - low >= 0.7 * box.size, (low + high) / 2, 0.0))
 
 
 def refine_box(
@@ -248,8 +247,7 @@ def rotation_of(vector: FloatArray) -> FloatArray:
         return np.eye(3)
     x, y, z = vector / angle
     cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
-    turn: FloatArray = np.eye(3) + np.sin(angle) * cross + (1 - np.cos(angle)) * (cross @ cross)
-    return turn
+    return np.asarray(np.eye(3) + np.sin(angle) * cross + (1 - np.cos(angle)) * (cross @ cross))
 
 
 def weigh_evidence(

@@ -1,9 +1,7 @@
-"""Which pixels are an object's, from any segmenter: files, a process, an HTTP endpoint, or depth above the empty scene.
+"""Which pixels and points are an object's: by colour and size, by depth above the empty scene, or from a segmenter.
 
-A segmenter gets a picture and a few words and answers with a mask. What it said is kept with the episode as run
-lengths, so that whoever scores the views later needs no segmenter.
-
-Which pixels and points belong to an object of known colour and size.
+A segmenter (files, a process, an HTTP endpoint) gets a picture and a few words and answers with a mask, which is kept
+with the episode as run lengths, so that whoever scores the views later needs no segmenter.
 """
 
 from __future__ import annotations
@@ -116,8 +114,7 @@ def view_points(view: RgbdView, rows: IndexArray, columns: IndexArray) -> FloatA
     k = view.intrinsics_px
     rays = np.stack([(u - k[0, 2]) / k[0, 0], (v - k[1, 2]) / k[1, 1], np.ones(len(u))], axis=1)
     depth = view.depth_m[v, u].astype(np.float64)
-    points: FloatArray = (rays * depth[:, None]) @ view.base_from_camera[:3, :3].T + view.position_m
-    return points
+    return np.asarray((rays * depth[:, None]) @ view.base_from_camera[:3, :3].T + view.position_m)
 
 
 GREY_SATURATION = 0.15
@@ -152,8 +149,7 @@ def color_mask(rgb: NDArray[np.uint8], model: ObjectModel) -> BoolArray:
     """Pixels (H, W) of the model's colour."""
     if model.rgb_slack is not None:
         off = np.linalg.norm(rgb.astype(np.float64) - model.color_rgb, axis=2)
-        plain: BoolArray = off <= model.rgb_slack
-        return plain
+        return np.asarray(off <= model.rgb_slack)
     hue, saturation, value = colorsys.rgb_to_hsv(*(c / 255 for c in model.color_rgb))
     mask = np.empty(rgb.shape[:2], dtype=np.bool_)
     if saturation >= GREY_SATURATION:
@@ -164,8 +160,7 @@ def color_mask(rgb: NDArray[np.uint8], model: ObjectModel) -> BoolArray:
         return mask
     top = rgb.max(axis=2).astype(np.float64)
     chroma = top - rgb.min(axis=2)
-    grey: BoolArray = (chroma <= GREY_SATURATION * np.maximum(top, 1)) & (np.abs(top - 255 * value) <= 45)
-    return grey
+    return np.asarray((chroma <= GREY_SATURATION * np.maximum(top, 1)) & (np.abs(top - 255 * value) <= 45))
 
 
 def color_masks(views: Sequence[RgbdView], model: ObjectModel) -> dict[str, BoolArray]:
@@ -265,7 +260,7 @@ ORACLE = 'oracle_masks'  # who made them, where a simulator's own ids did
 MOST_BYTES = 32 << 20
 TIMEOUT_S = 120.0
 GAP_M = 0.015  # between two things that stand out of the scene
-LEAST_PART = 60  # voxels of 3 mm
+LEAST_PART_VOXELS = 60  # voxels of 3 mm
 MOST_HEIGHT_M = 0.4  # above what stands fixed
 MOST_CELLS = 20_000_000
 
@@ -398,7 +393,7 @@ def raised_parts(views: Sequence[RgbdView], scene: StaticScene, *, tolerance_m: 
         return []
     voxel_m = max(0.003, float(np.cbrt(np.prod(high - low) / MOST_CELLS)))
     cloud = fuse_views(views, (low, high), voxel_m=voxel_m, masks=raised)
-    parts = [p for p in connected_parts(cloud, gap_m=GAP_M) if len(p) >= LEAST_PART]
+    parts = [p for p in connected_parts(cloud, gap_m=GAP_M) if len(p) >= LEAST_PART_VOXELS]
     found = []
     for part in parts:
         box_low, box_high = cloud.point_m[part].min(axis=0) - 0.004, cloud.point_m[part].max(axis=0) + 0.004
@@ -483,8 +478,7 @@ def _checked(mask: NDArray[Any], view: RgbdView, where: str) -> BoolArray:
     flat = mask.any(axis=2) if mask.ndim == 3 else mask
     if flat.shape != view.depth_m.shape:
         raise InputError(f'{where}: a mask of {flat.shape}, wanted {view.depth_m.shape} as view {view.name} has')
-    checked: BoolArray = np.asarray(flat != 0)
-    return checked
+    return np.asarray(flat != 0)
 
 
 def _png(rgb: NDArray[np.uint8]) -> bytes:

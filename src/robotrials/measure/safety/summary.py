@@ -1,6 +1,6 @@
-"""Cells of episodes: success, safety, unsafe success and severity, with intervals (SafeVLA-Bench, 3.3 and E).
+"""Success, safety, unsafe success and severity of a cell of episodes, with intervals (SafeVLA-Bench, 3.3 and E).
 
-What the numbers would be under other thresholds, same episodes, same registry, same success labels (Table 9).
+Variants (Table 9) are what the numbers would be under other thresholds, for the same episodes.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""Success curves of policies, the units behind them, and the cells that they are cut into.
+"""Success curves (Kaplan-Meier, with an atom at infinity; PhAIL, section 3.1), and the cohorts they are drawn from.
 
-The success curve: Kaplan-Meier chance of success by time, with an atom at infinity (PhAIL, section 3.1).
-
-Means over units: a cell's value, and what it is with each unit (start state, episode, session) left out.
-
-Cohorts: the episodes of each policy, cut into the cells (strata) that scores and tests work on.
+A cohort is the episodes of one policy, cut into the cells (strata) that scores and tests work on. Means over units come
+with what they are when each unit (start state, episode, session) is left out.
 """
 
 from __future__ import annotations
@@ -112,11 +109,16 @@ class SuccessCurve:
         asked = np.atleast_1d(np.asarray(t_s, dtype=np.float64))
         return np.concatenate([self.at_risk, [self.n_ghosts]])[np.searchsorted(self.times_s, asked, side='left')]
 
-    def greenwood_variance(self, t_s: ArrayLike) -> FloatArray:
-        """Greenwood's variance of F at each time; it takes operations as independent."""
+    @property
+    def greenwood_sums(self) -> FloatArray:
+        """(k + 1,) the sum of d / (n (n - d)) before each time, and over all."""
         left = self.at_risk - self.n_success
         terms = np.divide(self.n_success, self.at_risk * left, out=np.zeros_like(left), where=left > 0)
-        total = np.concatenate([[0.0], np.cumsum(terms)])
+        return np.concatenate([[0.0], np.cumsum(terms)])
+
+    def greenwood_variance(self, t_s: ArrayLike) -> FloatArray:
+        """Greenwood's variance of F at each time; it takes operations as independent."""
+        total = self.greenwood_sums
         asked = np.atleast_1d(np.asarray(t_s, dtype=np.float64))
         index = np.searchsorted(self.times_s, asked, side='right')
         survival = 1.0 - np.concatenate([[0.0], self.chance])[index]
@@ -224,13 +226,11 @@ def episode_influence(
     asked = np.atleast_1d(np.asarray(t_s, dtype=np.float64))
     own = np.searchsorted(curve.times_s, times)
     n_own = np.concatenate([curve.at_risk, [1.0]])[own]
-    left = curve.at_risk - curve.n_success
-    terms = np.divide(curve.n_success, curve.at_risk * left, out=np.zeros_like(left), where=left > 0)
-    stayed = np.concatenate([[0.0], np.cumsum(terms)])
+    stayed = curve.greenwood_sums
     succeeded = (seen & np.isfinite(times))[:, None] & (times[:, None] <= asked[None, :])
     until = np.where(seen, own, own + 1)[:, None]
     by_then = np.searchsorted(curve.times_s, asked, side='right')[None, :]
-    slope = stayed[np.minimum(np.minimum(until, by_then), len(terms))] - succeeded / n_own[:, None]
+    slope = stayed[np.minimum(np.minimum(until, by_then), len(curve.times_s))] - succeeded / n_own[:, None]
     influence: FloatArray = -(1.0 - np.atleast_1d(curve.at(asked)))[None, :] * slope
     totals = np.zeros((int(cluster.max()) + 1 if n_episodes is None else n_episodes, len(asked)))
     if np.array_equal(cluster, np.arange(len(totals))):
@@ -269,8 +269,7 @@ class UnitMeans:
     def influence(self) -> FloatArray:
         """(units,) whose squares sum to the jackknife variance of the value."""
         n = self.n_units
-        moved: FloatArray = np.sqrt((n - 1) / n) * (self.left_out.mean() - self.left_out)
-        return moved
+        return np.asarray(np.sqrt((n - 1) / n) * (self.left_out.mean() - self.left_out))
 
     @property
     def variance(self) -> float:
@@ -326,9 +325,7 @@ class ArmMeans:
     @property
     def spread(self) -> Spread:
         """The jackknife variance of the macro mean."""
-        if self.unit in CENTRES:
-            return _linked([self])
-        return independent_spread([self])
+        return _linked([self]) if self.unit in CENTRES else independent_spread([self])
 
     def problem(self) -> str:
         """Why the rule cannot judge this arm; empty when it can."""

@@ -5,7 +5,7 @@ have ended by it by then; all incidences and the chance to be under way still ad
 lost to a cause is the area under its incidence up to tau (Andersen 2013); tau less all of them is the mean time that an
 operation is under way.
 
-Sensitivity to a label, such as the side a camera stands on, with a balance check (PhAIL, Appendix G).
+Also how completion depends on a label, such as the side a camera stands on, with a balance check (PhAIL, Appendix G).
 """
 
 from __future__ import annotations
@@ -57,14 +57,8 @@ class OperationEnd(enum.StrEnum):
     LOST = 'lost'  # watching stopped before the time cap: censored
 
 
-CAUSES = (
-    OperationEnd.SUCCESS,
-    OperationEnd.DROP,
-    OperationEnd.SAFETY_STOP,
-    OperationEnd.FAILURE,
-    OperationEnd.TIME_OUT,
-)
-ENDS = (*CAUSES, OperationEnd.LOST)
+ENDS = tuple(OperationEnd)
+CAUSES = ENDS[:-1]
 CENSORED = -1
 
 

@@ -181,7 +181,6 @@ class ProbeSweep:
         return min(self.settings, key=lambda setting: setting.validation_loss)
 
 
-FORMAT = SHORTCUT_FORMAT
 BEST, FOUNDATION = 'best', 'foundation'
 SHUFFLED = 'shuffled'
 REMOVED: Mapping[str, str] = {
@@ -265,7 +264,7 @@ class Shortcut:
     probe: ProbeFacts = dataclasses.field(default_factory=ProbeFacts)
     deviations: tuple[str, ...] = ()  # where the run left the benchmark's official protocol
     not_run: tuple[str, ...] = ()  # variants that could not be run, and why
-    format: str = FORMAT
+    format: str = SHORTCUT_FORMAT
 
     @property
     def best_checkpoint(self) -> RunScore:
@@ -311,7 +310,7 @@ def read_shortcut(path: Path | str) -> Shortcut:
     """A diagnosis back from the file that `robotrials audit shortcut` wrote."""
     source = Path(path)
     wanted = 'wanted the shortcut.json that `robotrials audit shortcut` writes'
-    document = read_sealed(source, {'format': FORMAT}, wanted=wanted)
+    document = read_sealed(source, {'format': SHORTCUT_FORMAT}, wanted=wanted)
     said = document.pop('verdict', None)
     diagnosis = read_table(Shortcut, without_nulls(document), where=str(source))
     if not diagnosis.checkpoints or diagnosis.best not in {c.name for c in diagnosis.checkpoints}:

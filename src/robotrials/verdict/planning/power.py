@@ -1,7 +1,4 @@
-"""Power of the macro-KS test, and the episodes per cell that a resolved comparison needs (PhAIL, Appendix H).
-
-Detection rates: how often each test tells two policies apart at each N (PhAIL, section 5.2).
-"""
+"""Power of the macro-KS test, and the episodes per cell that a resolved comparison needs (PhAIL, 5.2 and H)."""
 
 from __future__ import annotations
 
@@ -347,8 +344,6 @@ def null_calibration(
 def _scenarios(
     found: Mapping[str, Cohort], setups: Sequence[NullSetup], pairs: Sequence[tuple[str, str]] | None
 ) -> list[tuple[NullSetup, str, Cohort, Cohort | None]]:
-    from itertools import combinations
-
     models = [c for c in found.values() if not c.is_reference]
     listed: list[tuple[NullSetup, str, Cohort, Cohort | None]] = []
     if NullSetup.SAME_POLICY in setups:
@@ -357,7 +352,7 @@ def _scenarios(
         listed += [(NullSetup.REFERENCE, c.policy, c, None) for c in found.values() if c.is_reference]
     if NullSetup.PERMUTATION in setups:
         named = None if pairs is None else [(find_cohort(found, x), find_cohort(found, y)) for x, y in pairs]
-        chosen = list(combinations(models, 2)) if named is None else named
+        chosen = list(itertools.combinations(models, 2)) if named is None else named
         listed += [(NullSetup.PERMUTATION, f'{a.policy} ↔ {b.policy}', a, b) for a, b in chosen]
     return listed
 

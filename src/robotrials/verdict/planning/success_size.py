@@ -90,8 +90,7 @@ def _region(n: int, alpha: float) -> BoolArray:
     """Which tables (n + 1, n + 1) of one stratum the rule rejects."""
     if n * n <= BOSCHLOO_PRODUCT:
         above, below = boschloo_p_values(n, n)
-        rejected: BoolArray = 2 * np.minimum(above, below) <= alpha
-        return rejected
+        return np.asarray(2 * np.minimum(above, below) <= alpha)
     region = np.zeros((n + 1, n + 1), dtype=np.bool_)
     for hits in range(2 * n + 1):
         chances, first = hypergeometric(n, n, hits)
@@ -396,8 +395,7 @@ def time_standing(cells: Sequence[MeanCell], *, margin: float, cap: float, alpha
         variance = np.maximum(v1 + factor**2 * v2 - 2 * factor * covariances, 0.0)
 
     def test_variance(all1: FloatArray, all2: FloatArray) -> FloatArray:
-        total: FloatArray = variance / all1 if paired else variance * (1 / all1 + factor**2 / all2)
-        return total
+        return np.asarray(variance / all1 if paired else variance * (1 / all1 + factor**2 / all2))
 
     z2 = normal_quantile(1 - alpha) ** 2
     pooled = float(((n1 * m1 + n2 * m2) / (n1 + n2)).mean())
