@@ -51,6 +51,6 @@ _PLACES = {
     '.success_rule': (
         'SuccessArm SuccessContrast SuccessRule UnitShares stratified_exact success_arm success_contrast unit_shares'
     ),
-    '.win': 'WinArm WinContrast WinDesign lost_contrast win_arm win_contrast',
+    '.win': 'WinArm WinContrast WinDesign win_arm win_contrast',
 }
 __getattr__, __dir__ = late_names(__name__, _PLACES)

@@ -16,6 +16,7 @@ from robotrials.stats.interval import (
     FloatArray,
     IntArray,
     Interval,
+    Numbers,
     Spread,
     check_count,
     check_open_unit,
@@ -286,7 +287,6 @@ def distinct_units(cells: Iterable[Units]) -> int:
 # policy or the other by a coin, were a claim in a quarter of trials.
 
 CONTINUITY = 0.6  # comparisons; 0.5 let losses hidden in half of 20 strata reach 0.051
-Numbers = FloatArray | float
 
 
 def unseen_p_values(gap: Numbers, variance: Numbers, degrees: Numbers, n_star: Numbers) -> FloatArray:

@@ -189,16 +189,6 @@ def win_contrast(
     )  # fmt: skip
 
 
-def lost_contrast(
-    a: Sequence[tuple[ArrayLike, Sequence[Hashable | None] | None]],
-    b: Sequence[tuple[ArrayLike, Sequence[Hashable | None] | None]],
-    *, pairing: Pairing = 'auto', level: float = 0.95, n_tests: int = 1,
-) -> WinContrast:  # fmt: skip
-    """Which arm loses fewer items (drops, stops): the same rule on (counts, starts) of every stratum."""
-    arms = [[win_arm(counts, starts) for counts, starts in arm] for arm in (a, b)]
-    return win_contrast(arms[0], arms[1], pairing=pairing, level=level, n_tests=n_tests)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _TimedCell:
     """One stratum: both arms with times as joint ranks, their units, and what they share."""

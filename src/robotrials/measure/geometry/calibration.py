@@ -432,7 +432,7 @@ class LocatedBox:
     box: Box
     error_m: float
     agreement: ViewAgreement | None
-    found: Reconstruction
+    reconstruction: Reconstruction
 
     @property
     def confidence(self) -> float:
@@ -441,7 +441,7 @@ class LocatedBox:
         An ordering, no probability; docs/concepts/reconstruction-accuracy.md has how often a trusted box is wrong.
         """
         worst = min(box_iou_pairs([self.box] * len(WAYS), self.moved(self.error_m)))
-        return self.found.confidence * self.drawn * min(1.0, float(worst) / RIGHT_IOU) ** STEEPNESS
+        return self.reconstruction.confidence * self.drawn * min(1.0, float(worst) / RIGHT_IOU) ** STEEPNESS
 
     @property
     def drawn(self) -> float:
@@ -458,7 +458,7 @@ class LocatedBox:
         reached = box_iou(self.box, target) > threshold
         moved = [b for share in (0.5, 1.0) for b in self.moved(share * self.error_m)]
         same = (box_iou_pairs(moved, [target] * len(moved)) > threshold) == reached
-        return reached, self.found.confidence * self.drawn * float(same.mean())
+        return reached, self.reconstruction.confidence * self.drawn * float(same.mean())
 
 
 def locate(
@@ -503,8 +503,8 @@ def _error_m(checked: CheckedViews, agreement: ViewAgreement | None) -> float:
     noise = math.hypot(LEAST_ERROR_M, NOISE_FACTOR * checked.residual_m)
     if agreement is None:
         return 2 * noise
-    told = [agreement.cross_view_m or 0.0, agreement.reprojection_m or 0.0]
-    excess = max(max(told) - max(OFFSET_SLACK_M, noise), 0.0)
+    offset = max(agreement.cross_view_m or 0.0, agreement.reprojection_m or 0.0)
+    excess = max(offset - max(OFFSET_SLACK_M, noise), 0.0)
     return noise + excess if agreement.n_views > 1 else 1.5 * noise + excess
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from robotrials.errors import InputError, NotEstimable
 from robotrials.measure.geometry.box import BoolArray, Box, FloatArray, box_iou
 from robotrials.measure.geometry.fit import rotation_of
-from robotrials.measure.geometry.mask import connected_parts, surface_bounds
+from robotrials.measure.geometry.mask import connected_parts, raised_parts, surface_bounds
 from robotrials.measure.geometry.solid import PlacedSolid, SolidModel, place
 from robotrials.measure.geometry.view import RgbdView, fuse_views
 
@@ -128,8 +128,6 @@ def locate_solid(
     support_z_m: float | None = None, likely: FloatArray | None = None, others: Mapping[str, BoolArray] | None = None,
 ) -> Registration:  # fmt: skip
     """Lay a model on checked views: on its masks, or on the one thing standing out of the empty scene that it fits."""
-    from robotrials.measure.geometry.mask import raised_parts
-
     if not checked.views:
         raise NotEstimable(checked.refusal)
     lay = partial(
@@ -138,16 +136,16 @@ def locate_solid(
     )  # fmt: skip
     if masks is not None:
         return lay(masks)
-    found = []
+    laid = []
     for part in raised_parts(checked.views, checked.scene, tolerance_m=checked.tolerance_m)[:MOST_PARTS]:
         with contextlib.suppress(NotEstimable):
-            found.append(lay(part, is_mask_complete=False))
-    if not found:
+            laid.append(lay(part, is_mask_complete=False))
+    if not laid:
         raise NotEstimable(f'{model.name}: nothing stands out of the empty scene that could be it')
-    trusted = [f for f in found if not f.refusal]
+    trusted = [r for r in laid if not r.refusal]
     if len(trusted) > 1:
         return replace(trusted[0], refusal=f'{len(trusted)} things have its shape; masks would tell which is meant')
-    return trusted[0] if trusted else max(found, key=lambda f: (f.explained - f.seen_through, f.covered))
+    return trusted[0] if trusted else max(laid, key=lambda r: (r.explained - r.seen_through, r.covered))
 
 
 def locate_part(
@@ -326,12 +324,8 @@ def _coarse_step(
     step = np.linalg.solve(matrix + 1e-9 * np.eye(matrix.shape[1]), side[..., None])[..., 0]
     turned_by = np.array([rotation_of(w) for w in step[:, :3]])
     cost = np.minimum(far / reach, 1).__pow__(2).mean(axis=1) * reach**2
-    cost += (
-        CLOSE
-        * (np.minimum(distance / reach, 1) ** 2 * facing).sum(axis=1)
-        / np.maximum(facing.sum(axis=1), 1)
-        * (reach**2)
-    )
+    missed = (np.minimum(distance / reach, 1) ** 2 * facing).sum(axis=1)
+    cost += CLOSE * missed / np.maximum(facing.sum(axis=1), 1) * (reach**2)
     return turned_by @ turns, middle + step[:, 3:6], _grown(scale, step[:, 6:], model), cost
 
 
@@ -538,14 +532,10 @@ def _refusal(found: Registration, shown: _Shown) -> str:
         faults.append(
             f'it may be off by {1000 * found.error_m:.0f} mm and its size by {percent * found.error_scale:.0f} %'
         )
-    if found.solid.model.n_scales and not _is_inside_range(found):
+    low, high = found.solid.model.size_range_m
+    if found.solid.model.n_scales and not low * 1.01 < float(found.size_m.max()) < high * 0.99:
         faults.append('its size lies at the border of the range that was given')
     return '; '.join(faults)
-
-
-def _is_inside_range(found: Registration) -> bool:
-    low, high = found.solid.model.size_range_m
-    return low * 1.01 < float(found.size_m.max()) < high * 0.99
 
 
 def _worst_iou(found: Registration) -> float:

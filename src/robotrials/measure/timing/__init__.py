@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 _PLACES = {
     '.better': 'Better MacroEstimate better endpoint_estimate hrt_estimate macro_estimate',
     '.curve': (
-        'Cohort CommonFollowUp Endpoint RecordedTime SuccessCount SuccessCurve arm_means clustered_variance '
-        'cohorts common_follow_up cut find_cohort find_reference macro_curve recorded_times rmst '
-        'success_counts success_curve'
+        'Cohort CommonFollowUp Endpoint SuccessCurve arm_means clustered_variance '
+        'cohorts common_follow_up cut find_cohort find_reference macro_curve rmst '
+        'success_curve'
     ),
     '.curve_test': (
-        'Band BandKind Logrank LogrankPair MacroKS PValueRule Reversal ScalarTest StratumAdvantage curve_band '
+        'Band BandKind Logrank LogrankPair MacroKS PValueRule Reversal ScalarTest StratumAdvantage '
         'ks_distance logrank logrank_pairs macro_band macro_ks reversal scalar_tests'
     ),
     '.incidence': (
         'CauseIncidence Endings FailureModes Incidence LabelSensitivity OperationEnd cumulative_incidence '
-        'endings endings_by_stratum failure_modes label_sensitivity sensitivity_table'
+        'endings endings_by_stratum failure_modes label_sensitivity'
     ),
     '.operation': 'BatchRule Cause Operations Unit operations operations_by_stratum pool unit_of',
     '.resample': 'NullMethod',

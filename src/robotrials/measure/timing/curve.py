@@ -26,11 +26,9 @@ from robotrials.measure.timing.operation import (
     is_safety_stopped,
     operations_by_stratum,
     pool,
-    stratum_of,
 )
 from robotrials.record import Episode, Outcome
 from robotrials.record.rows import EpisodeRows, ended, pick
-from robotrials.stats import Interval, wilson
 from robotrials.stats.interval import FEWEST_PER_CELL, MacroArm, Spread
 from robotrials.stats.matching import Labels
 from robotrials.stats.success_rule import stratified_exact
@@ -534,57 +532,6 @@ def find_reference(by_policy: Mapping[str, Cohort], policy: str | None = None) -
             f'several policies are marked as the reference ({names}); name the one to use with --reference'
         )
     return marked[0] if marked else None
-
-
-# Plain counts of a store: successes by task and condition, and how much was recorded.
-
-
-@dataclass(frozen=True, slots=True)
-class SuccessCount:
-    """Successes over valid episodes of one policy in one task under one condition."""
-
-    policy: str
-    task: str
-    condition: str
-    successes: int
-    n: int
-
-    @property
-    def interval(self) -> Interval:
-        """Wilson, 95 %."""
-        return wilson(self.successes, self.n)
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedTime:
-    """How many valid episodes a stratum has, and how long they took together."""
-
-    stratum: str
-    n_episodes: int
-    duration_s: float
-
-
-def success_counts(episodes: Iterable[Episode]) -> list[SuccessCount]:
-    """Success by policy, task and condition, in that order; INVALID episodes tested no policy."""
-    by_key: dict[tuple[str, str, str], list[bool]] = {}
-    for episode in episodes:
-        if episode.is_valid:
-            key = (episode.policy, episode.task, episode.condition)
-            by_key.setdefault(key, []).append(episode.is_success)
-    if not by_key:
-        raise NotEstimable('no valid episode; a success rate needs one')
-    return [SuccessCount(*key, sum(outcomes), len(outcomes)) for key, outcomes in sorted(by_key.items())]
-
-
-def recorded_times(episodes: Iterable[Episode]) -> list[RecordedTime]:
-    """Valid episodes and their time by stratum."""
-    durations: dict[str, list[float]] = {}
-    for episode in episodes:
-        if episode.is_valid:
-            durations.setdefault(stratum_of(episode), []).append(episode.known_duration_s)
-    if not durations:
-        raise NotEstimable('no valid episode; nothing was recorded')
-    return [RecordedTime(name, len(times), sum(times)) for name, times in sorted(durations.items())]
 
 
 # Common follow-up: both arms of a stratum are judged only as far as both were watched.

@@ -486,16 +486,6 @@ class Band:
     level: float
 
 
-def curve_band(
-    cell: Operations, *, kind: BandKind | str = BandKind.BOOTSTRAP, rng: np.random.Generator | None = None,
-    n_resamples: int = 1000, level: float = 0.95, grid_s: FloatArray | None = None, threads: int | None = None,
-) -> Band:  # fmt: skip
-    """The band of one cell's curve at its success times, or on `grid_s`."""
-    return macro_band(
-        {'': cell}, kind=kind, rng=rng, n_resamples=n_resamples, level=level, grid_s=grid_s, threads=threads
-    )
-
-
 def macro_band(
     cells: Mapping[str, Operations], *, kind: BandKind | str = BandKind.BOOTSTRAP,
     rng: np.random.Generator | None = None, n_resamples: int = 1000, level: float = 0.95,

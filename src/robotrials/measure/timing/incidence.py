@@ -530,14 +530,6 @@ def _percentile(draws: np.ndarray, level: float) -> Interval | None:
     return Interval(float(low), float(high)) if low < high else None
 
 
-def sensitivity_table(
-    by_policy: Mapping[str, Cohort], *, label: str, rng: np.random.Generator, n_resamples: int = 2000
-) -> tuple[LabelSensitivity, ...]:
-    """Every policy that carries the label."""
-    carrying = check_label(by_policy, label)
-    return tuple(label_sensitivity(c, label=label, rng=rng, n_resamples=n_resamples) for c in carrying)
-
-
 def check_label(by_policy: Mapping[str, Cohort], label: str) -> list[Cohort]:
     """The cohorts with at least one episode that carries the label; none at all is an error with the near name."""
     read = label_reader(label)

@@ -17,8 +17,8 @@ from robotrials.record import Contacts, Episode, Provenance, Store, Trajectory, 
 from robotrials.record.entry import is_inside
 from robotrials.record.folder import inside
 from robotrials.stats import Interval, Wald, newcombe, paired_wald
+from robotrials.stats.interval import FloatArray
 
-FloatArray = NDArray[np.float64]
 Frames = Mapping[str, NDArray[Any]]  # camera -> (T, H, W, 3)
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from robotrials.declaration import read_table, without_nulls
 from robotrials.errors import InputError, NotEstimable
 from robotrials.old_name import SHORTCUT_FORMAT
-from robotrials.stats.interval import check_open_unit
+from robotrials.stats.interval import FloatArray, check_open_unit
 from robotrials.value import dataclass
 from robotrials.verdict.audit.reported import (
     ProbeStanding,
@@ -45,7 +45,6 @@ from robotrials.verdict.audit.topline import Protocol
 # exchanged within each start state), and the score of the same choice made on one half of the start states and counted
 # on the other.
 
-FloatArray = NDArray[np.float64]
 BATCH_ENTRIES = 2_000_000
 
 

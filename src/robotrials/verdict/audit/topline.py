@@ -148,7 +148,7 @@ class Protocol:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class CountReading:
     """The class of one pair of integer counts."""
 
     count_a: int
@@ -172,7 +172,7 @@ class Topline:
     smallest_guaranteed: int | None  # L_forall: from here on every table is significant; None if never
     protocol: Protocol
     alpha: Fraction
-    readings: tuple[Reading, ...]  # every way that ties can be rounded; one when there is no tie
+    readings: tuple[CountReading, ...]  # every way that ties can be rounded; one when there is no tie
 
     @property
     def is_tie_decisive(self) -> bool:
@@ -255,7 +255,7 @@ def topline(
         for s in (score_a, score_b)
     ]
     readings = tuple(
-        Reading(a, b, classify(a, b - a, protocol=protocol, limit=limit))
+        CountReading(a, b, classify(a, b - a, protocol=protocol, limit=limit))
         for a, b in itertools.product(scores[0].nearest, scores[1].nearest)
     )
     count_a, count_b = scores[0].half_up, scores[1].half_up

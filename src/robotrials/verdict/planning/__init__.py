@@ -39,10 +39,10 @@ _PLACES = {
     '.plan_size': 'FieldPosition PlanSize SurveyedPaper better_rate field_position plan_size plan_sizes read_survey',
     '.power': (
         'BridgePower Calibration DesignCalibration DetectionRow DetectionStudy NeededEpisodes NullSetup '
-        'bridge_power calibrate_design_effect detection_rate needed_episodes null_calibration'
+        'bridge_power calibrate_design_effect detection_rate null_calibration'
     ),
     '.rule_power': (
-        'AssumedCell AssumedCurve RuleDesign RulePower assumed_cells assumed_operations curve_law '
+        'AssumedCell AssumedCurve RuleDesign RulePower assumed_operations curve_law '
         'lognormal_curve rule_power rule_size sample_law units_needed'
     ),
     '.sequential': (

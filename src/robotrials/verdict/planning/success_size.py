@@ -205,11 +205,18 @@ def paired_margin_size(
 
 def _bisected(is_enough: Callable[[int], bool], *, start: int) -> int:
     """The smallest n, from 3 on, for a chance that grows with n; `start` is a guess from below."""
-    low, high = 2, max(3, start)
+    n = search_size(is_enough, 2, max(3, start), most=MOST_PER_ARM)
+    if n is None:
+        raise NotEstimable(f'no n up to {MOST_PER_ARM} reaches the power asked for')
+    return n
+
+
+def search_size(is_enough: Callable[[int], bool], low: int, high: int, *, most: int) -> int | None:
+    """The smallest n that is enough where `low` is not, to one in 200; None where no n up to `most` is."""
     while not is_enough(high):
         low, high = high, 2 * high
-        if high > MOST_PER_ARM:
-            raise NotEstimable(f'no n up to {MOST_PER_ARM} reaches the power asked for')
+        if high > most:
+            return None
     while high - low > max(1, high // 200):
         middle = (low + high) // 2
         low, high = (low, middle) if is_enough(middle) else (middle, high)
