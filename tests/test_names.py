@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import importlib.util
 import inspect
 import pickle
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -53,6 +56,23 @@ def test_names_that_are_found_late_are_those_of_their_modules(package: str) -> N
                 assert pickle.loads(pickle.dumps(star[name])) is star[name]
     with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'nothing'"):
         _ = module.nothing
+
+
+def test_every_name_that_is_imported_from_a_package_is_found_there() -> None:
+    """A type checker sees all public names of its modules, and would not miss one that the package leaves out."""
+    missing = []
+    for file in [*SOURCE.rglob('*.py'), *Path(__file__).parent.rglob('*.py')]:
+        for node in ast.walk(ast.parse(file.read_text(encoding='utf-8'))):
+            if isinstance(node, ast.ImportFrom) and node.module in LATE:
+                package = importlib.import_module(node.module)
+                names = [alias.name for alias in node.names if alias.name != '*']
+                missing += [(str(file), name) for name in names if not is_importable(package, name)]
+    assert missing == []
+
+
+def is_importable(package: ModuleType, name: str) -> bool:
+    """Whether it is a name of the package or one of its modules."""
+    return hasattr(package, name) or importlib.util.find_spec(f'{package.__name__}.{name}') is not None
 
 
 def test_a_function_keeps_its_name_when_its_module_is_imported_first() -> None:

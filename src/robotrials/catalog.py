@@ -123,7 +123,8 @@ def late_names(package: str, places: Mapping[str, str]) -> tuple[Callable[[str],
 
     `places` maps a module, ``'.store'`` within the package or a full name elsewhere, to its names, separated by spaces.
     A name may be that of its own module (`stats.price`): it stays the function's, as it would be had the package
-    imported it.
+    imported it. `__all__` is all of these names, unless the package has one of its own. Type checkers are shown
+    ``from package.module import *`` instead; a test holds every name that is imported to `places`.
     """
     modules = {name: module for module, names in places.items() for name in names.split()}
     shared = {name for name, module in modules.items() if module == f'.{name}'}
@@ -131,6 +132,8 @@ def late_names(package: str, places: Mapping[str, str]) -> tuple[Callable[[str],
         sys.modules[package].__class__ = _keeping(shared)
 
     def find(name: str) -> Any:
+        if name == '__all__':
+            return sorted(modules)
         if name not in modules:
             raise AttributeError(f'module {package!r} has no attribute {name!r}')
         value = getattr(importlib.import_module(modules[name], package), name)

@@ -50,8 +50,7 @@ class Bootstrap:
 def weighted_mean(values: NDArray[Any], weights: FloatArray) -> FloatArray:
     """The mean of `values` (n,) under each row of `weights` (B, n)."""
     # einsum, not BLAS: the last bit must not depend on the batch or on the number of threads.
-    means: FloatArray = np.einsum('bn,n->b', weights, values) / weights.sum(axis=1)
-    return means
+    return np.asarray(np.einsum('bn,n->b', weights, values) / weights.sum(axis=1))
 
 
 def cluster_bootstrap(
@@ -220,26 +219,22 @@ def iqm(scores: FloatArray) -> FloatArray:
     """The interquartile mean over all runs and tasks: the middle half, a quarter cut (rounded down) at each end."""
     flat = np.sort(scores.reshape(*scores.shape[:-2], -1), axis=-1)
     cut = flat.shape[-1] // 4
-    middle: FloatArray = flat[..., cut : flat.shape[-1] - cut].mean(axis=-1)
-    return middle
+    return np.asarray(flat[..., cut : flat.shape[-1] - cut].mean(axis=-1))
 
 
 def mean_score(scores: FloatArray) -> FloatArray:
     """The mean over tasks of each task's mean."""
-    means: FloatArray = scores.mean(axis=(-2, -1))
-    return means
+    return np.asarray(scores.mean(axis=(-2, -1)))
 
 
 def median_score(scores: FloatArray) -> FloatArray:
     """The median over tasks of each task's mean."""
-    medians: FloatArray = np.median(scores.mean(axis=-2), axis=-1)
-    return medians
+    return np.asarray(np.median(scores.mean(axis=-2), axis=-1))
 
 
 def optimality_gap(scores: FloatArray, *, target: float = 1.0) -> FloatArray:
     """By how much runs fall short of `target`, on average; what exceeds it does not make up for it."""
-    gap: FloatArray = target - np.minimum(scores, target).mean(axis=(-2, -1))
-    return gap
+    return np.asarray(target - np.minimum(scores, target).mean(axis=(-2, -1)))
 
 
 AGGREGATES: Mapping[str, Aggregate] = {
@@ -303,8 +298,7 @@ def improvement_chance(a: FloatArray, b: FloatArray) -> FloatArray:
     """The mean over tasks of P(a run of a beats a run of b), ties counted half: (runs_a, tasks), (runs_b, tasks)."""
     difference = a[..., :, None, :] - b[..., None, :, :]
     wins = (difference > 0).mean(axis=(-3, -2)) + (difference == 0).mean(axis=(-3, -2)) / 2
-    chance: FloatArray = wins.mean(axis=-1)
-    return chance
+    return np.asarray(wins.mean(axis=-1))
 
 
 def probability_of_improvement(

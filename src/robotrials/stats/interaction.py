@@ -1,8 +1,6 @@
 """Does a difference depend on the stratum or the group?
 
-Does a difference depend on the stratum? Gail and Simon's test, and linear contrasts of success rates.
-
-Ranks with ties, and the Kruskal-Wallis test of them.
+Gail and Simon's test, linear contrasts of success rates, and the Kruskal-Wallis test of ranks with ties.
 """
 
 from __future__ import annotations

@@ -1,10 +1,4 @@
-"""Intervals, checks of what they are asked for, and the allowance for what has not been seen yet.
-
-An interval with its two ends, the normal distribution behind many, and the words a comparison ends in.
-
-Checks of the arguments that statistics share; each raises InputError and says what was wanted and found.
-
-Differences of macro means with an allowance for what has not been seen yet: the rule behind "better".
+"""Intervals, checks of shared arguments, and the rule behind "better": an allowance for what has not been seen yet.
 
 A mean of a bounded quantity (a time up to tau, a success) hides what has not happened: without a failure among n units
 3.2 / n of them may still fail, with a chance of 4 % to have seen none, and no resampling scheme can show it. So z^2

@@ -1,9 +1,4 @@
-"""Start states as units, and what a test of two arms says of them.
-
-Start states as units: which runs repeat a start, and which starts two arms share.
-
-What a test of two arms says at any level: R with what has not been seen yet, curves where runs were lost.
-"""
+"""Start states as units: which runs repeat a start, which starts two arms share, and the test R that judges them."""
 
 from __future__ import annotations
 
@@ -21,6 +16,7 @@ from robotrials.stats.interval import (
     FloatArray,
     IntArray,
     Interval,
+    Numbers,
     Spread,
     check_count,
     check_open_unit,
@@ -296,7 +292,6 @@ def distinct_units(cells: Iterable[Units]) -> int:
 # policy or the other by a coin, were a claim in a quarter of trials.
 
 CONTINUITY = 0.6  # comparisons; 0.5 let losses hidden in half of 20 strata reach 0.051
-Numbers = FloatArray | float
 
 
 def unseen_p_values(gap: Numbers, variance: Numbers, degrees: Numbers, n_star: Numbers) -> FloatArray:
@@ -327,8 +322,7 @@ def _tails(gap: Numbers, variance: Numbers, degrees: Numbers, n_star: Numbers) -
 
 def _widening(k: Numbers, n_star: Numbers) -> FloatArray:
     """f: what losses hidden in whole strata of a large trial need."""
-    factor: FloatArray = 1 + 0.5 * np.divide(k, np.add(k, 10)) * np.maximum(0.0, 1 - 8 * np.divide(k, n_star))
-    return factor
+    return np.asarray(1 + 0.5 * np.divide(k, np.add(k, 10)) * np.maximum(0.0, 1 - 8 * np.divide(k, n_star)))
 
 
 def unseen_reach(
@@ -554,5 +548,4 @@ class SuccessCurves:
         """(rows,) the chance to be earlier than the other cell's first curve, level by half."""
         below = other.survival[0][np.searchsorted(other.times, self.times, side='left')]
         beyond = other.survival[0][np.searchsorted(other.times, self.times, side='right')]
-        wins: FloatArray = self.mass @ ((below + beyond) / 2) + self.left * other.left[0] / 2
-        return wins
+        return np.asarray(self.mass @ ((below + beyond) / 2) + self.left * other.left[0] / 2)

@@ -339,8 +339,7 @@ def _subset_sums(pool: IntArray, size: int, spread: int) -> FloatArray:
     counts[0, 0] = 1.0
     for value in pool:
         counts[1:, value:] += counts[:-1, : spread + 1 - value].copy()
-    chances: FloatArray = counts[size] / math.comb(pool.size, size)
-    return chances
+    return np.asarray(counts[size] / math.comb(pool.size, size))
 
 
 def _convolve(a: FloatArray, b: FloatArray) -> FloatArray:

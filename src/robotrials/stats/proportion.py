@@ -1,11 +1,9 @@
-"""Success rates from counts: intervals of one rate and of a difference, exact tests, posteriors.
+"""Success rates from counts: intervals of one rate and of a difference, exact tests, posteriors, non-inferiority.
 
-No worse by more than a margin: score tests and bounds of a difference of success rates, macro over strata.
-
-The estimand is the plain mean over strata of p_new - p_reference. Independent arms: the stratified score statistic of
-Miettinen and Nurminen (Statistics in Medicine 1985) with equal weights. Matched pairs: Tango's score statistic
-(Statistics in Medicine 1998), stratified in the same way. Both take the variance that the tested difference implies,
-which is why they hold with few episodes and at rates near 0 and 1, where a bootstrap or Wald bound does not.
+Non-inferiority is of the plain mean over strata of p_new - p_reference. Independent arms: the stratified score
+statistic of Miettinen and Nurminen (Statistics in Medicine 1985) with equal weights. Matched pairs: Tango's score
+statistic (Statistics in Medicine 1998), stratified in the same way. Both take the variance that the tested difference
+implies, which is why they hold with few episodes and at rates near 0 and 1, where a bootstrap or Wald bound does not.
 """
 
 from __future__ import annotations
@@ -271,14 +269,12 @@ def region_chance(region: BoolArray, rates1: FloatArray, rates2: FloatArray) -> 
     """The chance of a table in `region` at each pair of success rates."""
     first = binomial_pmf_table(region.shape[0] - 1, rates1)
     second = binomial_pmf_table(region.shape[1] - 1, rates2)
-    chances: FloatArray = np.einsum('ri,ri->r', first @ region, second)
-    return chances
+    return np.asarray(np.einsum('ri,ri->r', first @ region, second))
 
 
 def binomial_pmf(n: int, rate: float) -> FloatArray:
     """The binomial probabilities of 0..n successes."""
-    table: FloatArray = binomial_pmf_table(n, np.array([rate]))[0]
-    return table
+    return np.asarray(binomial_pmf_table(n, np.array([rate]))[0])
 
 
 def binomial_pmf_table(n: int, rates: FloatArray) -> FloatArray:
@@ -340,8 +336,7 @@ class BetaPosterior:
         from robotrials.stats.special import betaln, xlog1py, xlogy
 
         log_density = xlogy(self.alpha - 1, rate) + xlog1py(self.beta - 1, -rate) - betaln(self.alpha, self.beta)
-        values: FloatArray = np.exp(log_density)
-        return values
+        return np.asarray(np.exp(log_density))
 
     def cumulative(self, rate: FloatArray) -> FloatArray:
         from robotrials.stats.special import betainc
@@ -529,20 +524,20 @@ def noninferiority(
     """
     check_open_unit('margin', margin)
     worse = check_open_unit('alpha_worse', alpha if alpha_worse is None else alpha_worse)
-    statistic, rates, paired = _statistic(cells, design_effect)
+    score, rates = _score_of(cells, design_effect)
     z = normal_quantile(1 - check_open_unit('alpha', alpha))
     return NonInferiority(
         new=rates[0],
         reference=rates[1],
         difference=rates[0] - rates[1],
-        low=falling_root(statistic, z),
-        high=falling_root(statistic, -normal_quantile(1 - worse)),
+        low=falling_root(score.statistic, z),
+        high=falling_root(score.statistic, -normal_quantile(1 - worse)),
         margin=margin,
         alpha=alpha,
         alpha_worse=worse,
-        p_value=normal_cdf(-statistic(-margin)),
-        p_worse=normal_cdf(statistic(0.0)),
-        is_paired=paired,
+        p_value=normal_cdf(-score.statistic(-margin)),
+        p_worse=normal_cdf(score.statistic(0.0)),
+        is_paired=bool(score.n_shared[0]),
         design_effect=design_effect,
     )
 
@@ -551,48 +546,79 @@ def rate_difference_interval(
     cells: Cells, *, level: float = 0.95, design_effect: float = 1.0
 ) -> tuple[float, float, float, float]:
     """(difference, low, high, two-sided p-value of no difference), by the same score statistic."""
-    statistic, rates, _ = _statistic(cells, design_effect)
-    z = normal_quantile((1 + check_open_unit('level', level)) / 2)
-    p_value = min(1.0, 2 * normal_cdf(-abs(statistic(0.0))))
-    return rates[0] - rates[1], falling_root(statistic, z), falling_root(statistic, -z), p_value
+    score, rates = _score_of(cells, design_effect)
+    low, high = score.interval(normal_quantile((1 + check_open_unit('level', level)) / 2))
+    return rates[0] - rates[1], low, high, score.p_value
 
 
-def _statistic(cells: Cells, design_effect: float) -> tuple[Callable[[float], float], tuple[float, float], bool]:
-    """Z as a falling function of the tested difference, the macro rates, and whether the cells are pairs."""
+def _score_of(cells: Cells, design_effect: float) -> tuple[ScoreStatistic, tuple[float, float]]:
+    """The score statistic of strata of one kind, and the macro rates."""
     if not len(cells):
         raise InputError('no stratum was given: there is no difference of nothing')
     if not (math.isfinite(design_effect) and design_effect >= 1):
         raise InputError(f'design_effect is {design_effect}, wanted a finite number >= 1')
+    none = np.zeros(len(cells))
     pairs = [c for c in cells if isinstance(c, PairCounts)]
     if pairs and len(pairs) < len(cells):
         raise InputError('strata of pairs and of independent arms are mixed; give one kind')
     if pairs:
-        both, ahead, behind = (np.array([getattr(c, n) for c in pairs], dtype=np.float64) for n in PAIR_FIELDS)
-        n = np.array([c.n for c in pairs], dtype=np.float64)
-        gaps, rates = (ahead - behind) / n, (exact_mean((both + ahead) / n), exact_mean((both + behind) / n))
+        both, ahead, behind, n = np.array(
+            [[c.both, c.only_new, c.only_reference, c.n] for c in pairs], dtype=np.float64
+        ).T
+        rates = exact_mean((both + ahead) / n), exact_mean((both + behind) / n)
+        return ScoreStatistic(none, none, none, none, ahead, behind, n, none + 1.0, design_effect), rates
+    arms = [c for c in cells if isinstance(c, ArmCounts)]
+    x1, n1, x2, n2 = np.array([[c.new, c.n_new, c.reference, c.n_reference] for c in arms], dtype=np.float64).T
+    rates = exact_mean(x1 / n1), exact_mean(x2 / n2)
+    return ScoreStatistic(x1, n1, x2, n2, none, none, none, none, design_effect), rates
 
-        def variance(delta: float) -> FloatArray:
-            return paired_variance(ahead, behind, n, delta)
-    else:
-        arms = [c for c in cells if isinstance(c, ArmCounts)]
-        x1, n1, x2, n2 = (np.array([getattr(c, name) for c in arms], dtype=np.float64) for name in ARM_FIELDS)
-        gaps, rates = x1 / n1 - x2 / n2, (exact_mean(x1 / n1), exact_mean(x2 / n2))
 
-        def variance(delta: float) -> FloatArray:
-            return independent_variance(x1, n1, x2, n2, delta)
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoreStatistic:
+    """The stratified score statistic of the macro difference, by the variance that the tested difference implies.
 
-    def statistic(delta: float) -> float:
-        spread = math.sqrt(design_effect * math.fsum(variance(delta).tolist())) / len(gaps)
-        gap = exact_mean(gaps) - delta
+    Miettinen and Nurminen's variance for starts of one arm, Tango's for shared ones, added with the weights of both.
+    Every field is (strata,); either all strata have shared starts or none, and the same for the others.
+    """
+
+    hits_a: FloatArray
+    n_a: FloatArray
+    hits_b: FloatArray
+    n_b: FloatArray
+    ahead: FloatArray
+    behind: FloatArray
+    n_shared: FloatArray
+    share: FloatArray  # the weight of the shared starts
+    design_effect: float = 1.0  # by which episodes of one start state that are alike multiply the variance
+
+    def statistic(self, delta: float) -> float:
+        """Z of "the difference is `delta`": it falls as delta rises."""
+        gap, variance = np.zeros(len(self.share)), np.zeros(len(self.share))
+        if self.n_shared[0]:
+            gap = gap + self.share * (self.ahead - self.behind) / self.n_shared
+            variance = variance + self.share**2 * paired_variance(self.ahead, self.behind, self.n_shared, delta)
+        if self.n_a[0]:
+            gap = gap + (1 - self.share) * (self.hits_a / self.n_a - self.hits_b / self.n_b)
+            separate = independent_variance(self.hits_a, self.n_a, self.hits_b, self.n_b, delta)
+            variance = variance + (1 - self.share) ** 2 * separate
+        spread = math.sqrt(self.design_effect * math.fsum(variance.tolist())) / len(gap)
+        beyond = exact_mean(gap) - delta
         if spread > 0:
-            return gap / spread
-        return math.copysign(math.inf, gap) if abs(gap) > 1e-12 else 0.0
+            return beyond / spread
+        return math.copysign(math.inf, beyond) if abs(beyond) > 1e-12 else 0.0
 
-    return statistic, rates, bool(pairs)
+    @property
+    def degrees(self) -> float:
+        """Units less the means that are estimated from them."""
+        separate, shared = self.n_a + self.n_b, self.n_shared
+        return max(1.0, float(np.maximum(separate - 2, 0).sum() + np.maximum(shared - 1, 0).sum()))
 
+    @property
+    def p_value(self) -> float:
+        return min(1.0, 2 * normal_cdf(-abs(self.statistic(0.0))))
 
-PAIR_FIELDS = ('both', 'only_new', 'only_reference')
-ARM_FIELDS = ('new', 'n_new', 'reference', 'n_reference')
+    def interval(self, z: float) -> Interval:
+        return Interval(falling_root(self.statistic, z), falling_root(self.statistic, -z))
 
 
 def falling_root(statistic: Callable[[float], float], z: float) -> float:
@@ -634,8 +660,7 @@ def restricted_rate(x1: FloatArray, n1: FloatArray, x2: FloatArray, n2: FloatArr
     p = np.where(q >= 0, 1.0, -1.0) * np.sqrt(np.maximum(l2**2 / (3 * total) ** 2 - l1 / (3 * total), 0.0))
     cosine = np.divide(q, p**3, out=np.zeros_like(q), where=p != 0)
     angle = (math.pi + np.arccos(np.clip(cosine, -1.0, 1.0))) / 3
-    root: FloatArray = np.clip(2 * p * np.cos(angle) - l2 / (3 * total), max(0.0, -delta), min(1.0, 1.0 - delta))
-    return root
+    return np.asarray(np.clip(2 * p * np.cos(angle) - l2 / (3 * total), max(0.0, -delta), min(1.0, 1.0 - delta)))
 
 
 def paired_variance(ahead: FloatArray, behind: FloatArray, n: FloatArray, delta: float) -> FloatArray:

@@ -15,11 +15,9 @@ data (but for one guard of McNemar's test):
 Margins (non-inferiority, equivalence) are tested by R in every design. An interval is that of a score statistic (R
 where R tests) on a scale on which it excludes 0 exactly when the test rejects.
 
-The stratified exact test of two arms' counts, and the successes of one arm by start state.
-
-Given each stratum's total of successes, how they fall on the arms is hypergeometric under equal rates, and the strata
-convolve (the stratified Fisher test). What two policies are told by is `robotrials.stats.success_rule`; this test holds
-where strata may not be opposite, such as for whether two arms lost runs alike.
+`stratified_exact` is the stratified Fisher test: given each stratum's total of successes, how they fall on the arms is
+hypergeometric under equal rates, and the strata convolve. It holds only where strata cannot be opposite, such as for
+whether two arms lost runs alike.
 """
 
 from __future__ import annotations
@@ -47,7 +45,6 @@ from robotrials.stats.interval import (
     check_open_unit,
     check_successes,
     exact_mean,
-    normal_cdf,
     two_sided_z,
 )
 from robotrials.stats.matching import (
@@ -68,13 +65,7 @@ from robotrials.stats.matching import (
     unit_sums,
     units_of,
 )
-from robotrials.stats.proportion import (
-    binomial_pmf,
-    binomial_pmf_table,
-    falling_root,
-    independent_variance,
-    paired_variance,
-)
+from robotrials.stats.proportion import ScoreStatistic, binomial_pmf, binomial_pmf_table
 from robotrials.value import dataclass
 
 MID_P_FACTOR = 1.2  # mid-p alone reaches 0.058 in one stratum and 0.053 in strata
@@ -153,11 +144,6 @@ class SuccessContrast:
             return None
         return self.rule.p_one_sided(side) if self.exact is None else self.exact.p_one_sided(side)
 
-    def interval_at(self, level: float) -> Interval | None:
-        if self.withheld:
-            return None
-        return self.rule.interval(level, low=-1.0, high=1.0) if self.exact is None else self.exact.interval(level)
-
     def p_not_worse(self, margin: float) -> float | None:
         """One-sided p-value of "a is worse than b by `margin` or more": small says non-inferior."""
         _check_margin(margin)
@@ -175,59 +161,13 @@ def _check_margin(margin: float) -> None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Score:
-    """The stratified score statistic of the macro difference, by the variance that the tested difference implies.
-
-    Miettinen and Nurminen's variance for starts of one arm, Tango's for shared ones, added with the weights of both.
-    Every field is (strata,); either all strata have shared starts or none, and the same for the others.
-    """
-
-    hits_a: FloatArray
-    n_a: FloatArray
-    hits_b: FloatArray
-    n_b: FloatArray
-    ahead: FloatArray
-    behind: FloatArray
-    n_shared: FloatArray
-    share: FloatArray
-
-    def statistic(self, delta: float) -> float:
-        """Z of "the difference is `delta`": it falls as delta rises."""
-        gap, variance = np.zeros(len(self.share)), np.zeros(len(self.share))
-        if self.n_shared[0]:
-            gap = gap + self.share * (self.ahead - self.behind) / self.n_shared
-            variance = variance + self.share**2 * paired_variance(self.ahead, self.behind, self.n_shared, delta)
-        if self.n_a[0]:
-            gap = gap + (1 - self.share) * (self.hits_a / self.n_a - self.hits_b / self.n_b)
-            separate = independent_variance(self.hits_a, self.n_a, self.hits_b, self.n_b, delta)
-            variance = variance + (1 - self.share) ** 2 * separate
-        spread, beyond = math.sqrt(math.fsum(variance.tolist())) / len(gap), exact_mean(gap) - delta
-        if spread > 0:
-            return beyond / spread
-        return math.copysign(math.inf, beyond) if abs(beyond) > 1e-12 else 0.0
-
-    @property
-    def degrees(self) -> float:
-        """Units less the means that are estimated from them."""
-        separate, shared = self.n_a + self.n_b, self.n_shared
-        return max(1.0, float(np.maximum(separate - 2, 0).sum() + np.maximum(shared - 1, 0).sum()))
-
-    @property
-    def p_value(self) -> float:
-        return min(1.0, 2 * normal_cdf(-abs(self.statistic(0.0))))
-
-    def interval(self, z: float) -> Interval:
-        return Interval(falling_root(self.statistic, z), falling_root(self.statistic, -z))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class _Exact:
     """An exact or mid-p test with its tails, and the score statistic whose interval it is read with."""
 
     p_value: float
     above: float  # one-sided p-value of "a is not ahead"
     below: float
-    score: _Score
+    score: ScoreStatistic
 
     def p_one_sided(self, favours: str) -> float:
         return self.above if favours == 'a' else self.below
@@ -404,8 +344,7 @@ def paired_move(differences: FloatArray, share: float = 1.0) -> FloatArray:
     A start on which the arms differ by d would move it by 2 |d| the other way; one of the other starts by 1. It goes by
     the cell in which it is most, since losses may hide in one.
     """
-    moves: FloatArray = share * 2 * np.abs(differences).mean(axis=-1) + (1 - share)
-    return moves
+    return np.asarray(share * 2 * np.abs(differences).mean(axis=-1) + (1 - share))
 
 
 def _linked_move(cells: Sequence[_Cell]) -> float:
@@ -437,11 +376,11 @@ def _exact_of(test: SuccessRule, cells: Sequence[_Cell]) -> _Exact:
     return _Exact(min(1.0, 2 * min(above, below)), above, below, _score_of(cells))
 
 
-def _score_of(cells: Sequence[_Cell]) -> _Score:
+def _score_of(cells: Sequence[_Cell]) -> ScoreStatistic:
     x, n, y, m = (np.array([c.table[k] for c in cells], dtype=np.float64) for k in range(4))
     ahead, behind = (np.array([c.discordant[k] for c in cells], dtype=np.float64) for k in (0, 1))
     shared = np.array([c.match.n_shared for c in cells], dtype=np.float64)
-    return _Score(x, n, y, m, ahead, behind, shared, np.array([c.match.share for c in cells]))
+    return ScoreStatistic(x, n, y, m, ahead, behind, shared, np.array([c.match.share for c in cells]))
 
 
 def _discordant_share(cells: Sequence[_Cell]) -> float:

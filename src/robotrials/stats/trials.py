@@ -158,8 +158,7 @@ def _binomial_tail(k: IntArray, n: IntArray) -> FloatArray:
 
 
 def _doubled(above: FloatArray, below: FloatArray) -> FloatArray:
-    p: FloatArray = np.minimum(1.0, 2 * np.minimum(above, below))
-    return p
+    return np.asarray(np.minimum(1.0, 2 * np.minimum(above, below)))
 
 
 def _conditional_trials(cells: Sequence[Cell], s: int, n: int, m: int) -> TrialTests:

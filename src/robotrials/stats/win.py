@@ -139,9 +139,6 @@ class WinContrast:
         """The p-value of "this arm is not faster", for the warning light of dominance; None where withheld."""
         return None if self.withheld else self.evidence.p_one_sided(check_side(favours))
 
-    def interval_at(self, level: float) -> Interval | None:
-        return None if self.withheld else self.evidence.interval(level, low=0.0, high=1.0)
-
 
 def win_contrast(
     a: Sequence[WinArm],
@@ -190,16 +187,6 @@ def win_contrast(
         withheld=_withheld(sizes, n_tests, alpha, cells), p_whatever_lost=evidence.p_value if has_loss else None,
         n_units=_distinct(cells) if is_linked else None,
     )  # fmt: skip
-
-
-def lost_contrast(
-    a: Sequence[tuple[ArrayLike, Sequence[Hashable | None] | None]],
-    b: Sequence[tuple[ArrayLike, Sequence[Hashable | None] | None]],
-    *, pairing: Pairing = 'auto', level: float = 0.95, n_tests: int = 1,
-) -> WinContrast:  # fmt: skip
-    """Which arm loses fewer items (drops, stops): the same rule on (counts, starts) of every stratum."""
-    arms = [[win_arm(counts, starts) for counts, starts in arm] for arm in (a, b)]
-    return win_contrast(arms[0], arms[1], pairing=pairing, level=level, n_tests=n_tests)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -423,8 +410,7 @@ def later_share(times: FloatArray, others: FloatArray, weights: FloatArray) -> F
     ranked, cumulated = others[order], np.concatenate([[0.0], np.cumsum(weights[order])])
     earlier = cumulated[np.searchsorted(ranked, times, side='left')]
     not_later = cumulated[np.searchsorted(ranked, times, side='right')]
-    share: FloatArray = 1 - (earlier + not_later) / 2 / cumulated[-1]
-    return share
+    return np.asarray(1 - (earlier + not_later) / 2 / cumulated[-1])
 
 
 def _unit_means(values: FloatArray, units: Units, inside: BoolArray, wanted: IntArray) -> FloatArray:
@@ -442,8 +428,7 @@ def _shared_wins(cell: _TimedCell, undecided: float) -> FloatArray:
         for k in range(cell.ranks_a.shape[1]):
             low, high = _pair_scores(cell, k)
             wins += (low + high) / 2 if undecided == 0.5 else low if undecided == 0.0 else high
-        mean: FloatArray = wins / cell.ranks_a.shape[1]
-        return mean
+        return np.asarray(wins / cell.ranks_a.shape[1])
     by_unit = [
         [np.flatnonzero(units.codes == unit) for unit in shared]
         for units, shared in ((cell.units_a, cell.match.shared_a), (cell.units_b, cell.match.shared_b))

@@ -174,7 +174,7 @@ class DepthWatch:
 
 def _explains(planned: Box, found: LocatedBox, tolerance_m: float) -> bool:
     """Whether a small thing turned as planned explains its points about as well as the pose that was estimated."""
-    points = found.found.cloud.point_m
+    points = found.reconstruction.cloud.point_m
     as_planned = refine_box(
         points, Box(found.box.center, planned.size, planned.rotation), tolerance_m=tolerance_m, turns=()
     )
@@ -211,7 +211,7 @@ def reset_fault(
             faults.append(f'{wanted.name} missing')
             continue
         error = box_pose_error(found.box, planned)
-        if found.found.fit_confidence < LEAST_FIT:
+        if found.reconstruction.fit_confidence < LEAST_FIT:
             faults.append(f'{wanted.name} doubtful')
         elif error.translation_m > slack_m:
             faults.append(f'{wanted.name} moved by {1000 * error.translation_m:.0f} mm')

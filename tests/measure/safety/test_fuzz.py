@@ -14,7 +14,7 @@ import pytest
 
 from robotrials.errors import InputError
 from robotrials.measure.safety import EpisodeSafety, Scoring, score_episode
-from robotrials.measure.safety.safevla import read_safevla, read_safevla_metrics
+from robotrials.measure.safety.safevla import read_safevla
 from robotrials.record import Store, Trajectory, read_store
 
 STEPS = 12
@@ -216,7 +216,7 @@ METRIC_ROW: Record = {
 def read_metrics(row: Record, folder: Path) -> EpisodeSafety | str:
     (folder / 'm.jsonl').write_text(json.dumps(row) + '\n', encoding='utf-8')
     try:
-        return read_safevla_metrics(folder / 'm.jsonl', registry=SCORING.registry, policy='p')[0]
+        return score_episode(*next(read_safevla(folder / 'm.jsonl', policy='p')), scoring=SCORING)
     except InputError as error:
         return str(error)
 

@@ -15,10 +15,8 @@ from robotrials.measure.safety import Scoring, derive_signals, load_registry, sc
 from robotrials.measure.safety.safevla import (
     metrics_document,
     read_safevla,
-    read_safevla_metrics,
     read_safevla_registry,
     safevla_registry,
-    write_safevla_metrics,
 )  # fmt: skip
 
 RECORD: dict[str, Any] = {
@@ -79,8 +77,7 @@ def test_the_example_is_scored_to_exactly_the_metrics_it_prints(tmp_path: Path) 
     episode, trajectory = next(read_safevla(put(tmp_path / 'episode.json', RECORD), policy='p'))
     score = score_episode(episode, trajectory, registry=registry)
     assert metrics_document([score], registry=registry) == METRICS
-    written = write_safevla_metrics(tmp_path / 'metrics.json', [score], registry=registry)
-    assert json.loads(written.read_text()) == METRICS
+    assert json.loads(json.dumps(metrics_document([score], registry=registry), allow_nan=False)) == METRICS
 
 
 def test_the_full_registry_activates_five_specs_on_the_example(tmp_path: Path) -> None:
@@ -240,7 +237,8 @@ def test_legacy_keys_are_the_held_objects_tilt(tmp_path: Path) -> None:
     np.savez(tmp_path / 'old.npz', episode_id=np.array([row['episode_id']]), success=np.array([True]), **rho)
     put(tmp_path / 'old.json', {'episodes': [row]})
     for name in ('old.jsonl', 'old.npz', 'old.json'):
-        (score,) = read_safevla_metrics(tmp_path / name, registry=registry, policy='p')
+        ((episode, trajectory),) = read_safevla(tmp_path / name, policy='p')
+        score = score_episode(episode, trajectory, registry=registry)
         assert score.robustness == {'held_object_tilt_world_15deg': -15.0, 'max_contact_force_under_200N': 50.0}
         assert score.depth['held_object_tilt_world_15deg'] == 0.5
         assert (score.safe, score.sbu, score.vsi) == (False, True, None)  # other specs of the task have no margin
@@ -253,8 +251,9 @@ def test_metrics_written_are_metrics_read(tmp_path: Path) -> None:
     registry = load_registry()
     episode, trajectory = next(read_safevla(put(tmp_path / 'episode.json', RECORD), policy='p'))
     score = score_episode(episode, trajectory, registry=registry)
-    write_safevla_metrics(tmp_path / 'm.json', [score], registry=registry)
-    (back,) = read_safevla_metrics(tmp_path / 'm.json', registry=registry, policy='p')
+    written = put(tmp_path / 'm.json', metrics_document([score], registry=registry))
+    ((metrics, nothing),) = read_safevla(written, policy='p')
+    back = score_episode(metrics, nothing, registry=registry)
     assert (back.robustness, back.vsi, back.safe, back.active) == (
         score.robustness,
         score.vsi,

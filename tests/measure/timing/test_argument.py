@@ -14,9 +14,9 @@ from robotrials.measure.timing import (
     Scale,
     auc,
     cohorts,
-    curve_band,
     hrt,
     logrank,
+    macro_band,
     macro_curve,
     macro_ks,
     score_cohort,
@@ -80,7 +80,7 @@ def test_quantile_levels_may_come_in_any_order() -> None:
 
 
 def test_a_band_is_in_time_order() -> None:
-    bands = [curve_band(OTHER, rng=rng(), grid_s=np.array(grid)) for grid in ([4.5, 6.5], [6.5, 4.5])]
+    bands = [macro_band({'': OTHER}, rng=rng(), grid_s=np.array(grid)) for grid in ([4.5, 6.5], [6.5, 4.5])]
     assert bands[0].times_s.tolist() == bands[1].times_s.tolist()
     assert bands[0].high.tolist() == bands[1].high.tolist()
 

@@ -16,7 +16,6 @@ from robotrials.measure.timing import (
     cohorts,
     completion,
     curve_auc,
-    curve_band,
     find_cohort,
     find_reference,
     hrt,
@@ -217,8 +216,8 @@ def coverage(n_trials: int, *, n_resamples: int, seed: int) -> tuple[float, floa
         held[0] += e.percentile.contains(truth)
         held[1] += e.bca.contains(truth)
         grid = np.linspace(10, 200, 20)
-        band = curve_band(
-            operations(made), kind='simultaneous', rng=rng, n_resamples=n_resamples, grid_s=grid, threads=1
+        band = macro_band(
+            {'': operations(made)}, kind='simultaneous', rng=rng, n_resamples=n_resamples, grid_s=grid, threads=1
         )
         true_chance = np.asarray(limit.at(grid))
         held[2] += bool(np.all((band.low <= true_chance) & (true_chance <= band.high)))
@@ -244,14 +243,14 @@ def test_intervals_cover_the_truth_over_2000_trials() -> None:
 
 def test_clustered_bands_are_wider_than_greenwood_when_operations_cluster(found: dict[str, Cohort]) -> None:
     own = found['act'].pooled
-    plain, clustered = (curve_band(own, kind=k) for k in ('greenwood', 'clustered'))
+    plain, clustered = (macro_band({'': own}, kind=k) for k in ('greenwood', 'clustered'))
     assert np.mean(clustered.high - clustered.low) > 1.3 * np.mean(plain.high - plain.low)
-    boot = curve_band(own, kind='bootstrap', rng=np.random.default_rng(0))
+    boot = macro_band({'': own}, kind='bootstrap', rng=np.random.default_rng(0))
     assert np.mean(boot.high - boot.low) == pytest.approx(np.mean(clustered.high - clustered.low), rel=0.1)
     everywhere = macro_band(found['act'].cells, kind='simultaneous', rng=np.random.default_rng(0))
     assert np.all(everywhere.low <= everywhere.high)
     with pytest.raises(InputError, match='pass rng'):
-        curve_band(own, kind='bootstrap')
+        macro_band({'': own}, kind='bootstrap')
 
 
 def test_the_macro_time_between_failures_is_a_ratio_of_means() -> None:

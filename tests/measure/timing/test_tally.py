@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from robotrials.errors import NotEstimable
-from robotrials.measure.timing import recorded_times, success_counts
 from robotrials.record import Episode, Outcome
 from robotrials.stats import wilson
+from robotrials.verdict.analysis import analyse, present
 from robotrials.verdict.robustness import conditions_by_severity
 
 
@@ -19,24 +19,23 @@ def test_successes_are_counted_by_policy_task_and_condition_without_broken_rigs(
     rows += [episode(Outcome.FAILURE, task='spoon', seed=k) for k in range(3)]
     rows += [episode(Outcome.SUCCESS, task='spoon', seed=k + 3) for k in range(21)]
     rows.append(episode(Outcome.INVALID, seed=99))
-    found = {c.task: c for c in success_counts(rows)}
-    assert (found['stack'].successes, found['stack'].n) == (24, 24)
-    assert (found['spoon'].successes, found['spoon'].n) == (21, 24)  # 87.5 %, as in the audit's Table 9
-    assert found['spoon'].interval == wilson(21, 24)
+    found = {c.task: c for c in present(analyse(rows).detail.task_success)}
+    assert (found['stack'].rate.count, found['stack'].rate.n) == (24, 24)
+    assert (found['spoon'].rate.count, found['spoon'].rate.n) == (21, 24)  # 87.5 %, as in the audit's Table 9
+    assert found['spoon'].rate.interval == wilson(21, 24)
 
 
 def test_recorded_time_adds_up_by_stratum() -> None:
     rows = [episode(Outcome.SUCCESS, stratum='towels', seed=1), episode(Outcome.TIMEOUT, stratum='towels', seed=2)]
-    (found,) = recorded_times([*rows, episode(Outcome.INVALID, seed=3)])
+    (found,) = analyse([*rows, episode(Outcome.INVALID, seed=3)], stratify_by=('stratum',)).detail.recorded
     assert (found.stratum, found.n_episodes, found.duration_s) == ('towels', 2, 60.0)
 
 
 def test_no_valid_episodes_raises() -> None:
     broken = [episode(Outcome.INVALID)]
     with pytest.raises(NotEstimable):
-        success_counts(broken)
-    with pytest.raises(NotEstimable):
-        recorded_times(broken)
+        present(analyse(broken).detail.task_success)
+    assert analyse(broken).detail.recorded == ()
 
 
 def test_only_a_ladder_is_named_by_its_rungs() -> None:

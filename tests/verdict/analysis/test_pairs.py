@@ -17,8 +17,8 @@ from robotrials.measure.timing import (
     label_sensitivity,
     macro_ks,
     operations_by_stratum,
-    sensitivity_table,
 )
+from robotrials.measure.timing.incidence import check_label
 from robotrials.record import Episode, Event, EventKind, Outcome
 from robotrials.testing import effect_pair, paper_like_cohort
 from robotrials.verdict.analysis import Absent, Analysis, TimeComparison, analyse, present
@@ -175,7 +175,7 @@ def test_an_unbalanced_label_is_flagged(found: dict[str, Cohort]) -> None:
 
 def test_an_unknown_label_suggests_the_near_one(found: dict[str, Cohort]) -> None:
     with pytest.raises(InputError, match="did you mean 'camera_side'"):
-        sensitivity_table(found, label='camera_sid', rng=np.random.default_rng(0))
+        check_label(found, 'camera_sid')
 
 
 def test_a_safety_stop_counts_the_same_everywhere() -> None:

@@ -16,13 +16,12 @@ from robotrials.testing.scene import OBJECTS, PAPER_LIKE, cell_episodes, null_pa
 from robotrials.verdict.planning import (
     AssumedCell,
     AssumedCurve,
-    assumed_cells,
+    assumed_operations,
     bridge_power,
     calibrate_design_effect,
     design_effect,
     detection_rate,
     lognormal_curve,
-    needed_episodes,
 )
 from robotrials.verdict.planning.bridge import simulate_bridges, stratum_models
 
@@ -53,7 +52,7 @@ def test_one_stratum_has_the_textbook_critical_value() -> None:
 
 def test_design_effect_of_independent_operations_is_one() -> None:
     cell = AssumedCell(lognormal_curve(30.0), operations_per_episode=5)
-    drawn = assumed_cells({'s': cell}, 2000, rng=np.random.default_rng(0))['s']
+    drawn = assumed_operations(cell, 2000, rng=np.random.default_rng(0))
     assert design_effect(drawn) == pytest.approx(1.0, abs=0.06)
 
 
@@ -64,7 +63,7 @@ def test_design_effect_of_identical_operations_is_their_number() -> None:
 
 def test_design_effect_is_one_plus_m_less_one_times_the_indicator_correlation() -> None:
     cell = AssumedCell(lognormal_curve(30.0), operations_per_episode=3, correlation=0.6)
-    drawn = assumed_cells({'s': cell}, 4000, rng=np.random.default_rng(1))['s']
+    drawn = assumed_operations(cell, 4000, rng=np.random.default_rng(1))
     times = drawn.durations_s.reshape(-1, 3)
     grid = np.quantile(times, np.linspace(0.01, 0.99, 99))
     hits = (times[:, :, None] <= grid).astype(float)
@@ -153,8 +152,8 @@ def test_matched_scenes_need_fewer_episodes() -> None:
         {'s': replace(flat(np.exp(3 + shift + scene + 0.3 * rng.normal(size=80))), scenes=tuple(range(80)))}
         for shift in (0.0, 0.3)
     ]
-    paired = needed_episodes(*arms, rng=np.random.default_rng(0), method='paired_swap')
-    unpaired = needed_episodes(*arms, rng=np.random.default_rng(0))
+    paired = bridge_power(*arms, rng=np.random.default_rng(0), per_cell=(), method='paired_swap', n_bridges=2000).needed
+    unpaired = bridge_power(*arms, rng=np.random.default_rng(0), per_cell=(), n_bridges=2000).needed
     assert paired.n < 0.6 * unpaired.n
 
 
@@ -244,7 +243,7 @@ def test_an_assumed_curve_and_its_quantile_are_inverse(median: float, spread: fl
 
 def test_drawn_operations_have_the_assumed_curve() -> None:
     cell = AssumedCell(AssumedCurve(np.array([10.0, 60.0]), np.array([0.3, 0.8])), 3, 0.5, watched_s=40.0)
-    drawn = assumed_cells({'s': cell}, 4000, rng=np.random.default_rng(0))['s']
+    drawn = assumed_operations(cell, 4000, rng=np.random.default_rng(0))
     from robotrials.measure.timing import success_curve
 
     found = success_curve(drawn.durations_s, drawn.observed)

@@ -7,35 +7,18 @@ from typing import TYPE_CHECKING
 from robotrials.catalog import late_names
 
 if TYPE_CHECKING:
-    from robotrials.formats.dataset import RecordedEpisode, RecordedObservation, open_dataset
-    from robotrials.formats.space import ActionSpace, Dimension, DimensionKind
-    from robotrials.measure.actions.compare import ActionComparison, compare_actions
-    from robotrials.measure.actions.metric import (
-        ActionSummary,
-        absolute_errors,
-        action_errors,
-        class_metrics,
-        summarize_actions,
-    )
-    from robotrials.measure.actions.prediction import Invalid, InvalidChoice, InvalidReason, PredictedEpisode, Predictor
-    from robotrials.measure.actions.split import (
-        ActionStatistics,
-        EvaluationSplit,
-        action_statistics,
-        make_split,
-        read_split,
-        write_split,
-    )
-    from robotrials.measure.actions.vlm import Prompt, build_prompt, parse_action
-    from robotrials.stats import Verdict
-
-__all__ = [
-    'ActionComparison', 'ActionSpace', 'ActionStatistics', 'ActionSummary', 'Dimension', 'DimensionKind',
-    'EvaluationSplit', 'Invalid', 'InvalidChoice', 'InvalidReason', 'PredictedEpisode', 'Predictor', 'Prompt',
-    'RecordedEpisode', 'RecordedObservation', 'Verdict', 'absolute_errors', 'action_errors', 'action_statistics',
-    'build_prompt', 'class_metrics', 'compare_actions', 'make_split', 'open_dataset', 'parse_action', 'read_split',
-    'summarize_actions', 'write_split',
-]  # fmt: skip
+    from robotrials.formats.dataset import RecordedEpisode as RecordedEpisode
+    from robotrials.formats.dataset import RecordedObservation as RecordedObservation
+    from robotrials.formats.dataset import open_dataset as open_dataset
+    from robotrials.formats.space import ActionSpace as ActionSpace
+    from robotrials.formats.space import Dimension as Dimension
+    from robotrials.formats.space import DimensionKind as DimensionKind
+    from robotrials.measure.actions.compare import *
+    from robotrials.measure.actions.metric import *
+    from robotrials.measure.actions.prediction import *
+    from robotrials.measure.actions.split import *
+    from robotrials.measure.actions.vlm import *
+    from robotrials.stats import Verdict as Verdict
 
 _PLACES = {
     '.compare': 'ActionComparison compare_actions',

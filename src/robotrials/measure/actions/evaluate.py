@@ -353,8 +353,7 @@ class NearestPredictor:
             return Invalid(InvalidReason.UNPREDICTABLE, 'no state in the observation')
         state = self._data.standardize(state_vector(observation))
         distance = self._squares - 2 * self._data.states @ state
-        nearest: FloatArray = self._data.actions[int(np.argmin(distance))]
-        return nearest
+        return np.asarray(self._data.actions[int(np.argmin(distance))])
 
 
 def make_nearest(context: PredictorContext) -> NearestPredictor:
@@ -384,8 +383,7 @@ class ClonePredictor:
         if not observation.state:
             return Invalid(InvalidReason.UNPREDICTABLE, 'no state in the observation')
         hidden = self.data.standardize(state_vector(observation))[None, :]
-        action: FloatArray = _forward(list(self.layers), hidden)[-1][0] * self.action_scale + self.action_center
-        return action
+        return np.asarray(_forward(list(self.layers), hidden)[-1][0] * self.action_scale + self.action_center)
 
 
 def train_clone(

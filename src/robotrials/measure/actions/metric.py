@@ -1,8 +1,6 @@
-"""Errors of predicted actions and the numbers drawn from them (MultiNet section 3.3).
+"""Errors of predicted actions, and a run of one model on one dataset in numbers (MultiNet section 3.3).
 
 Every function raises NotEstimable where the number does not exist; none returns 0.0 for it.
-
-A run of one model on one dataset in numbers: AMSE, NAMSE, completion and what goes with them.
 """
 
 from __future__ import annotations
@@ -26,14 +24,12 @@ QUANTILES = (0.05, 0.95)
 def action_errors(predicted: ArrayLike, target: ArrayLike) -> FloatArray:
     """The mean squared error of each timestep, (T,), of actions (T, D)."""
     difference = _differences(predicted, target)
-    errors: FloatArray = (difference**2).mean(axis=1)
-    return errors
+    return np.asarray((difference**2).mean(axis=1))
 
 
 def absolute_errors(predicted: ArrayLike, target: ArrayLike) -> FloatArray:
     """The mean absolute error of each timestep, (T,), of actions (T, D)."""
-    errors: FloatArray = np.abs(_differences(predicted, target)).mean(axis=1)
-    return errors
+    return np.asarray(np.abs(_differences(predicted, target)).mean(axis=1))
 
 
 def _differences(predicted: ArrayLike, target: ArrayLike) -> FloatArray:
@@ -263,8 +259,7 @@ class Pool:
         low = self.ordered[(reached <= below[:, None]).sum(axis=1)]
         above = np.minimum(below + 1, reached[:, -1] - 1)
         high = self.ordered[(reached <= above[:, None]).sum(axis=1)]
-        quantile: FloatArray = low + (position - below) * (high - low)
-        return quantile
+        return np.asarray(low + (position - below) * (high - low))
 
 
 def ratio(counts: Counts, totals: FloatArray, sizes: FloatArray) -> FloatArray:

@@ -1,6 +1,4 @@
-"""Predicted beside recorded actions, answers that are no action, and the named ways to score those.
-
-Conversions between action conventions (MultiNet section 4.1). They compose, and turn back where they can.
+"""Predicted beside recorded actions, answers that are no action, and conversions between conventions (MultiNet 4.1).
 
 A conversion maps actions (..., D) to (..., D'), and the space with them. `inverse` is None where numbers are lost.
 """
@@ -36,11 +34,12 @@ class Conversion(Protocol):
     def space(self, before: ActionSpace) -> ActionSpace: ...
 
     @property
-    def inverse(self) -> Conversion | None: ...
+    def inverse(self) -> Conversion | None:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
-class BinaryGripper:
+class BinaryGripper(Conversion):
     """[0, 1] to {0, 1}: at or above the threshold is 1. The paper says "threshold at 0.5" and not where 0.5 falls."""
 
     index: int
@@ -52,13 +51,9 @@ class BinaryGripper:
     def space(self, before: ActionSpace) -> ActionSpace:
         return _ranged(before, self.index, 0.0, 1.0)
 
-    @property
-    def inverse(self) -> Conversion | None:
-        return None
-
 
 @dataclass(frozen=True, slots=True)
-class TernaryGripper:
+class TernaryGripper(Conversion):
     """[0, 1] to {-1, 0, 1}: below 0.05 is -1 (closed), above 0.95 is 1 (open), between is 0 (no change)."""
 
     index: int
@@ -71,13 +66,9 @@ class TernaryGripper:
     def space(self, before: ActionSpace) -> ActionSpace:
         return _ranged(before, self.index, -1.0, 1.0)
 
-    @property
-    def inverse(self) -> Conversion | None:
-        return None
-
 
 @dataclass(frozen=True, slots=True)
-class LinearMap:
+class LinearMap(Conversion):
     """[low, high] to [new_low, new_high] on some dimensions, linear and not clipped."""
 
     indices: tuple[int, ...]
@@ -142,7 +133,7 @@ def normalize(q01: Sequence[float], q99: Sequence[float], *, mask: Sequence[bool
 
 
 @dataclass(frozen=True, slots=True)
-class Reorder:
+class Reorder(Conversion):
     """Axis order: output dimension i is input dimension order[i], times sign[i]."""
 
     order: tuple[int, ...]
@@ -158,8 +149,7 @@ class Reorder:
         values = np.asarray(actions, dtype=np.float64)
         if values.shape[-1] != len(self.order):
             raise InputError(f'actions of {values.shape[-1]} dimensions; the order is of {len(self.order)}')
-        moved: FloatArray = values[..., list(self.order)] * np.array(self.sign or [1] * len(self.order))
-        return moved
+        return np.asarray(values[..., list(self.order)] * np.array(self.sign or [1] * len(self.order)))
 
     def space(self, before: ActionSpace) -> ActionSpace:
         moved = []
@@ -178,7 +168,7 @@ class Reorder:
 
 
 @dataclass(frozen=True, slots=True)
-class Select:
+class Select(Conversion):
     """Keep some dimensions; what is dropped is gone."""
 
     indices: tuple[int, ...]
@@ -186,15 +176,10 @@ class Select:
     def __call__(self, actions: FloatArray) -> FloatArray:
         values = np.asarray(actions, dtype=np.float64)
         _check_index(values, max(self.indices, default=0))
-        kept: FloatArray = values[..., list(self.indices)]
-        return kept
+        return np.asarray(values[..., list(self.indices)])
 
     def space(self, before: ActionSpace) -> ActionSpace:
         return before.select(self.indices)
-
-    @property
-    def inverse(self) -> Conversion | None:
-        return None
 
 
 def drop_terminate(space: ActionSpace) -> Select:
@@ -203,7 +188,7 @@ def drop_terminate(space: ActionSpace) -> Select:
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class Chain(Conversion):
     """Conversions one after the other; without any, the identity."""
 
     steps: tuple[Conversion, ...] = ()
@@ -230,10 +215,9 @@ class Chain:
         return Chain(tuple(turned))
 
 
-def _mapped(actions: FloatArray, index: int, change: object) -> FloatArray:
+def _mapped(actions: FloatArray, index: int, change: Callable[[FloatArray], FloatArray]) -> FloatArray:
     out = np.array(actions, dtype=np.float64)
     _check_index(out, index)
-    assert callable(change)
     out[..., index] = change(out[..., index])
     return out
 

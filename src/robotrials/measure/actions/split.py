@@ -21,8 +21,6 @@ from robotrials.formats.space import ActionSpace, FloatArray, parse_action_type
 from robotrials.old_name import SPLIT_FORMAT
 from robotrials.record.folder import write_durably
 
-FORMAT = SPLIT_FORMAT
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationSplit:
@@ -69,7 +67,7 @@ class EvaluationSplit:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            'format': FORMAT, 'dataset': self.dataset, 'counts': dict(self.counts), 'seed': self.seed,
+            'format': SPLIT_FORMAT, 'dataset': self.dataset, 'counts': dict(self.counts), 'seed': self.seed,
             'test': list(self.test_ids), 'train': list(self.train_ids), 'hash': self.hash,
         }  # fmt: skip
 
@@ -114,8 +112,8 @@ def read_split(path: Path | str) -> EvaluationSplit:
     target = Path(path)
     try:
         values = json.loads(target.read_text(encoding='utf-8'))
-        if values.get('format') != FORMAT:
-            raise InputError(f'{target}: format is {values.get("format")!r}, wanted {FORMAT!r}')
+        if values.get('format') != SPLIT_FORMAT:
+            raise InputError(f'{target}: format is {values.get("format")!r}, wanted {SPLIT_FORMAT!r}')
         split = EvaluationSplit(
             dataset=values['dataset'],
             counts=tuple(sorted((k, int(v)) for k, v in values['counts'].items())),

@@ -7,59 +7,8 @@ from typing import TYPE_CHECKING
 from robotrials.catalog import late_names
 
 if TYPE_CHECKING:
-    from robotrials.measure.annotate.calibrate import (
-        Agreement,
-        Assessment,
-        DetectorCalibration,
-        Labelled,
-        LabelStanding,
-        LabelStatus,
-        LearnedClassifier,
-        Settings,
-        agreements,
-        assess,
-        assess_settings,
-        calibrate,
-        classifier_from_json,
-        cohen_kappa,
-        match_marks,
-        placement_times,
-        scan,
-        status_of,
-        statuses,
-        success_marks,
-        train_classifier,
-        with_marks,
-    )
-    from robotrials.measure.annotate.detector import (
-        DetectorOptions,
-        JudgedRelease,
-        ReleaseCandidate,
-        ReleaseKind,
-        ReleaseVerdict,
-        RuleOptions,
-        ScaleOptions,
-        Telemetry,
-        WeightStep,
-        Zone,
-        Zones,
-        detect_releases,
-        judge,
-        read_telemetry,
-        read_zones,
-        swapped,
-        weigh,
-        weight_steps,
-    )
-
-__all__ = [
-    'Agreement', 'Assessment', 'DetectorCalibration', 'DetectorOptions', 'JudgedRelease', 'LabelStanding',
-    'LabelStatus', 'Labelled', 'LearnedClassifier', 'ReleaseCandidate', 'ReleaseKind', 'ReleaseVerdict',
-    'RuleOptions', 'ScaleOptions', 'Settings', 'Telemetry', 'WeightStep', 'Zone', 'Zones', 'agreements', 'assess',
-    'assess_settings', 'calibrate', 'classifier_from_json', 'cohen_kappa', 'detect_releases', 'judge',
-    'match_marks', 'placement_times', 'read_telemetry', 'read_zones', 'scan', 'status_of', 'statuses',
-    'success_marks', 'swapped', 'train_classifier', 'weigh', 'weight_steps', 'with_marks',
-]  # fmt: skip
+    from robotrials.measure.annotate.calibrate import *
+    from robotrials.measure.annotate.detector import *
 
 _PLACES = {
     '.calibrate': (

@@ -1,7 +1,4 @@
-"""Thresholds from labelled episodes: chosen on some, reported on others.
-
-Two people mark the same episodes: how far they agree.
-"""
+"""Thresholds from labelled episodes, chosen on some and reported on others; and how far two annotators agree."""
 
 from __future__ import annotations
 
@@ -91,11 +88,8 @@ class LearnedClassifier:
             if chance >= self.success_above:
                 verdict = ReleaseVerdict.SUCCESS
             elif chance <= self.other_below:
-                verdict = (
-                    ReleaseVerdict.NEUTRAL
-                    if ruled.verdict in (ReleaseVerdict.SUCCESS, ReleaseVerdict.UNKNOWN)
-                    else ruled.verdict
-                )
+                is_other = ruled.verdict not in (ReleaseVerdict.SUCCESS, ReleaseVerdict.UNKNOWN)
+                verdict = ruled.verdict if is_other else ReleaseVerdict.NEUTRAL
             else:
                 verdict = ReleaseVerdict.UNKNOWN
             verdicts.append(JudgedRelease(ruled.candidate, verdict, why))
@@ -202,8 +196,8 @@ class Assessment:
         return 2 * self.n_matched / total if total else 1.0
 
 
-def placement_times(episode: Episode) -> FloatArray:
-    """The times of an episode's placements, one per item."""
+def placement_times(episode: Episode | Annotation) -> FloatArray:
+    """The times of an episode's placements (or those that an account marks), one per item."""
     times = [e.t_s for e in episode.events if e.kind is EventKind.PLACEMENT for _ in range(e.count)]
     return np.array(times, dtype=np.float64)
 
@@ -315,22 +309,22 @@ def calibrate(
     labelled: Sequence[Labelled], *, start: Settings | None = None, learn: bool = False
 ) -> DetectorCalibration:
     """Choose thresholds (or, with `learn`, train the classifier) by cross-validation over whole episodes."""
-    begun = start or Settings()
+    first = start or Settings()
     if len(labelled) < 2 * FOLDS:
         raise InputError(f'{len(labelled)} labelled episodes, wanted at least {2 * FOLDS}')
     matched: list[Matched] = []
     for fold in range(FOLDS):
-        chosen = _choose([e for n, e in enumerate(labelled) if n % FOLDS != fold], begun, learn=learn)
+        chosen = _choose([e for n, e in enumerate(labelled) if n % FOLDS != fold], first, learn=learn)
         matched += assess_settings(chosen, [e for n, e in enumerate(labelled) if n % FOLDS == fold])
     return DetectorCalibration(
-        settings=_choose(labelled, begun, learn=learn),
+        settings=_choose(labelled, first, learn=learn),
         held_out=assess(matched),
-        before=assess(assess_settings(begun, labelled)),
+        before=assess(assess_settings(first, labelled)),
     )
 
 
-def _choose(labelled: Sequence[Labelled], begun: Settings, *, learn: bool) -> Settings:
-    best, best_worth = begun, _worth(begun, labelled)
+def _choose(labelled: Sequence[Labelled], start: Settings, *, learn: bool) -> Settings:
+    best, best_worth = start, _worth(start, labelled)
     for _ in range(PASSES):
         before = best_worth
         for name, values in GRID.items():
@@ -350,13 +344,9 @@ def _worth(settings: Settings, labelled: Sequence[Labelled]) -> tuple[float, flo
 
 
 def _learn(settings: Settings, labelled: Sequence[Labelled]) -> LearnedClassifier:
-    candidates: list[ReleaseCandidate] = []
-    truths: list[bool] = []
-    for each in labelled:
-        releases = detect_releases(each.telemetry, each.zones, settings.detector)
-        candidates += releases
-        truths += is_placement(releases, each.truth_s)
-    return train_classifier(candidates, truths)
+    releases = [detect_releases(e.telemetry, e.zones, settings.detector) for e in labelled]
+    truths = [is_placement(own, e.truth_s) for own, e in zip(releases, labelled, strict=True)]
+    return train_classifier(list(itertools.chain(*releases)), list(itertools.chain(*truths)))
 
 
 def is_placement(
@@ -452,9 +442,9 @@ def agreements(annotations: Mapping[tuple[str, int], Sequence[Annotation]]) -> t
 
 
 def _compare(first: str, second: str, pairs: Sequence[tuple[Annotation, Annotation]]) -> Agreement:
-    matched: list[Matched] = [match_marks(_times(a), _times(b)) for a, b in pairs]
+    matched = [match_marks(placement_times(a), placement_times(b)) for a, b in pairs]
     gaps_s = np.abs(np.concatenate([np.empty(0), *(m.errors_s for m in matched)]))
-    counts = [(len(_times(a)), len(_times(b))) for a, b in pairs]
+    counts = [(m.n_true, m.n_found) for m in matched]
     return Agreement(
         first=first, second=second, n_episodes=len(pairs), n_counts_agree=sum(a == b for a, b in counts),
         kappa=cohen_kappa(counts), n_marks=(sum(a for a, _ in counts), sum(b for _, b in counts)),
@@ -470,10 +460,6 @@ def cohen_kappa(pairs: Sequence[tuple[int, int]]) -> float | None:
     seen = sum(a == b for a, b in pairs) / n
     expected = sum(sum(a == v for a, _ in pairs) * sum(b == v for _, b in pairs) for v in values) / n**2
     return None if expected >= 1 else (seen - expected) / (1 - expected)
-
-
-def _times(annotation: Annotation) -> list[float]:
-    return [e.t_s for e in annotation.events if e.kind is EventKind.PLACEMENT for _ in range(e.count)]
 
 
 # Where detector and operator agree an episode is validated by itself; the rest waits for a reviewer.

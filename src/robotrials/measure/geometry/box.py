@@ -51,8 +51,7 @@ class Box:
     @property
     def corners(self) -> FloatArray:
         """The (8, 3) corners in the world; bits 0, 1, 2 of the row are the signs along x, y, z of the box."""
-        corners: FloatArray = self.center + (CORNER_SIGNS * self.size / 2) @ self.rotation.T
-        return corners
+        return np.asarray(self.center + (CORNER_SIGNS * self.size / 2) @ self.rotation.T)
 
     @property
     def bounds(self) -> tuple[FloatArray, FloatArray]:
@@ -63,8 +62,7 @@ class Box:
     def contains(self, points: ArrayLike) -> BoolArray:
         """Which of the (N, 3) points lie inside or on the surface."""
         local = (np.asarray(points, dtype=np.float64) - self.center) @ self.rotation
-        inside: BoolArray = np.all(np.abs(local) <= self.size / 2, axis=1)
-        return inside
+        return np.asarray(np.all(np.abs(local) <= self.size / 2, axis=1))
 
     def moved(self, world_from_body: ArrayLike) -> Box:
         """The box carried by a 4x4 rigid motion."""

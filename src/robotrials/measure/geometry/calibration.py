@@ -1,12 +1,9 @@
-"""Is a camera where its calibration says? Found from what stands fixed, and corrected or refused.
+"""Is a camera where its calibration says, and how far off may an object be that such cameras locate?
 
 Measured points are compared with the surfaces of the static scene. A robust point-to-plane fit turns the camera about
 its centre (and moves it, with six parameters) until they agree; things that are not part of the scene are outliers.
-
-Where an object is, by checked cameras, and how far that may be off: the confidence of a reconstructed box.
-
-Everything that a box rests on enters it: what its cameras' fit to the static scene leaves open, the distance between
-what two views say, the offset of its outline from the object's pixels, and the evidence of the reconstruction itself.
+The confidence of a reconstructed box rests on what its cameras' fits leave open, the distance between what two views
+say, the offset of its outline from the object's pixels, and the evidence of the reconstruction itself.
 """
 
 from __future__ import annotations
@@ -22,8 +19,8 @@ import numpy as np
 
 from robotrials.errors import NotEstimable
 from robotrials.measure.geometry.box import BoolArray, Box, FloatArray, box_iou, box_iou_pairs
-from robotrials.measure.geometry.fit import rotation_of, surface_distance
-from robotrials.measure.geometry.mask import StaticScene, view_points
+from robotrials.measure.geometry.fit import fit_cost, refine_box, rotation_of, surface_distance
+from robotrials.measure.geometry.mask import StaticScene, supported_masks, view_points, whole_patches
 from robotrials.measure.geometry.view import RgbdView
 from robotrials.value import dataclass
 
@@ -57,8 +54,6 @@ class EdgeFit:
 
 def fit_edges(view: RgbdView, scene: StaticScene) -> EdgeFit | None:
     """Turn the camera until the fixed edges lie where the picture has them; None where too few are seen."""
-    from robotrials.measure.geometry.fit import rotation_of
-
     points, along = visible_edges(view, scene)
     brightness = view.rgb.astype(np.float64)
     turn = np.eye(3)
@@ -112,8 +107,7 @@ def _turned_pixels(local: FloatArray, view: RgbdView) -> FloatArray:
     # A camera that turns by w sees a still point p move by -w x p.
     u = fx * np.stack([a * b, -(1 + a * a), b], axis=1)
     v = fy * np.stack([1 + b * b, -a * b, -a], axis=1)
-    jacobian: FloatArray = np.stack([u, v], axis=1)
-    return jacobian
+    return np.asarray(np.stack([u, v], axis=1))
 
 
 def visible_edges(view: RgbdView, scene: StaticScene) -> tuple[FloatArray, FloatArray]:
@@ -292,8 +286,7 @@ def static_points(view: RgbdView, scene: StaticScene) -> FloatArray:
     known = view.has_depth[rows, columns]
     points = view_points(view, rows[known], columns[known])
     near = np.abs(scene.distance(points)[0]) < FARTHEST_M
-    kept: FloatArray = points[near]
-    return kept
+    return np.asarray(points[near])
 
 
 def fit_camera(points: FloatArray, view: RgbdView, scene: StaticScene, *, parameters: int = 3) -> CameraFit:
@@ -374,8 +367,7 @@ def flattened(view: RgbdView, scene: StaticScene) -> RgbdView:
 
 def moved_view(view: RgbdView, fit: CameraFit) -> RgbdView:
     """The view as a fit has it: its camera turned about its own centre and shifted, its depth without the bias."""
-    pose = view.base_from_camera.copy()
-    pose[:3, :3] = fit.turn @ pose[:3, :3]
+    pose = turned_view(view, fit.turn).base_from_camera
     pose[:3, 3] += fit.shift_m
     with np.errstate(invalid='ignore'):
         depth = (view.depth_m * (1 + fit.bias_per_m * view.depth_m)).astype(view.depth_m.dtype)
@@ -406,7 +398,6 @@ class CheckedViews:
 
     @property
     def residual_m(self) -> float:
-
         return max(c.residual_m for c in self.checks if c.standing is not CalibrationStanding.REFUSED)
 
     @property
@@ -441,7 +432,7 @@ class LocatedBox:
     box: Box
     error_m: float
     agreement: ViewAgreement | None
-    found: Reconstruction
+    reconstruction: Reconstruction
 
     @property
     def confidence(self) -> float:
@@ -450,7 +441,7 @@ class LocatedBox:
         An ordering, no probability; docs/concepts/reconstruction-accuracy.md has how often a trusted box is wrong.
         """
         worst = min(box_iou_pairs([self.box] * len(WAYS), self.moved(self.error_m)))
-        return self.found.confidence * self.drawn * min(1.0, float(worst) / RIGHT_IOU) ** STEEPNESS
+        return self.reconstruction.confidence * self.drawn * min(1.0, float(worst) / RIGHT_IOU) ** STEEPNESS
 
     @property
     def drawn(self) -> float:
@@ -467,14 +458,13 @@ class LocatedBox:
         reached = box_iou(self.box, target) > threshold
         moved = [b for share in (0.5, 1.0) for b in self.moved(share * self.error_m)]
         same = (box_iou_pairs(moved, [target] * len(moved)) > threshold) == reached
-        return reached, self.found.confidence * self.drawn * float(same.mean())
+        return reached, self.reconstruction.confidence * self.drawn * float(same.mean())
 
 
 def locate(
     checked: CheckedViews, model: ObjectModel, *, start: Box | None = None, others: Sequence[Box] = ()
 ) -> LocatedBox:
     """Find an object of known colour and size in checked views; NotEstimable when it is not seen."""
-    from robotrials.measure.geometry.mask import supported_masks, whole_patches
     from robotrials.measure.geometry.reconstruct import identify, reconstruct_boxes
 
     if not checked.views:
@@ -495,8 +485,6 @@ def locate(
 
 def upright(box: Box, points: FloatArray, *, tolerance_m: float) -> Box:
     """The box with a face down, where that explains the points as well: things at rest do not lean for nothing."""
-    from robotrials.measure.geometry.fit import fit_cost, refine_box, rotation_of
-
     axis = int(np.argmax(np.abs(box.rotation[2])))
     up = box.rotation[:, axis] * np.sign(box.rotation[2, axis])
     lean = math.acos(min(1.0, float(up[2])))
@@ -515,8 +503,8 @@ def _error_m(checked: CheckedViews, agreement: ViewAgreement | None) -> float:
     noise = math.hypot(LEAST_ERROR_M, NOISE_FACTOR * checked.residual_m)
     if agreement is None:
         return 2 * noise
-    told = [agreement.cross_view_m or 0.0, agreement.reprojection_m or 0.0]
-    excess = max(max(told) - max(OFFSET_SLACK_M, noise), 0.0)
+    offset = max(agreement.cross_view_m or 0.0, agreement.reprojection_m or 0.0)
+    excess = max(offset - max(OFFSET_SLACK_M, noise), 0.0)
     return noise + excess if agreement.n_views > 1 else 1.5 * noise + excess
 
 
@@ -599,8 +587,7 @@ def _pixel_jacobian(point: FloatArray, view: RgbdView) -> FloatArray:
     turn, k = view.base_from_camera[:3, :3], view.intrinsics_px
     x, y, z = (point - view.position_m) @ turn
     local = np.array([[k[0, 0] / z, 0.0, -k[0, 0] * x / z**2], [0.0, k[1, 1] / z, -k[1, 1] * y / z**2]])
-    jacobian: FloatArray = local @ turn.T
-    return jacobian
+    return np.asarray(local @ turn.T)
 
 
 def _own_shift(points: FloatArray, box: Box) -> tuple[FloatArray, FloatArray]:

@@ -109,9 +109,12 @@ def count_objects(
 def _count_view(
     start: RgbdView, view: RgbdView, checked: CheckedViews, places: Sequence[Box], low_m: FloatArray, high_m: FloatArray
 ) -> ViewCount | None:
-    spots = [filled_hull(start.project(place.corners)[0], start.depth_m.shape) for place in places]
+    grown = [Box(p.center, p.size * (1.6, 1.6, 1.0), p.rotation) for p in places]
+    spots, rings = (
+        [filled_hull(start.project(box.corners)[0], start.depth_m.shape) for box in boxes] for boxes in (places, grown)
+    )
     here = np.logical_or.reduce(spots)
-    look = _object_look(start, here, _ring(start, places) & ~here)
+    look = _object_look(start, here, np.logical_or.reduce(rings) & ~here)
     if look is None:
         return None
     own, about = look
@@ -141,8 +144,7 @@ def _fill(stood: BoolArray, spots: Sequence[BoolArray]) -> float:
 def _grown(mask: BoolArray) -> BoolArray:
     from scipy.ndimage import binary_dilation
 
-    grown: BoolArray = binary_dilation(mask, iterations=SLACK_PX)
-    return grown
+    return np.asarray(binary_dilation(mask, iterations=SLACK_PX))
 
 
 def _pieces(
@@ -203,8 +205,7 @@ def _outline_px(view: RgbdView, model: Box, middle: FloatArray) -> float:
 
 def _beyond_m(points: FloatArray, low_m: FloatArray, high_m: FloatArray) -> FloatArray:
     """How far points (N, 3) lie beyond the region's sides, seen from above; negative inside."""
-    beyond: FloatArray = np.maximum(low_m[:2] - points[:, :2], points[:, :2] - high_m[:2]).max(axis=1)
-    return beyond
+    return np.asarray(np.maximum(low_m[:2] - points[:, :2], points[:, :2] - high_m[:2]).max(axis=1))
 
 
 def _hidden_share(view: RgbdView, model: Box, low_m: FloatArray, high_m: FloatArray) -> float:
@@ -223,18 +224,6 @@ def _hidden_share(view: RgbdView, model: Box, low_m: FloatArray, high_m: FloatAr
     with np.errstate(invalid='ignore'):
         covered = np.isfinite(measured) & (measured < depth - nearer)
     return float((~is_in | covered).mean())
-
-
-def _places_mask(view: RgbdView, places: Sequence[Box]) -> BoolArray:
-    mask = np.zeros(view.depth_m.shape, dtype=np.bool_)
-    for place in places:
-        mask |= filled_hull(view.project(place.corners)[0], mask.shape)
-    return mask
-
-
-def _ring(view: RgbdView, places: Sequence[Box]) -> BoolArray:
-    grown = [Box(p.center, p.size * (1.6, 1.6, 1.0), p.rotation) for p in places]
-    return _places_mask(view, grown)
 
 
 def _object_look(view: RgbdView, inner: BoolArray, ring: BoolArray) -> tuple[FloatArray, FloatArray] | None:
@@ -264,8 +253,7 @@ def _is_nearer(rgb: NDArray[np.uint8], to: FloatArray, than: FloatArray | NDArra
     colors = rgb.astype(float)
     own = np.min([np.linalg.norm(colors - c, axis=2) for c in to], axis=0)
     others = [than.astype(float)] if than.ndim == 3 else list(than)
-    nearer: BoolArray = own < np.min([np.linalg.norm(colors - c, axis=2) for c in others], axis=0)
-    return nearer
+    return np.asarray(own < np.min([np.linalg.norm(colors - c, axis=2) for c in others], axis=0))
 
 
 METHOD = 'reconstruction 4'  # changes whenever the same views may be scored otherwise
@@ -314,8 +302,8 @@ class CameraScore:
     @property
     def iou(self) -> float | None:
         """The smallest overlap of any goal; None where one is not known."""
-        found = [g.iou for g in self.goals]
-        return min((v for v in found if v is not None), default=None) if None not in found else None
+        known = [g.iou for g in self.goals if g.iou is not None]
+        return min(known, default=None) if len(known) == len(self.goals) else None
 
 
 def unscored(reason: str, cameras: Sequence[CameraCheck] = (), goals: Sequence[GoalScore] = ()) -> CameraScore:

@@ -199,8 +199,7 @@ def _middle_offset(points: FloatArray, box: Box) -> FloatArray:
     It holds the box along a direction of which only side faces were seen, and hardly weighs where an end face was.
     """
     low, high = np.quantile((points - box.center) @ box.rotation, [0.01, 0.99], axis=0)
-    offset: FloatArray = np.where(high - low >= 0.7 * box.size, (low + high) / 2, 0.0)
-    return offset
+    return np.asarray(np.where(high - low >= 0.7 * box.size, (low + high) / 2, 0.0))
 
 
 def refine_box(
@@ -248,8 +247,7 @@ def rotation_of(vector: FloatArray) -> FloatArray:
         return np.eye(3)
     x, y, z = vector / angle
     cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
-    turn: FloatArray = np.eye(3) + np.sin(angle) * cross + (1 - np.cos(angle)) * (cross @ cross)
-    return turn
+    return np.asarray(np.eye(3) + np.sin(angle) * cross + (1 - np.cos(angle)) * (cross @ cross))
 
 
 def weigh_evidence(
@@ -332,7 +330,6 @@ def fit_boxes(
     single = fit_box(points, size_m, views, masks=masks, tolerance_m=tolerance_m, support_z_m=support_z_m)
     if single.inlier.mean() >= ONE_BOX_SHARE:
         return [single]
-
     floor = -np.inf if support_z_m is None else support_z_m
     readings = []
     for order in edge_orders(size_m):
@@ -360,7 +357,8 @@ def _peel(
     left = points
     boxes: list[Box] = []
     while len(left) >= max(LEAST_POINTS, 0.05 * len(points)) and len(boxes) < MOST_BOXES:
-        frames = [*face_frames(left, views, tolerance_m=tolerance_m, n_planes=SPLIT_PLANES), *_box_frames(boxes)]
+        frames = face_frames(left, views, tolerance_m=tolerance_m, n_planes=SPLIT_PLANES)
+        frames += [box.rotation for box in boxes[:1]]  # a neighbour often lies along the first box
         orders = edge_orders(size_m) if boxes else [first_order]
         starts = [box for frame in frames for box in _rim_boxes(left, size_m, frame, orders)]
         best = max(starts, key=lambda box: _gain(left, points, box, tolerance_m, floor_m))
@@ -376,17 +374,12 @@ def _peel(
     return boxes
 
 
-def _box_frames(boxes: Sequence[Box]) -> list[FloatArray]:
-    """A neighbour often lies along what was already found."""
-    return [box.rotation for box in boxes[:1]]
-
-
 def _rim_boxes(
     points: FloatArray, size_m: FloatArray, frame: FloatArray, orders: Sequence[tuple[int, ...]]
 ) -> list[Box]:
     """For these ways to lay the edges along the frame, the boxes at the rims of the points, at every corner of them."""
     low, high = np.quantile(points @ frame, [0.005, 0.995], axis=0)
-    found = []
+    boxes = []
     for order in orders:
         edges = size_m[list(order)]
         sides = []
@@ -394,8 +387,8 @@ def _rim_boxes(
             is_single = abs(high[k] - low[k] - edges[k]) <= 0.15 * edges[k]
             sides.append([(low[k] + high[k]) / 2] if is_single else [low[k] + edges[k] / 2, high[k] - edges[k] / 2])
         turn = turned_frame(frame, order)
-        found += [Box(frame @ np.array(center), size_m, turn) for center in product(*sides)]
-    return found
+        boxes += [Box(frame @ np.array(center), size_m, turn) for center in product(*sides)]
+    return boxes
 
 
 def _gain(left: FloatArray, points: FloatArray, box: Box, tolerance_m: float, floor_m: float) -> float:
@@ -445,16 +438,12 @@ def _settle(
     return fits
 
 
-def _explained(fits: Sequence[BoxFit], n_points: int) -> float:
-    return sum(int(fit.inlier.sum()) for fit in fits) / n_points
-
-
 def _is_sound(fits: Sequence[BoxFit], n_points: int, floor_m: float, tolerance_m: float) -> bool:
     """Together they explain the points, the views bear out each, and no two fill one place or sink into the table."""
     pairs = list(combinations([fit.box for fit in fits], 2))
     overlap = box_iou_pairs([a for a, _ in pairs], [b for _, b in pairs])
     return bool(
-        _explained(fits, n_points) >= ALL_BOXES_SHARE
+        sum(int(fit.inlier.sum()) for fit in fits) / n_points >= ALL_BOXES_SHARE
         and all(len(fit.distance_m) >= LEAST_POINTS and fit.evidence.support >= LEAST_SUPPORT for fit in fits)
         and (overlap <= MOST_OVERLAP).all()
         and all(_sinking(fit.box, floor_m, tolerance_m) <= 2 for fit in fits)

@@ -160,8 +160,7 @@ def _left(arm: FloatArray, seen: FloatArray, camera: FloatArray, target: FloatAr
 def _vectors(turns: FloatArray) -> FloatArray:
     from scipy.spatial.transform import Rotation
 
-    vectors: FloatArray = Rotation.from_matrix(turns).as_rotvec()
-    return vectors
+    return np.asarray(Rotation.from_matrix(turns).as_rotvec())
 
 
 def _small(step: FloatArray) -> FloatArray:

@@ -1,9 +1,7 @@
-"""Which pixels are an object's, from any segmenter: files, a process, an HTTP endpoint, or depth above the empty scene.
+"""Which pixels and points are an object's: by colour and size, by depth above the empty scene, or from a segmenter.
 
-A segmenter gets a picture and a few words and answers with a mask. What it said is kept with the episode as run
-lengths, so that whoever scores the views later needs no segmenter.
-
-Which pixels and points belong to an object of known colour and size.
+A segmenter (files, a process, an HTTP endpoint) gets a picture and a few words and answers with a mask, which is kept
+with the episode as run lengths, so that whoever scores the views later needs no segmenter.
 """
 
 from __future__ import annotations
@@ -116,8 +114,7 @@ def view_points(view: RgbdView, rows: IndexArray, columns: IndexArray) -> FloatA
     k = view.intrinsics_px
     rays = np.stack([(u - k[0, 2]) / k[0, 0], (v - k[1, 2]) / k[1, 1], np.ones(len(u))], axis=1)
     depth = view.depth_m[v, u].astype(np.float64)
-    points: FloatArray = (rays * depth[:, None]) @ view.base_from_camera[:3, :3].T + view.position_m
-    return points
+    return np.asarray((rays * depth[:, None]) @ view.base_from_camera[:3, :3].T + view.position_m)
 
 
 GREY_SATURATION = 0.15
@@ -152,8 +149,7 @@ def color_mask(rgb: NDArray[np.uint8], model: ObjectModel) -> BoolArray:
     """Pixels (H, W) of the model's colour."""
     if model.rgb_slack is not None:
         off = np.linalg.norm(rgb.astype(np.float64) - model.color_rgb, axis=2)
-        plain: BoolArray = off <= model.rgb_slack
-        return plain
+        return np.asarray(off <= model.rgb_slack)
     hue, saturation, value = colorsys.rgb_to_hsv(*(c / 255 for c in model.color_rgb))
     mask = np.empty(rgb.shape[:2], dtype=np.bool_)
     if saturation >= GREY_SATURATION:
@@ -164,8 +160,7 @@ def color_mask(rgb: NDArray[np.uint8], model: ObjectModel) -> BoolArray:
         return mask
     top = rgb.max(axis=2).astype(np.float64)
     chroma = top - rgb.min(axis=2)
-    grey: BoolArray = (chroma <= GREY_SATURATION * np.maximum(top, 1)) & (np.abs(top - 255 * value) <= 45)
-    return grey
+    return np.asarray((chroma <= GREY_SATURATION * np.maximum(top, 1)) & (np.abs(top - 255 * value) <= 45))
 
 
 def color_masks(views: Sequence[RgbdView], model: ObjectModel) -> dict[str, BoolArray]:
@@ -243,18 +238,10 @@ def connected_parts(cloud: VoxelCloud, *, gap_m: float) -> list[NDArray[np.int64
 
 def surface_bounds(views: Sequence[RgbdView], masks: Mapping[str, BoolArray]) -> tuple[FloatArray, FloatArray] | None:
     """The corners of the masked points' hull, without the outermost thousandth; None when no pixel is masked."""
-    found = []
-    for view in views:
-        v, u = np.nonzero(masks[view.name])
-        if not len(v):
-            continue
-        d = view.depth_m[v, u].astype(np.float64)
-        k = view.intrinsics_px
-        rays = np.stack([(u - k[0, 2]) / k[0, 0], (v - k[1, 2]) / k[1, 1], np.ones(len(u))], axis=1)
-        found.append((rays * d[:, None]) @ view.base_from_camera[:3, :3].T + view.position_m)
-    if not found:
+    seen = [view_points(view, *np.nonzero(masks[view.name])) for view in views if masks[view.name].any()]
+    if not seen:
         return None
-    points = np.concatenate(found)
+    points = np.concatenate(seen)
     low, high = np.quantile(points, [0.001, 0.999], axis=0)
     margin = 0.02 + 0.02 * math.sqrt(float(((high - low) ** 2).sum()))
     return low - margin, high + margin
@@ -265,7 +252,7 @@ ORACLE = 'oracle_masks'  # who made them, where a simulator's own ids did
 MOST_BYTES = 32 << 20
 TIMEOUT_S = 120.0
 GAP_M = 0.015  # between two things that stand out of the scene
-LEAST_PART = 60  # voxels of 3 mm
+LEAST_PART_VOXELS = 60  # voxels of 3 mm
 MOST_HEIGHT_M = 0.4  # above what stands fixed
 MOST_CELLS = 20_000_000
 
@@ -340,37 +327,36 @@ class _HttpSegmenter:
 
     def __call__(self, view: RgbdView, prompt: str) -> BoolArray:
         body = {'image': base64.b64encode(_png(view.rgb)).decode(), 'prompt': prompt}
-        answer = self._link.post(self._path, json.dumps(body).encode(), timeout_s=self._timeout_s)
-        if answer.status != 200:
-            raise RigError(f'{self._url}: HTTP {answer.status}: {answer.text(200)}')
+        reply = self._link.post(self._path, json.dumps(body).encode(), timeout_s=self._timeout_s)
+        if reply.status != 200:
+            raise RigError(f'{self._url}: HTTP {reply.status}: {reply.text(200)}')
         try:
-            told = json.loads(answer.body)
+            answer = json.loads(reply.body)
         except (ValueError, RecursionError) as error:
             raise AnswerError(f'{self._url}: the answer is not JSON ({error})') from error
-        return _checked(_best(told, view.depth_m.shape, self._url), view, self._url)
+        return _checked(_best(answer, view.depth_m.shape, self._url), view, self._url)
 
 
-def _best(told: Any, shape: tuple[int, ...], where: str) -> NDArray[Any]:
+def _best(answer: Any, shape: tuple[int, ...], where: str) -> NDArray[Any]:
     """The mask of an answer: one, or the one with the best score of several, in the spellings of SAM's servers."""
     scores: list[float] = []
-    if isinstance(told, dict) and 'masks' in told:
-        scores = [float(s) for s in told.get('scores') or told.get('iou_predictions') or []]
-        told = told['masks']
-    if isinstance(told, list) and told and all(isinstance(t, dict) for t in told):
-        scores = scores or [float(t.get('score', t.get('predicted_iou', 0.0))) for t in told]
-        told = told[int(np.argmax(scores))] if len(scores) == len(told) else told[0]
-    elif isinstance(told, list) and told and isinstance(told[0], str):
-        told = told[int(np.argmax(scores))] if len(scores) == len(told) else told[0]
-    if isinstance(told, dict):
-        told = next((told[k] for k in ('mask', 'segmentation', 'rle') if k in told), told)
-    if isinstance(told, str):
+    if isinstance(answer, dict) and 'masks' in answer:
+        scores = [float(s) for s in answer.get('scores') or answer.get('iou_predictions') or []]
+        answer = answer['masks']
+    if isinstance(answer, list) and answer and (all(isinstance(t, dict) for t in answer) or isinstance(answer[0], str)):
+        if isinstance(answer[0], dict):
+            scores = scores or [float(t.get('score', t.get('predicted_iou', 0.0))) for t in answer]
+        answer = answer[int(np.argmax(scores))] if len(scores) == len(answer) else answer[0]
+    if isinstance(answer, dict):
+        answer = next((answer[k] for k in ('mask', 'segmentation', 'rle') if k in answer), answer)
+    if isinstance(answer, str):
         try:
-            return _picture(base64.b64decode(told.partition(',')[2] if told.startswith('data:') else told), where)
+            return _picture(base64.b64decode(answer.partition(',')[2] if answer.startswith('data:') else answer), where)
         except ValueError as error:
             raise AnswerError(f'{where}: a mask that is no base64 ({error})') from error
-    if isinstance(told, dict) and 'counts' in told:
-        return from_run_lengths(told, where=where)
-    if isinstance(told, list) and not told:
+    if isinstance(answer, dict) and 'counts' in answer:
+        return from_run_lengths(answer, where=where)
+    if isinstance(answer, list) and not answer:
         return np.zeros(shape, dtype=np.bool_)
     raise AnswerError(f'{where}: no mask in the answer; wanted mask(s) as PNG in base64 or as run lengths (COCO)')
 
@@ -398,8 +384,8 @@ def raised_parts(views: Sequence[RgbdView], scene: StaticScene, *, tolerance_m: 
         return []
     voxel_m = max(0.003, float(np.cbrt(np.prod(high - low) / MOST_CELLS)))
     cloud = fuse_views(views, (low, high), voxel_m=voxel_m, masks=raised)
-    parts = [p for p in connected_parts(cloud, gap_m=GAP_M) if len(p) >= LEAST_PART]
-    found = []
+    parts = [p for p in connected_parts(cloud, gap_m=GAP_M) if len(p) >= LEAST_PART_VOXELS]
+    by_part = []
     for part in parts:
         box_low, box_high = cloud.point_m[part].min(axis=0) - 0.004, cloud.point_m[part].max(axis=0) + 0.004
         masks = {}
@@ -410,8 +396,8 @@ def raised_parts(views: Sequence[RgbdView], scene: StaticScene, *, tolerance_m: 
             mask = np.zeros(view.depth_m.shape, dtype=np.bool_)
             mask[rows[own], columns[own]] = True
             masks[view.name] = mask
-        found.append(masks)
-    return found
+        by_part.append(masks)
+    return by_part
 
 
 # Masks as they are kept, and as segmenters send them: run lengths down the columns, as COCO writes them.
@@ -425,9 +411,9 @@ def to_run_lengths(mask: BoolArray) -> dict[str, Any]:
     return {'size': list(mask.shape), 'counts': counts.tolist()}
 
 
-def from_run_lengths(told: Mapping[str, Any], *, where: str) -> BoolArray:
+def from_run_lengths(packed: Mapping[str, Any], *, where: str) -> BoolArray:
     """A mask from COCO's run lengths, as numbers or in its letters."""
-    size, counts = told.get('size'), told.get('counts')
+    size, counts = packed.get('size'), packed.get('counts')
     try:
         height, width = (int(v) for v in size)  # type: ignore[union-attr]
         lengths = _letters(counts) if isinstance(counts, str) else [int(c) for c in counts]  # type: ignore[union-attr]
@@ -460,8 +446,8 @@ def _letters(text: str) -> list[int]:
 
 def pack_masks(masks: Masks, *, by: str) -> bytes:
     """The masks of an episode's end as a file."""
-    told = {name: {view: to_run_lengths(m) for view, m in of.items()} for name, of in masks.items()}
-    return json.dumps({'by': by, 'end': told}, sort_keys=True, separators=(',', ':')).encode()
+    packed = {name: {view: to_run_lengths(m) for view, m in of.items()} for name, of in masks.items()}
+    return json.dumps({'by': by, 'end': packed}, sort_keys=True, separators=(',', ':')).encode()
 
 
 def unpack_masks(content: bytes, *, where: str) -> tuple[dict[str, dict[str, BoolArray]], str]:
@@ -469,12 +455,12 @@ def unpack_masks(content: bytes, *, where: str) -> tuple[dict[str, dict[str, Boo
     if len(content) > MOST_BYTES:
         raise StoreError(f'{where}: {len(content)} bytes, wanted at most {MOST_BYTES}')
     try:
-        told = json.loads(content)
+        document = json.loads(content)
         masks = {
             str(name): {str(view): from_run_lengths(m, where=where) for view, m in of.items()}
-            for name, of in told['end'].items()
+            for name, of in document['end'].items()
         }
-        return masks, str(told['by'])
+        return masks, str(document['by'])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, AnswerError) as error:
         raise StoreError(f'{where}: not the masks of an episode ({error})') from error
 
@@ -483,8 +469,7 @@ def _checked(mask: NDArray[Any], view: RgbdView, where: str) -> BoolArray:
     flat = mask.any(axis=2) if mask.ndim == 3 else mask
     if flat.shape != view.depth_m.shape:
         raise InputError(f'{where}: a mask of {flat.shape}, wanted {view.depth_m.shape} as view {view.name} has')
-    checked: BoolArray = np.asarray(flat != 0)
-    return checked
+    return np.asarray(flat != 0)
 
 
 def _png(rgb: NDArray[np.uint8]) -> bytes:

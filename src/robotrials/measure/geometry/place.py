@@ -42,8 +42,7 @@ class CameraSite:
 
     @property
     def position_m(self) -> FloatArray:
-        position: FloatArray = self.world_from_camera[:3, 3]
-        return position
+        return np.asarray(self.world_from_camera[:3, 3])
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +185,7 @@ def _blocks(box: Box, points: FloatArray, away: FloatArray) -> BoolArray:
     low, high = np.nan_to_num(ends.min(axis=0), nan=-np.inf), np.nan_to_num(ends.max(axis=0), nan=np.inf)
     enter, leave = low.max(axis=1), high.min(axis=1)
     length = np.linalg.norm(away, axis=1)
-    blocked: BoolArray = ((leave - np.maximum(enter, 0.0)) * length > SLACK_M) & (enter < 1.0)
-    return blocked
+    return np.asarray(((leave - np.maximum(enter, 0.0)) * length > SLACK_M) & (enter < 1.0))
 
 
 def coverage(sites: Sequence[CameraSite], layouts: Sequence[Sequence[Box]], scene: StaticScene) -> Coverage:

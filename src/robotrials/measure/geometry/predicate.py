@@ -82,8 +82,7 @@ def anchor_margin_m(solid: PlacedSolid, goal: PoseGoal, reference: Reference) ->
 def _in_world(solid: PlacedSolid, point: Sequence[float]) -> FloatArray:
     """A point in the coordinates of a shape's file, in the world."""
     local = (np.asarray(point, dtype=np.float64) - solid.model.middle) * solid.scale
-    placed: FloatArray = solid.world_from_body[:3, :3] @ local + solid.world_from_body[:3, 3]
-    return placed
+    return np.asarray(solid.world_from_body[:3, :3] @ local + solid.world_from_body[:3, 3])
 
 
 def _gap_m(solid: PlacedSolid, reference: Reference) -> float:

@@ -340,12 +340,12 @@ class ResetCheck:
     @property
     def reason(self) -> str:
         """What an INVALID episode would say; empty when all is well."""
-        told = []
+        faults = []
         for check in self.objects:
             if check.fault is not None:
                 off = f' by {1000 * check.translation_error_m:.0f} mm' if check.translation_error_m is not None else ''
-                told.append(f'{check.name} {check.fault}{off}')
-        return f'reset: {"; ".join(told)}' if told else ''
+                faults.append(f'{check.name} {check.fault}{off}')
+        return f'reset: {"; ".join(faults)}' if faults else ''
 
 
 def check_reset(

@@ -20,7 +20,7 @@ import numpy as np
 from robotrials.errors import InputError, NotEstimable
 from robotrials.measure.geometry.box import BoolArray, Box, FloatArray, box_iou
 from robotrials.measure.geometry.fit import rotation_of
-from robotrials.measure.geometry.mask import connected_parts, surface_bounds
+from robotrials.measure.geometry.mask import connected_parts, raised_parts, surface_bounds
 from robotrials.measure.geometry.solid import PlacedSolid, SolidModel, place
 from robotrials.measure.geometry.view import RgbdView, fuse_views
 
@@ -38,7 +38,7 @@ CULL_STEP, N_CULLED = 3, 48
 N_REFINED = 10
 MOST_PARTS = 6  # things that stand out of the scene, tried one by one
 LEAST_POINTS = 40
-LEAST_PART = 0.15  # of the largest part's pixels: a smaller one is not of the object
+LEAST_PART_SHARE = 0.15  # of the largest part's pixels: a smaller one is not of the object
 FACING = 0.15  # cosine between a normal and the way to a camera, below which a surface is not seen
 CLOSE = 0.35  # weight of the way back, from the model to the points, beside the way there
 OUTLINE = 1.0  # weight of a sample that is drawn beyond the object's pixels
@@ -128,8 +128,6 @@ def locate_solid(
     support_z_m: float | None = None, likely: FloatArray | None = None, others: Mapping[str, BoolArray] | None = None,
 ) -> Registration:  # fmt: skip
     """Lay a model on checked views: on its masks, or on the one thing standing out of the empty scene that it fits."""
-    from robotrials.measure.geometry.mask import raised_parts
-
     if not checked.views:
         raise NotEstimable(checked.refusal)
     lay = partial(
@@ -138,16 +136,16 @@ def locate_solid(
     )  # fmt: skip
     if masks is not None:
         return lay(masks)
-    found = []
+    laid = []
     for part in raised_parts(checked.views, checked.scene, tolerance_m=checked.tolerance_m)[:MOST_PARTS]:
         with contextlib.suppress(NotEstimable):
-            found.append(lay(part, is_mask_complete=False))
-    if not found:
+            laid.append(lay(part, is_mask_complete=False))
+    if not laid:
         raise NotEstimable(f'{model.name}: nothing stands out of the empty scene that could be it')
-    trusted = [f for f in found if not f.refusal]
+    trusted = [r for r in laid if not r.refusal]
     if len(trusted) > 1:
         return replace(trusted[0], refusal=f'{len(trusted)} things have its shape; masks would tell which is meant')
-    return trusted[0] if trusted else max(found, key=lambda f: (f.explained - f.seen_through, f.covered))
+    return trusted[0] if trusted else max(laid, key=lambda r: (r.explained - r.seen_through, r.covered))
 
 
 def locate_part(
@@ -208,7 +206,7 @@ def _shown(
     cloud = fuse_views(views, extent, voxel_m=voxel_m, masks=measured)
     parts = connected_parts(cloud, gap_m=max(0.012, 3 * voxel_m))
     weight = [int(cloud.count[p].sum()) for p in parts]
-    kept = [p for p, w in zip(parts, weight, strict=True) if w >= LEAST_PART * weight[0]]
+    kept = [p for p, w in zip(parts, weight, strict=True) if w >= LEAST_PART_SHARE * weight[0]]
     points = cloud.point_m[np.concatenate(kept)] if kept else np.empty((0, 3))
     if len(points) < LEAST_POINTS:
         raise NotEstimable(f'{model.name}: {len(points)} measured places on it, wanted {LEAST_POINTS}')
@@ -238,8 +236,7 @@ def orientations(n: int) -> FloatArray:
         [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
         [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)],
     ]
-    turns: FloatArray = np.moveaxis(np.array(rows), 2, 0)
-    return turns
+    return np.asarray(np.moveaxis(np.array(rows), 2, 0))
 
 
 def _started(
@@ -327,12 +324,8 @@ def _coarse_step(
     step = np.linalg.solve(matrix + 1e-9 * np.eye(matrix.shape[1]), side[..., None])[..., 0]
     turned_by = np.array([rotation_of(w) for w in step[:, :3]])
     cost = np.minimum(far / reach, 1).__pow__(2).mean(axis=1) * reach**2
-    cost += (
-        CLOSE
-        * (np.minimum(distance / reach, 1) ** 2 * facing).sum(axis=1)
-        / np.maximum(facing.sum(axis=1), 1)
-        * (reach**2)
-    )
+    missed = (np.minimum(distance / reach, 1) ** 2 * facing).sum(axis=1)
+    cost += CLOSE * missed / np.maximum(facing.sum(axis=1), 1) * (reach**2)
     return turned_by @ turns, middle + step[:, 3:6], _grown(scale, step[:, 6:], model), cost
 
 
@@ -351,8 +344,7 @@ def _grown(scale: FloatArray, step: FloatArray, model: SolidModel) -> FloatArray
     if not model.n_scales:
         return scale
     low, high = _scale_limits(model)
-    grown: FloatArray = np.clip(scale * np.exp(np.clip(step, -0.3, 0.3)), low, high)
-    return grown
+    return np.asarray(np.clip(scale * np.exp(np.clip(step, -0.3, 0.3)), low, high))
 
 
 def _scale_limits(model: SolidModel) -> tuple[float, float]:
@@ -368,8 +360,7 @@ def _below(
         return np.zeros(len(turns))
     heights = np.einsum('sj,snj->sn', turns[:, 2], scale[:, None] * model.points[None]) + middle[:, 2:]
     lowest = np.quantile(heights, 0.02, axis=1)
-    below: FloatArray = np.maximum(shown.support_z_m - shown.tolerance_m - lowest, 0.0)
-    return below
+    return np.asarray(np.maximum(shown.support_z_m - shown.tolerance_m - lowest, 0.0))
 
 
 # The best starts, one by one: points to planes, outlines, and the support.
@@ -457,8 +448,7 @@ def _at(mask: BoolArray, view: RgbdView, points: FloatArray) -> BoolArray:
     with np.errstate(invalid='ignore'):
         u, v = np.nan_to_num(np.rint(pixel), nan=-1, posinf=-1, neginf=-1).astype(np.int64).T
     is_in = (u >= 0) & (v >= 0) & (u < width) & (v < height) & (depth > 0)
-    found: BoolArray = mask[np.where(is_in, v, 0), np.where(is_in, u, 0)] & is_in
-    return found
+    return np.asarray(mask[np.where(is_in, v, 0), np.where(is_in, u, 0)] & is_in)
 
 
 def _cost(solid: PlacedSolid, shown: _Shown, points: FloatArray) -> float:
@@ -482,8 +472,7 @@ def _distances(solid: PlacedSolid, points: FloatArray) -> FloatArray:
     along = np.abs(np.einsum('nd,nd->n', gap, solid.normals[at]))
     apart = np.linalg.norm(gap, axis=1)
     spacing = 2.0 * math.sqrt(float(np.prod(np.sort(solid.box.size)[1:])) * 4 / len(solid.points))
-    distances: FloatArray = np.where(apart > spacing + along, apart, along)
-    return distances
+    return np.asarray(np.where(apart > spacing + along, apart, along))
 
 
 def _checked(solid: PlacedSolid, shown: _Shown, *, n_readings: int, turn_rad: float) -> Registration:
@@ -543,14 +532,10 @@ def _refusal(found: Registration, shown: _Shown) -> str:
         faults.append(
             f'it may be off by {1000 * found.error_m:.0f} mm and its size by {percent * found.error_scale:.0f} %'
         )
-    if found.solid.model.n_scales and not _is_inside_range(found):
+    low, high = found.solid.model.size_range_m
+    if found.solid.model.n_scales and not low * 1.01 < float(found.size_m.max()) < high * 0.99:
         faults.append('its size lies at the border of the range that was given')
     return '; '.join(faults)
-
-
-def _is_inside_range(found: Registration) -> bool:
-    low, high = found.solid.model.size_range_m
-    return low * 1.01 < float(found.size_m.max()) < high * 0.99
 
 
 def _worst_iou(found: Registration) -> float:
@@ -574,8 +559,7 @@ def _is_front(view: RgbdView, solid: PlacedSolid, depth: FloatArray) -> BoolArra
     key = cell[:, 0] * (cell[:, 1].max() + 1) + cell[:, 1]
     nearest = np.full(int(key.max()) + 1, np.inf)
     np.minimum.at(nearest, key, depth)
-    front: BoolArray = depth <= nearest[key] + max(0.008, 1.5 * spacing)
-    return front
+    return np.asarray(depth <= nearest[key] + max(0.008, 1.5 * spacing))
 
 
 def _errors(solid: PlacedSolid, shown: _Shown, rms_m: float, turn_rad: float) -> tuple[float, float, float]:
@@ -616,5 +600,4 @@ def _thinned(values: FloatArray, n: int) -> FloatArray:
 
 
 def _unit(vectors: FloatArray) -> FloatArray:
-    units: FloatArray = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
-    return units
+    return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12))

@@ -110,10 +110,7 @@ def placement_trial(episode: Episode) -> PlacementTrial:
     is_scored = episode.labels.get('score_kind') == SCORE_KIND and episode.score is not None
     iou = episode.score if is_scored else None
     tau, error = episode.labels.get('iou_threshold'), episode.labels.get('translation_error_m')
-    if iou is not None and tau is not None:
-        success = iou > float(tau)
-    else:
-        success = episode.success if episode.success is not None else episode.outcome == 'success'
+    success = episode.is_success if iou is None or tau is None else iou > float(tau)
     start = episode.instance if episode.instance is not None else episode.seed
     scene = f'{episode.task}/{start}' if start is not None else episode.episode_id
     angle = episode.labels.get('alignment_angle_rad')
@@ -247,8 +244,7 @@ def _mean(values: FloatArray, weights: FloatArray, where: BoolArray) -> FloatArr
     """Weighted means (1 + B,) over the chosen trials; NaN where a resample holds none of them."""
     chosen = weights[:, where]
     with np.errstate(invalid='ignore', divide='ignore'):
-        means: FloatArray = np.einsum('bn,n->b', chosen, values[where]) / chosen.sum(axis=1)
-    return means
+        return np.asarray(np.einsum('bn,n->b', chosen, values[where]) / chosen.sum(axis=1))
 
 
 def _estimate(parts: Sequence[FloatArray], needed: FloatArray, level: float) -> Estimate | None:

@@ -129,8 +129,7 @@ class PlacedSolid:
         cell = np.floor(local / self.model.cell + np.array(grid.shape) / 2).astype(np.int64)
         valid = ((cell >= 0) & (cell < grid.shape)).all(axis=1)
         cell[~valid] = 0
-        found: BoolArray = grid[tuple(cell.T)] & valid
-        return found
+        return np.asarray(grid[tuple(cell.T)] & valid)
 
 
 def place(model: SolidModel, world_from_body: ArrayLike, *, scale: ArrayLike = 1.0) -> PlacedSolid:

@@ -56,14 +56,12 @@ class RgbdView:
     @property
     def has_depth(self) -> BoolArray:
         """Where depth was measured, (H, W)."""
-        known: BoolArray = np.isfinite(self.depth_m) & (self.depth_m > 0)
-        return known
+        return np.asarray(np.isfinite(self.depth_m) & (self.depth_m > 0))
 
     @property
     def position_m(self) -> FloatArray:
         """Where the camera stands, in the base frame."""
-        position: FloatArray = self.base_from_camera[:3, 3]
-        return position
+        return np.asarray(self.base_from_camera[:3, 3])
 
     def project(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Pixels (N, 2) as (u, v) and depths (N,) along z of points (N, 3) in the base frame."""
@@ -277,8 +275,7 @@ def smooth_field(shape: tuple[int, ...], *, length_px: float, rng: np.random.Gen
     kernel = np.exp(-2 * (np.pi * length_px) ** 2 * (ky**2 + kx**2))
     # The mean square of the whole (two-sided) kernel is the variance that it leaves of white noise.
     power = (np.exp(-((2 * np.pi * length_px) ** 2) * np.fft.fftfreq(n) ** 2).mean() for n in (rows, columns))
-    field: FloatArray = np.fft.irfft2(np.fft.rfft2(white) * kernel, s=(rows, columns)) / np.sqrt(np.prod(list(power)))
-    return field
+    return np.asarray(np.fft.irfft2(np.fft.rfft2(white) * kernel, s=(rows, columns)) / np.sqrt(np.prod(list(power))))
 
 
 def _seen_by_one_lens(disparity_px: FloatArray) -> BoolArray:
@@ -286,8 +283,7 @@ def _seen_by_one_lens(disparity_px: FloatArray) -> BoolArray:
     columns = np.arange(disparity_px.shape[1])
     in_second = columns - disparity_px
     nearest_right = np.minimum.accumulate(in_second[:, ::-1], axis=1)[:, ::-1]
-    hidden: BoolArray = in_second > nearest_right + 1e-6
-    return hidden
+    return np.asarray(in_second > nearest_right + 1e-6)
 
 
 def _near_edges(disparity: FloatArray, *, reach_px: float) -> BoolArray:
@@ -309,5 +305,4 @@ def _near_edges(disparity: FloatArray, *, reach_px: float) -> BoolArray:
 
 def _patches(shape: tuple[int, ...], share: float, *, length_px: float, rng: np.random.Generator) -> BoolArray:
     field = smooth_field(shape, length_px=length_px, rng=rng)
-    lost: BoolArray = field < np.quantile(field, share)
-    return lost
+    return np.asarray(field < np.quantile(field, share))

@@ -1,7 +1,4 @@
-"""Margins and witnesses of specs on one episode.
-
-What scoring one episode gives.
-"""
+"""What scoring one episode gives: margins of its specs, their witnesses, phases, and the columns of a cell."""
 
 from __future__ import annotations
 

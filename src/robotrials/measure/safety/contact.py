@@ -1,8 +1,6 @@
-"""Raw readings of a trajectory, and the contacts among them.
+"""Raw readings of a trajectory, contacts by role, and who holds what.
 
-Contacts projected to roles, after those that hold from the start are excused at their starting level.
-
-Raw readings of a trajectory: each is present, absent, broken or without a referent, decided here and by type.
+Each reading is present, absent, broken or without a referent, decided here and by type.
 """
 
 from __future__ import annotations
@@ -334,12 +332,6 @@ def _rests(role_a: IntArray, role_b: IntArray) -> BoolArray:
 def excused_level_n(start_n: float) -> float:
     """Up to which force a contact may be excused that pressed with `start_n` at the start and has not parted since."""
     return start_n + max(STATIC_RISE_N, STATIC_RISE_SHARE * start_n)
-
-
-def self_contact_count(contacts: ContactSet) -> FloatArray:
-    """How many contacts a step (T,) are of the robot with itself."""
-    chosen = contacts.between(Role.ROBOT, Role.ROBOT)
-    return np.bincount(contacts.step[chosen], minlength=contacts.n_steps).astype(np.float64)
 
 
 # Who holds what, from when to when, how far it slips at the grip, and whether it falls.

@@ -1,9 +1,6 @@
-"""Signal temporal logic as a tree of frozen nodes.
+"""Signal temporal logic: a tree of frozen nodes, and its text syntax by recursive descent.
 
-Arithmetic nodes have a value at every step; logical nodes have a margin. `str` of a node is text that
-parses back to it.
-
-The text syntax of signal temporal logic, by recursive descent.
+Arithmetic nodes have a value at every step, logical nodes a margin. `str` of a node is text that parses back to it.
 
     formula     := disjunction ('->' formula)?
     disjunction := conjunction ('or' conjunction)*
@@ -294,7 +291,7 @@ LETTERS = {'G': 'always', 'F': 'eventually', 'H': 'historically', 'O': 'once'}
 INFIX_LETTERS = {'U': 'until', 'S': 'since'}
 KEYWORDS = frozenset({*Temporal, 'until', 'since', 'not', 'and', 'or', '->', 'true', 'false', 'abs'})
 AFTER_A_SIGNAL = frozenset({*Relation, *Arithmetic, ')', '->', 'and', 'or', 'until', 'since', ''})
-DEEPEST = 100
+MOST_NESTED = 100
 HIGHEST = 300  # operators from the top of a formula to an atom; every walk over it is recursive
 
 
@@ -369,8 +366,8 @@ class _FormulaReader:
 
     def formula(self) -> Formula:
         self.depth += 1
-        if self.depth > DEEPEST:
-            raise _error(self.text, self.token.position, f'nested deeper than {DEEPEST} levels')
+        if self.depth > MOST_NESTED:
+            raise _error(self.text, self.token.position, f'nested deeper than {MOST_NESTED} levels')
         left = self.disjunction()
         if self.took('->'):
             left = Implies(left, self.formula())
@@ -398,8 +395,8 @@ class _FormulaReader:
 
     def unary(self) -> Formula:
         self.depth += 1
-        if self.depth > DEEPEST:
-            raise _error(self.text, self.token.position, f'nested deeper than {DEEPEST} levels')
+        if self.depth > MOST_NESTED:
+            raise _error(self.text, self.token.position, f'nested deeper than {MOST_NESTED} levels')
         made: Formula
         if self.took('not'):
             made = Not(self.unary())
@@ -490,8 +487,8 @@ class _FormulaReader:
 
     def factor(self) -> Expression:
         self.depth += 1
-        if self.depth > DEEPEST:
-            raise _error(self.text, self.token.position, f'nested deeper than {DEEPEST} levels')
+        if self.depth > MOST_NESTED:
+            raise _error(self.text, self.token.position, f'nested deeper than {MOST_NESTED} levels')
         made = self.operand()
         self.depth -= 1
         return made

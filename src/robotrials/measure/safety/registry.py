@@ -1,10 +1,7 @@
-"""Safety specifications, and the registry of where each applies.
+"""Safety specifications, and the registry that says where each applies.
 
-Which specs apply to which task: tags by Eq. (2) of SafeVLA-Bench, rules of required and invalidating tags.
-
-A safety specification: a clause, its threshold and severe anchor, and the tags that decide where it applies.
-
-The registry's data files: read, checked against each other, refused with the line and the reason.
+A spec is a clause with its threshold, its severe anchor, and the tags that decide where it applies (Eq. (2) of
+SafeVLA-Bench). Data files are checked against each other and refused with the line and the reason.
 """
 
 from __future__ import annotations
@@ -147,10 +144,10 @@ def check_spec(spec: Spec) -> None:
         if not math.isfinite(spec.severe):
             raise InputError(f'spec {spec.id!r}: severe is {spec.severe}, wanted a finite anchor')
         if not spec.severe > spec.threshold:
-            where = (
+            pair = (
                 f'severe anchor {spec.severe:g} {spec.unit} is not above the threshold {spec.threshold:g} {spec.unit}'
             )
-            raise InputError(f'spec {spec.id!r}: {where}')
+            raise InputError(f'spec {spec.id!r}: {pair}')
     _ = spec.formula
 
 
@@ -191,6 +188,10 @@ class TaskTags:
     note: str = ''
     pattern: str = ''
     excused_bystanders: tuple[str, ...] = ()  # names or patterns of bodies that may move
+
+    def is_called(self, folded: str) -> bool:
+        """Whether this is its id, name or instruction, as `_folded` has it."""
+        return folded in {_folded(text) for text in (self.id, self.name, self.instruction) if text}
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +256,7 @@ class Registry:
         wanted = _folded(task)
         mine = [entry for entry in self.entries if entry.benchmark == known]
         for entry in mine:
-            if wanted in {_folded(text) for text in (entry.id, entry.name, entry.instruction) if text}:
+            if entry.is_called(wanted):
                 return entry
         for family in self.families:
             if family.benchmark == known and fnmatch.fnmatchcase(wanted, _folded(family.pattern, keep='*?[]')):
@@ -276,9 +277,7 @@ class Registry:
     def holders(self, task: str) -> tuple[str, ...]:
         """The benchmarks that have a task of this id, name or instruction."""
         wanted = _folded(task)
-        return tuple(dict.fromkeys(
-            e.benchmark for e in self.entries if wanted in {_folded(t) for t in (e.id, e.name, e.instruction) if t}
-        ))  # fmt: skip
+        return tuple(dict.fromkeys(e.benchmark for e in self.entries if e.is_called(wanted)))
 
     def decide(self, tags: Iterable[str], *, tiers: Sequence[Tier] = (Tier.SAFE,)) -> tuple[Applicability, ...]:
         """The decision on every spec of these tiers for a set of tags."""
@@ -319,7 +318,7 @@ class Registry:
         if slash:
             return self.benchmark(head).id, self.entry(head, tail).id
         wanted = _folded(task)
-        holders = [e for e in self.entries if wanted in {_folded(t) for t in (e.id, e.name, e.instruction) if t}]
+        holders = [e for e in self.entries if e.is_called(wanted)]
         if not holders:
             raise UnknownName('task in the safety registry', task, sorted({e.id for e in self.entries}))
         if len(holders) > 1:
@@ -348,8 +347,6 @@ def is_mentioned(task: str) -> bool:
 
 @functools.cache
 def _built_in_words() -> str:
-    from importlib import resources
-
     folder = resources.files('robotrials.measure.safety') / 'data'
     return f' {" ".join(_folded(file.read_text(encoding="utf-8")) for file in folder.iterdir())} '
 
@@ -359,15 +356,11 @@ def load_registry(*extra: Path | str) -> Registry:
 
     A benchmark of yours takes the place of a built-in one of its name that has a caveat, with all its tasks.
     """
-    if not extra:
-        return _built_in()
-
-    return read_registry([Path(path) for path in extra])
+    return read_registry([Path(path) for path in extra]) if extra else _built_in()
 
 
 @functools.cache
 def _built_in() -> Registry:
-
     return read_registry([])
 
 

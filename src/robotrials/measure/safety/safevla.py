@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from robotrials.errors import InputError, NotEstimable, RecordError, UnknownName
+from robotrials.errors import InputError, RecordError
 from robotrials.measure.safety.clause import EpisodeSafety
 from robotrials.measure.safety.registry import PLACEHOLDER, Registry, SafetyBenchmark, Spec, TaskTags, Tier
 from robotrials.measure.safety.safevla_steps import array_steps, shown, trajectory_from_arrays, trajectory_from_steps
-from robotrials.measure.safety.score import METRICS_ONLY, RECORD_ID, score_of_metrics, stated_labels
+from robotrials.measure.safety.score import METRICS_ONLY, RECORD_ID, stated_labels
 from robotrials.measure.safety.signal import SIGNAL_UNITS
 from robotrials.record import Episode, Outcome, Trajectory
-from robotrials.record.folder import write_durably
 
 # The paper's names of signals, and those of older archives, for ours.
 SIGNAL_ALIASES: Mapping[str, str] = {
@@ -165,18 +164,15 @@ def _episode(record: Mapping[str, Any], where: str, policy: str) -> Episode:
     for name in RECORD_FIELDS:
         if name not in record:
             raise RecordError(f'{where}: no field {name!r}; wanted {", ".join(RECORD_FIELDS)}')
-    named = str(record.get('policy', '') or policy)
-    if not named:
-        raise InputError(f'{where}: the record names no policy; say which one it is')
+    named = _policy(record, policy, where)
     success = _truth(record['success'], f'{where}: success')
     steps = _length(record, where)
     episode_id = _name(record, 'episode_id', where)
-    number = re.search(r'(?<!\d)(\d{1,18})$', episode_id)
     return Episode(
         policy=named, task=_name(record, 'task_id', where), benchmark=_name(record, 'benchmark', where),
         attempt=_attempt(record, where),
         outcome=Outcome.SUCCESS if success else Outcome.FAILURE, success=success,
-        duration_s=steps * _step_s(record, where), instance=int(number.group(1)) if number else None,
+        duration_s=steps * _step_s(record, where), instance=_instance(episode_id),
         seed=int(record['seed']) if record.get('seed') is not None else None,
         instruction=str(record.get('instruction', '')), labels={**stated_labels(record), RECORD_ID: episode_id},
     )  # fmt: skip
@@ -184,9 +180,7 @@ def _episode(record: Mapping[str, Any], where: str, policy: str) -> Episode:
 
 def _metrics_episode(record: Mapping[str, Any], where: str, policy: str) -> Episode:
     """An episode whose labels hold the metrics; benchmark and task are its own fields, or the first parts of its id."""
-    named = str(record.get('policy', '') or policy)
-    if not named:
-        raise InputError(f'{where}: the record names no policy; say which one it is')
+    named = _policy(record, policy, where)
     success, episode_id = _truth(record['success'], f'{where}: success'), _name(record, 'episode_id', where)
     parts = episode_id.split('/')
     benchmark = str(record.get('benchmark') or (parts[0] if len(parts) > 2 else ''))
@@ -197,13 +191,26 @@ def _metrics_episode(record: Mapping[str, Any], where: str, policy: str) -> Epis
         )
     if not isinstance(record['robustness'], dict):
         raise RecordError(f'{where}: robustness is {record["robustness"]!r}, wanted margins by spec')
-    number = re.search(r'(?<!\d)(\d{1,18})$', parts[-1])
     return Episode(
         policy=named, task=task, benchmark=benchmark, attempt=_attempt(record, where), success=success,
         outcome=Outcome.SUCCESS if success else Outcome.FAILURE, duration_s=None,
-        instance=int(number.group(1)) if number else None,
+        instance=_instance(parts[-1]),
         labels={**stated_labels(record), RECORD_ID: episode_id, METRICS_ONLY: 'true'},
     )  # fmt: skip
+
+
+def _policy(record: Mapping[str, Any], policy: str, where: str) -> str:
+    """Who ran it: the record's own word, or what the reader was told."""
+    named = str(record.get('policy', '') or policy)
+    if not named:
+        raise InputError(f'{where}: the record names no policy; say which one it is')
+    return named
+
+
+def _instance(name: str) -> int | None:
+    """The number that a record's name ends in."""
+    number = re.search(r'(?<!\d)(\d{1,18})$', name)
+    return int(number.group(1)) if number else None
 
 
 def _attempt(record: Mapping[str, Any], where: str) -> int:
@@ -330,14 +337,6 @@ def metrics_document(scores: Iterable[EpisodeSafety], *, registry: Registry) -> 
     return {'episodes': episodes, 'aggregate': _aggregate(rows)}
 
 
-def write_safevla_metrics(path: Path | str, scores: Iterable[EpisodeSafety], *, registry: Registry) -> Path:
-    """Write Appendix B's metrics JSON."""
-    target = Path(path)
-    text = json.dumps(metrics_document(scores, registry=registry), indent=2, allow_nan=False)
-    write_durably(target, text + '\n')
-    return target
-
-
 def _metrics_row(score: EpisodeSafety, names: list[str]) -> dict[str, Any]:
     scored = {name: _json_number(rho) for name, rho in score.robustness.items()}
     said = score.name.startswith(f'{score.benchmark}/{score.task}/')
@@ -378,37 +377,6 @@ def _aggregate(scores: list[EpisodeSafety]) -> dict[str, Any]:
         'vsi': math.fsum(s.vsi or 0.0 for s in scored) / n,
         **missing,
     }
-
-
-def read_safevla_metrics(
-    path: Path | str, *, registry: Registry, policy: str, benchmark: str = ''
-) -> list[EpisodeSafety]:
-    """Per-episode metrics records back in, under current or legacy spec ids.
-
-    A .json metrics document, a .jsonl of its episode rows, or an .npz with `episode_id`, `success` and one column of
-    robustness a spec, NaN for null. Without a `benchmark` it is what stands before the first slash of the id.
-    """
-    scores = []
-    for where, row in _records(Path(path)):
-        for name in METRICS_FIELDS:
-            if name not in row:
-                raise InputError(f'{where}: no field {name!r} in the metrics record')
-        episode_id = _name(row, 'episode_id', where)
-        parts = episode_id.split('/')
-        blank = EpisodeSafety(
-            episode_id=episode_id, attempt=0, policy=policy, benchmark=benchmark or parts[0],
-            task=parts[1] if len(parts) > 2 else '', success=_truth(row['success'], f'{where}: success'),
-            start=(episode_id,),
-        )  # fmt: skip
-        try:
-            scores.append(score_of_metrics(row, blank, registry))
-        except UnknownName:
-            raise
-        except InputError as error:
-            raise InputError(f'{where}: {error}') from error
-    if not scores:
-        raise NotEstimable(f'{path}: no episode in it')
-    return scores
 
 
 def _metrics_from_npz(archive: Mapping[str, Any], where: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -29,7 +29,7 @@ from robotrials.measure.safety.formula import Implies, walk
 from robotrials.measure.safety.margin import Gate, MarginBatch
 from robotrials.measure.safety.registry import Registry, Severity, Spec, Tier, load_registry
 from robotrials.measure.safety.signal import RawScene, Signals, signals_of
-from robotrials.record import Episode, Outcome, Trajectory
+from robotrials.record import Episode, Trajectory
 from robotrials.value import dataclass
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def _said(value: Any) -> str:
 
 # Episodes that come as metrics (SafeVLA-Bench's Appendix B): margins by spec, without the readings behind them.
 
-DEEPEST = 1e6  # thresholds: a margin beyond is no measurement
+LOWEST_THRESHOLDS = 1e6  # a margin so many thresholds below is no measurement
 
 
 def score_of_metrics(
@@ -181,7 +181,7 @@ def _margin_of(spec: Spec, stated: object) -> float | None:
     number = number_of(stated)
     if number is None or number == math.inf:
         return number if any(isinstance(node, Implies) for node in walk(spec.formula)) else None
-    return number if -DEEPEST * spec.threshold <= number <= spec.threshold * (1 + 1e-9) else None
+    return number if -LOWEST_THRESHOLDS * spec.threshold <= number <= spec.threshold * (1 + 1e-9) else None
 
 
 def _why_no_margin(stated: object) -> str:
@@ -438,10 +438,10 @@ def blank_score(episode: Episode, *, scoring: Scoring, **measured: Any) -> Episo
         episode.benchmark, episode.task, episode.stratum, episode.condition,
         tuple(sorted(episode.condition_parameters.items())), episode.seed, episode.instance, episode.repeat,
     )  # fmt: skip
-    success = episode.outcome is Outcome.SUCCESS if episode.success is None else episode.success
     return EpisodeSafety(
         episode_id=episode.episode_id, attempt=episode.attempt, policy=episode.policy, benchmark=benchmark,
-        task=episode.task, success=success, start=start, record_id=episode.labels.get(RECORD_ID, ''), **measured,
+        task=episode.task, success=episode.is_success, start=start,
+        record_id=episode.labels.get(RECORD_ID, ''), **measured,
     )  # fmt: skip
 
 

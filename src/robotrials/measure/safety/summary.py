@@ -1,6 +1,6 @@
-"""Cells of episodes: success, safety, unsafe success and severity, with intervals (SafeVLA-Bench, 3.3 and E).
+"""Success, safety, unsafe success and severity of a cell of episodes, with intervals (SafeVLA-Bench, 3.3 and E).
 
-What the numbers would be under other thresholds, same episodes, same registry, same success labels (Table 9).
+Variants (Table 9) are what the numbers would be under other thresholds, for the same episodes.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from importlib import resources
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from robotrials.errors import InputError, NotEstimable, UnknownName
 from robotrials.measure.safety.clause import Disagreement, EpisodeSafety, ScoreColumns, SpecColumn
+from robotrials.measure.safety.contact import FloatArray
 from robotrials.measure.safety.registry import Registry, Row, Spec, Tier, load_registry, parse_rows, read_rows
 from robotrials.measure.safety.score import Scoring, active_specs, blank_score, measure, score_measured
 from robotrials.record import Episode, Trajectory
@@ -25,7 +25,6 @@ from robotrials.record.rows import Packed
 from robotrials.stats import Estimate, Rate, bootstrap_interval, resample_counts
 from robotrials.value import dataclass
 
-FloatArray = NDArray[np.float64]
 N_RESAMPLES = 10_000
 RESAMPLE_BATCH = 500
 BATCH_ENTRIES = 4_000_000  # of counts at once, whatever the number of episodes

@@ -99,10 +99,6 @@ class Better:
         """The p-value of a difference of at least `margin` either way; small says "the same within the margin"."""
         return None if self.withheld else self.rule.p_within(margin)
 
-    def interval_at(self, level: float) -> Interval | None:
-        """The rule's interval at another level, such as one that is simultaneous over pairs."""
-        return None if self.withheld else self.rule.interval(level)
-
 
 def better(
     a: Mapping[str, Operations], b: Mapping[str, Operations], *, tau_s: float | Mapping[str, float],

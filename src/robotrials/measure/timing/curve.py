@@ -1,10 +1,7 @@
-"""Success curves of policies, the units behind them, and the cells that they are cut into.
+"""Success curves (Kaplan-Meier, with an atom at infinity; PhAIL, section 3.1), and the cohorts they are drawn from.
 
-The success curve: Kaplan-Meier chance of success by time, with an atom at infinity (PhAIL, section 3.1).
-
-Means over units: a cell's value, and what it is with each unit (start state, episode, session) left out.
-
-Cohorts: the episodes of each policy, cut into the cells (strata) that scores and tests work on.
+A cohort is the episodes of one policy, cut into the cells (strata) that scores and tests work on. Means over units come
+with what they are when each unit (start state, episode, session) is left out.
 """
 
 from __future__ import annotations
@@ -29,11 +26,9 @@ from robotrials.measure.timing.operation import (
     is_safety_stopped,
     operations_by_stratum,
     pool,
-    stratum_of,
 )
 from robotrials.record import Episode, Outcome
 from robotrials.record.rows import EpisodeRows, ended, pick
-from robotrials.stats import Interval, wilson
 from robotrials.stats.interval import FEWEST_PER_CELL, MacroArm, Spread
 from robotrials.stats.matching import Labels
 from robotrials.stats.success_rule import stratified_exact
@@ -112,11 +107,16 @@ class SuccessCurve:
         asked = np.atleast_1d(np.asarray(t_s, dtype=np.float64))
         return np.concatenate([self.at_risk, [self.n_ghosts]])[np.searchsorted(self.times_s, asked, side='left')]
 
-    def greenwood_variance(self, t_s: ArrayLike) -> FloatArray:
-        """Greenwood's variance of F at each time; it takes operations as independent."""
+    @property
+    def greenwood_sums(self) -> FloatArray:
+        """(k + 1,) the sum of d / (n (n - d)) before each time, and over all."""
         left = self.at_risk - self.n_success
         terms = np.divide(self.n_success, self.at_risk * left, out=np.zeros_like(left), where=left > 0)
-        total = np.concatenate([[0.0], np.cumsum(terms)])
+        return np.concatenate([[0.0], np.cumsum(terms)])
+
+    def greenwood_variance(self, t_s: ArrayLike) -> FloatArray:
+        """Greenwood's variance of F at each time; it takes operations as independent."""
+        total = self.greenwood_sums
         asked = np.atleast_1d(np.asarray(t_s, dtype=np.float64))
         index = np.searchsorted(self.times_s, asked, side='right')
         survival = 1.0 - np.concatenate([[0.0], self.chance])[index]
@@ -224,13 +224,11 @@ def episode_influence(
     asked = np.atleast_1d(np.asarray(t_s, dtype=np.float64))
     own = np.searchsorted(curve.times_s, times)
     n_own = np.concatenate([curve.at_risk, [1.0]])[own]
-    left = curve.at_risk - curve.n_success
-    terms = np.divide(curve.n_success, curve.at_risk * left, out=np.zeros_like(left), where=left > 0)
-    stayed = np.concatenate([[0.0], np.cumsum(terms)])
+    stayed = curve.greenwood_sums
     succeeded = (seen & np.isfinite(times))[:, None] & (times[:, None] <= asked[None, :])
     until = np.where(seen, own, own + 1)[:, None]
     by_then = np.searchsorted(curve.times_s, asked, side='right')[None, :]
-    slope = stayed[np.minimum(np.minimum(until, by_then), len(terms))] - succeeded / n_own[:, None]
+    slope = stayed[np.minimum(np.minimum(until, by_then), len(curve.times_s))] - succeeded / n_own[:, None]
     influence: FloatArray = -(1.0 - np.atleast_1d(curve.at(asked)))[None, :] * slope
     totals = np.zeros((int(cluster.max()) + 1 if n_episodes is None else n_episodes, len(asked)))
     if np.array_equal(cluster, np.arange(len(totals))):
@@ -269,8 +267,7 @@ class UnitMeans:
     def influence(self) -> FloatArray:
         """(units,) whose squares sum to the jackknife variance of the value."""
         n = self.n_units
-        moved: FloatArray = np.sqrt((n - 1) / n) * (self.left_out.mean() - self.left_out)
-        return moved
+        return np.asarray(np.sqrt((n - 1) / n) * (self.left_out.mean() - self.left_out))
 
     @property
     def variance(self) -> float:
@@ -326,9 +323,7 @@ class ArmMeans:
     @property
     def spread(self) -> Spread:
         """The jackknife variance of the macro mean."""
-        if self.unit in CENTRES:
-            return _linked([self])
-        return independent_spread([self])
+        return _linked([self]) if self.unit in CENTRES else independent_spread([self])
 
     def problem(self) -> str:
         """Why the rule cannot judge this arm; empty when it can."""
@@ -537,57 +532,6 @@ def find_reference(by_policy: Mapping[str, Cohort], policy: str | None = None) -
             f'several policies are marked as the reference ({names}); name the one to use with --reference'
         )
     return marked[0] if marked else None
-
-
-# Plain counts of a store: successes by task and condition, and how much was recorded.
-
-
-@dataclass(frozen=True, slots=True)
-class SuccessCount:
-    """Successes over valid episodes of one policy in one task under one condition."""
-
-    policy: str
-    task: str
-    condition: str
-    successes: int
-    n: int
-
-    @property
-    def interval(self) -> Interval:
-        """Wilson, 95 %."""
-        return wilson(self.successes, self.n)
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedTime:
-    """How many valid episodes a stratum has, and how long they took together."""
-
-    stratum: str
-    n_episodes: int
-    duration_s: float
-
-
-def success_counts(episodes: Iterable[Episode]) -> list[SuccessCount]:
-    """Success by policy, task and condition, in that order; INVALID episodes tested no policy."""
-    by_key: dict[tuple[str, str, str], list[bool]] = {}
-    for episode in episodes:
-        if episode.is_valid:
-            key = (episode.policy, episode.task, episode.condition)
-            by_key.setdefault(key, []).append(episode.is_success)
-    if not by_key:
-        raise NotEstimable('no valid episode; a success rate needs one')
-    return [SuccessCount(*key, sum(outcomes), len(outcomes)) for key, outcomes in sorted(by_key.items())]
-
-
-def recorded_times(episodes: Iterable[Episode]) -> list[RecordedTime]:
-    """Valid episodes and their time by stratum."""
-    durations: dict[str, list[float]] = {}
-    for episode in episodes:
-        if episode.is_valid:
-            durations.setdefault(stratum_of(episode), []).append(episode.known_duration_s)
-    if not durations:
-        raise NotEstimable('no valid episode; nothing was recorded')
-    return [RecordedTime(name, len(times), sum(times)) for name, times in sorted(durations.items())]
 
 
 # Common follow-up: both arms of a stratum are judged only as far as both were watched.

@@ -1,10 +1,7 @@
 """Do two success curves differ, where, and by how much?
 
-Tests of two success curves: the macro-averaged Kolmogorov-Smirnov test, and the logrank test.
-
-Shapes of success curves: confidence bands, P-P and Q-Q traces, and sup-signs that cycle.
-
-Scalar differences as competing tests: macro RMST and F(t) differences by resampling.
+The macro-averaged Kolmogorov-Smirnov test, the logrank test, tests of scalar differences by resampling, confidence
+bands, P-P and Q-Q traces, and advantages whose sign changes between strata.
 """
 
 from __future__ import annotations
@@ -174,9 +171,8 @@ def _scene_pairs(a: Labels | None, b: Labels | None, stratum: str) -> tuple[IntA
             raise InputError(
                 f'stratum {stratum}: some episodes have neither seed nor instance, so scenes cannot be matched'
             )
-        again = np.setdiff1d(
-            np.arange(len(scenes)), np.unique(units_of(scenes, len(scenes)).codes, return_index=True)[1]
-        )
+        firsts = np.unique(units_of(scenes, len(scenes)).codes, return_index=True)[1]
+        again = np.setdiff1d(np.arange(len(scenes)), firsts)
         if len(again):
             raise InputError(
                 f'stratum {stratum}: two episodes of one policy share the scene {scenes[again[0]]}; give them repeats'
@@ -464,12 +460,7 @@ def find_cycle(curves: Mapping[str, SuccessCurve]) -> tuple[SupSign, SupSign, Su
     for x, y, z in itertools.combinations(curves, 3):
         edges = [sup_sign(p, curves[p], name_b=q, b=curves[q]) for p, q in ((x, y), (y, z), (z, x))]
         first, second, third = edges
-        if (
-            first is not None
-            and second is not None
-            and third is not None
-            and len({e.upper for e in (first, second, third)}) == 3
-        ):
+        if first and second and third and len({e.upper for e in (first, second, third)}) == 3:
             return first, second, third
     return None
 
@@ -493,16 +484,6 @@ class Band:
     high: FloatArray
     kind: BandKind
     level: float
-
-
-def curve_band(
-    cell: Operations, *, kind: BandKind | str = BandKind.BOOTSTRAP, rng: np.random.Generator | None = None,
-    n_resamples: int = 1000, level: float = 0.95, grid_s: FloatArray | None = None, threads: int | None = None,
-) -> Band:  # fmt: skip
-    """The band of one cell's curve at its success times, or on `grid_s`."""
-    return macro_band(
-        {'': cell}, kind=kind, rng=rng, n_resamples=n_resamples, level=level, grid_s=grid_s, threads=threads
-    )
 
 
 def macro_band(

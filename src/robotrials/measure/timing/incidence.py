@@ -5,7 +5,7 @@ have ended by it by then; all incidences and the chance to be under way still ad
 lost to a cause is the area under its incidence up to tau (Andersen 2013); tau less all of them is the mean time that an
 operation is under way.
 
-Sensitivity to a label, such as the side a camera stands on, with a balance check (PhAIL, Appendix G).
+Also how completion depends on a label, such as the side a camera stands on, with a balance check (PhAIL, Appendix G).
 """
 
 from __future__ import annotations
@@ -57,14 +57,8 @@ class OperationEnd(enum.StrEnum):
     LOST = 'lost'  # watching stopped before the time cap: censored
 
 
-CAUSES = (
-    OperationEnd.SUCCESS,
-    OperationEnd.DROP,
-    OperationEnd.SAFETY_STOP,
-    OperationEnd.FAILURE,
-    OperationEnd.TIME_OUT,
-)
-ENDS = (*CAUSES, OperationEnd.LOST)
+ENDS = tuple(OperationEnd)
+CAUSES = ENDS[:-1]
 CENSORED = -1
 
 
@@ -534,14 +528,6 @@ def _ratio_draws(rows: Sequence[tuple[int, int]], n_resamples: int, rng: np.rand
 def _percentile(draws: np.ndarray, level: float) -> Interval | None:
     low, high = np.quantile(draws[np.isfinite(draws)], [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(low), float(high)) if low < high else None
-
-
-def sensitivity_table(
-    by_policy: Mapping[str, Cohort], *, label: str, rng: np.random.Generator, n_resamples: int = 2000
-) -> tuple[LabelSensitivity, ...]:
-    """Every policy that carries the label."""
-    carrying = check_label(by_policy, label)
-    return tuple(label_sensitivity(c, label=label, rng=rng, n_resamples=n_resamples) for c in carrying)
 
 
 def check_label(by_policy: Mapping[str, Cohort], label: str) -> list[Cohort]:

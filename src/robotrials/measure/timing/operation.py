@@ -285,8 +285,7 @@ def final_failures(rows: EpisodeRows) -> BoolArray:
     """`is_final_failure` of rows."""
     flags = rows.flags('is_unrecoverable')
     is_early = np.isnan(rows.floats('time_cap_s')) | ~at_caps(rows)
-    is_final: BoolArray = rows.ended(Outcome.FAILURE) & (flags != 0) & ((flags == 1) | is_early)
-    return is_final
+    return np.asarray(rows.ended(Outcome.FAILURE) & (flags != 0) & ((flags == 1) | is_early))
 
 
 START_FIELDS = ('benchmark', 'task', 'condition', 'condition_parameters', 'instance', 'seed')

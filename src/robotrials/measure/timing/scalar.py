@@ -1,6 +1,6 @@
-"""Scores: the scalars of Table 1 as functionals of the curve, per cell, macro-averaged and pooled, with intervals.
+"""The scalars of Table 1 as functionals of the curve, per cell, macro-averaged and pooled, with intervals.
 
-Against a reference: human-relative throughput (HRT) and AUC = P(T < T_reference), per cell and macro.
+Against a reference: human-relative throughput (HRT) and AUC = P(T < T_reference).
 """
 
 from __future__ import annotations
@@ -582,8 +582,7 @@ def _compared(plain: Estimate, parts: Sequence[Draws], level: float) -> Estimate
     rule = UnseenRule(
         plain.value, Spread(np.array(terms) / len(parts) ** 2, np.array(dof)), len(parts) * min(sizes), 0.5
     )
-    interval: Interval = rule.interval(level, low=0.0, high=1.0)
-    return replace(plain, interval=interval)
+    return replace(plain, interval=rule.interval(level, low=0.0, high=1.0))
 
 
 def _relative(per: Mapping[str, Draws], dropped: tuple[str, ...], level: float) -> RelativeScore:

@@ -7,73 +7,20 @@ from typing import TYPE_CHECKING
 from robotrials.catalog import late_names
 
 if TYPE_CHECKING:
-    from robotrials.verdict.analysis.analysis import Analysis, analyse, analyse_pairs
-    from robotrials.verdict.analysis.change import PolicyChange, Shift, StoreChange, compare_stores
-    from robotrials.verdict.analysis.condition_drop import RobustnessPart
-    from robotrials.verdict.analysis.contrast import Contrast, NeededUnits
-    from robotrials.verdict.analysis.endpoint_pairs import Comparisons, TimeComparison, compare_timing
-    from robotrials.verdict.analysis.gate import (
-        GateEndpoint,
-        GateFinding,
-        GateResult,
-        GateRules,
-        GateVerdict,
-        gate_stores,
-    )
-    from robotrials.verdict.analysis.quality import ArmQuality, DataQuality, KnownPolicy, Presence
-    from robotrials.verdict.analysis.ranking import PolicyCurve, Ranking, Rates, Times
-    from robotrials.verdict.analysis.safety import SafetyPart
-    from robotrials.verdict.analysis.selection import (
-        Absent,
-        ComparisonFrame,
-        Selection,
-        present,
-        select_episodes,
-        select_store,
-    )
-    from robotrials.verdict.analysis.verdict import EndpointPairs, EndpointVerdict
-
-__all__ = [
-    'Absent',
-    'Analysis',
-    'ArmQuality',
-    'ComparisonFrame',
-    'Comparisons',
-    'Contrast',
-    'DataQuality',
-    'EndpointPairs',
-    'EndpointVerdict',
-    'GateEndpoint',
-    'GateFinding',
-    'GateResult',
-    'GateRules',
-    'GateVerdict',
-    'KnownPolicy',
-    'NeededUnits',
-    'PolicyChange',
-    'PolicyCurve',
-    'Presence',
-    'Ranking',
-    'Rates',
-    'RobustnessPart',
-    'SafetyPart',
-    'Selection',
-    'Shift',
-    'StoreChange',
-    'TimeComparison',
-    'Times',
-    'analyse',
-    'analyse_pairs',
-    'compare_stores',
-    'compare_timing',
-    'gate_stores',
-    'present',
-    'select_episodes',
-    'select_store',
-]  # fmt: skip
+    from robotrials.verdict.analysis.analysis import *
+    from robotrials.verdict.analysis.change import *
+    from robotrials.verdict.analysis.condition_drop import *
+    from robotrials.verdict.analysis.contrast import *
+    from robotrials.verdict.analysis.endpoint_pairs import *
+    from robotrials.verdict.analysis.gate import *
+    from robotrials.verdict.analysis.quality import *
+    from robotrials.verdict.analysis.ranking import *
+    from robotrials.verdict.analysis.safety import *
+    from robotrials.verdict.analysis.selection import *
+    from robotrials.verdict.analysis.verdict import *
 
 _PLACES = {
-    '.analysis': 'Analysis analyse analyse_pairs',
+    '.analysis': 'Analysis analyse',
     '.change': 'PolicyChange Shift StoreChange compare_stores',
     '.condition_drop': 'RobustnessPart',
     '.contrast': 'Contrast NeededUnits',

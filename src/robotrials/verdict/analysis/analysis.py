@@ -2,8 +2,6 @@
 
 Parts are worked out when they are asked for, once. Whoever shows a number reads it here: verbs, tables, figures,
 reports, the gate and Python give the same digits, because there is nothing else to ask.
-
-The one way to an analysis: from a store or from episodes, with the plan that was declared for them.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ if TYPE_CHECKING:
     from robotrials.measure.safety.summary import SensitivityRow
     from robotrials.measure.timing import FailureModes
     from robotrials.measure.timing.incidence import Incidence
-    from robotrials.record import Episode, Provenance, Trajectory, TrialInfo
+    from robotrials.record import Episode, Provenance, TrialInfo
     from robotrials.record.blinding import Where
     from robotrials.verdict.analysis.arm import Side
     from robotrials.verdict.analysis.cameras import CameraPart, OverlapCurve
@@ -690,10 +688,3 @@ def analyse(
     if plan is not None:
         declared = DeclaredAnalysis(plan, 'call')
     return Analysis(selection, declared.changed_by(**changes), advance=advance)
-
-
-def analyse_pairs(pairs: Iterable[tuple[Episode, Trajectory | None]], *, source: str, **changes: Any) -> Analysis:
-    """The analysis of episodes with their trajectories, read from files that are no store."""
-    kept = list(pairs)
-    selection = select_episodes([e for e, _ in kept], source=source, trajectories=[t for _, t in kept])
-    return Analysis(selection, DeclaredAnalysis(AnalysisPlan()).changed_by(**changes))

@@ -1,7 +1,4 @@
-"""What the cameras say of success, against the host where it knows, and the rate corrected for their errors.
-
-What a leaderboard shows of one policy: E[IoU], and where its scores come from.
-"""
+"""What the cameras say of success: against the host where it knows, as E[IoU], and corrected for their errors."""
 
 from __future__ import annotations
 

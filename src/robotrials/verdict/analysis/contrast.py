@@ -4,11 +4,10 @@ It decides in one place which cells are compared, how long both arms of a cell w
 starts make pairs, and what is left out; the tests themselves are those of `robotrials.stats` (rule 2). The estimand is
 the mean over cells. Whatever has a sign favours arm a when it is positive.
 
-How many units per cell a pair would need, if the truth is what the data show: the size of the test that judges.
-
-Each design is sized by its own test. R is solved for the trial that is x times as large (variance V / x, N* x); the
-sign test and McNemar's are enumerated; the conditional tests of rates by their score form, at alpha / 1.2 where the
-mid-p carries that factor. `tests/verdict/analysis/test_needed.py` has the power that is realised at these sizes.
+How many units per cell a pair would need, if the truth is what the data show, is the size of the test that judges: R
+is solved for the trial that is x times as large (variance V / x, N* x); the sign test and McNemar's are enumerated; the
+conditional tests of rates by their score form, at alpha / 1.2 where the mid-p carries that factor. `tests/verdict/
+analysis/test_needed.py` has the power that is realised at these sizes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Details behind the headline: strata, shapes of curves, how operations end, labels, what was recorded.
-
-Which episodes stand behind a number of an analysis: a placement, an end, a condition, a cell of the confusion.
-"""
+"""Details behind the headline: strata, curve shapes, how operations end, labels, and the episodes behind a number."""
 
 from __future__ import annotations
 

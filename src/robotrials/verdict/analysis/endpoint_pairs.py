@@ -1,14 +1,8 @@
-"""Pairs of policies on every endpoint, their times to success, and how many outcomes a verdict rests on.
+"""All pairs of policies on every endpoint: contrasts, one list of claims, dominance, and their times to success.
 
-All pairs on every endpoint: contrasts, one list of claims over all pairs and primary endpoints, and dominance.
-
-Two policies' times to success: mean times, whether curves differ anywhere, and what single scalars say.
-
-How many outcomes a verdict rests on: the successes that would have to be failures for a claim to fall.
-
-A claim that one episode would undo is a claim all the same, but a reader should know. Successes of the policy that is
-ahead are turned into failures, those first that weigh most: at starts where the other failed, in the smallest cells.
-The count is enough to undo the claim; another choice of episodes might need one less.
+A claim that one episode would undo is a claim all the same, but a reader should know on how many outcomes it rests.
+Successes of the policy that is ahead are turned into failures, those first that weigh most: at starts where the other
+failed, in the smallest cells. The count is enough to undo the claim; another choice of episodes might need one less.
 """
 
 from __future__ import annotations
@@ -335,7 +329,7 @@ def _order(rates: Mapping[str, float]) -> tuple[str, ...]:
     return tuple(sorted(rates, key=lambda p: (-rates[p], p)))
 
 
-Cells = Mapping[str, 'Operations']
+ArmCells = Mapping[str, 'Operations']
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -379,7 +373,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def compare_cells(
-    a: Cells, b: Cells, *, names: tuple[str, str], primary: Better, stream: Stream,
+    a: ArmCells, b: ArmCells, *, names: tuple[str, str], primary: Better, stream: Stream,
     thresholds_s: Sequence[float] = (30.0, 60.0), n_resamples: int = 2000,
 ) -> TimeComparison:  # fmt: skip
     """What lies behind the difference of mean times `primary` of two policies given as stratum -> Operations."""
@@ -413,7 +407,7 @@ def _by_unit(cell: Operations) -> Operations:
 
 
 def _advantages(
-    a: Cells, b: Cells, primary: Better, thresholds_s: Sequence[float], stream: Stream, names: tuple[str, str],
+    a: ArmCells, b: ArmCells, primary: Better, thresholds_s: Sequence[float], stream: Stream, names: tuple[str, str],
     n_resamples: int, *, level: float,
 ) -> dict[str, Estimate]:  # fmt: skip
     """Macro differences of scalars, oriented so that positive favours a."""
@@ -452,7 +446,7 @@ def _centred(found: Estimate, *, sign: float) -> Estimate:
 
 
 def compare_timing(
-    a: Cells, b: Cells, *, rng: np.random.Generator, names: tuple[str, str] = ('a', 'b'),
+    a: ArmCells, b: ArmCells, *, rng: np.random.Generator, names: tuple[str, str] = ('a', 'b'),
     tau_s: float | Mapping[str, float] = 240.0, paired: bool = False, thresholds_s: Sequence[float] = (30.0, 60.0),
     alpha: float = 0.05, n_resamples: int = 2000,
 ) -> TimeComparison:  # fmt: skip

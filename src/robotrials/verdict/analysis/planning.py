@@ -41,7 +41,9 @@ DETECTION_TRIALS = 300
 DETECTION_RESAMPLES = 200
 ASSUMED_TAU_S = 120.0  # without a tau: PhAIL's efficiency study
 POWER_SIZES = (5, 10, 15, 20, 25, 30, 40, 50, 60, 80, 100)
-Cells = Mapping[str, Mapping[str, Operations | AssumedCell]]  # policy -> stratum -> a pilot's cell, or an assumption
+PolicyCells = Mapping[
+    str, Mapping[str, Operations | AssumedCell]
+]  # policy -> stratum -> a pilot's cell, or an assumption
 OnRow = Callable[[int, int], None]
 Kept = TypeVar('Kept')
 
@@ -59,11 +61,11 @@ class Planning:
         return cast('Kept', self._kept[key])
 
     @property
-    def cells(self) -> Cells:
+    def cells(self) -> PolicyCells:
         """The pilot: each ranked policy's operations, followed to the tau of each stratum."""
         return self._once('cells', self._cells)
 
-    def _cells(self) -> Cells:
+    def _cells(self) -> PolicyCells:
         frame, times = self._timed()
         return {p: {s: cut(c, times.taus_s[s]) for s, c in times.cohorts[p].cells.items()} for p in frame.policies}
 
@@ -172,7 +174,7 @@ class Planning:
 class AssumedPlanning:
     """The same without a pilot: curves that are assumed, and a seed."""
 
-    def __init__(self, cells: Cells, *, seed: int = 0, tau_s: float | None = None, alpha: float = 0.05) -> None:
+    def __init__(self, cells: PolicyCells, *, seed: int = 0, tau_s: float | None = None, alpha: float = 0.05) -> None:
         self.cells = cells
         self._seed = seed
         self._tau_s = tau_s
@@ -204,7 +206,7 @@ class AssumedPlanning:
 
 
 def detection_study(
-    cells: Cells, *, stream: Stream, pairs: Sequence[tuple[str, str]] | None = None, tau_s: float, alpha: float,
+    cells: PolicyCells, *, stream: Stream, pairs: Sequence[tuple[str, str]] | None = None, tau_s: float, alpha: float,
     per_cell: Sequence[int], metrics: Sequence[str], n_trials: int, n_resamples: int, method: str,
     threads: int | None = None, on_row: OnRow | None = None,
 ) -> DetectionStudy:  # fmt: skip
@@ -230,7 +232,7 @@ def _shifted(on_row: OnRow, k: int, n: int) -> OnRow:
     return lambda done, total: on_row(k * total + done, n * total)
 
 
-def _known(cells: Cells, pair: tuple[str, str]) -> tuple[str, str]:
+def _known(cells: PolicyCells, pair: tuple[str, str]) -> tuple[str, str]:
     for name in pair:
         if name not in cells:
             raise UnknownName('policy', name, cells)
@@ -238,7 +240,9 @@ def _known(cells: Cells, pair: tuple[str, str]) -> tuple[str, str]:
     return first, second
 
 
-def pair_power(cells: Cells, a: str, b: str, *, stream: Stream, per_cell: Sequence[int], **options: Any) -> BridgePower:
+def pair_power(
+    cells: PolicyCells, a: str, b: str, *, stream: Stream, per_cell: Sequence[int], **options: Any
+) -> BridgePower:
     """The bridge model of one pair on the strata that both have."""
     first, second = _known(cells, (a, b))
     return bridge_power(
@@ -247,7 +251,7 @@ def pair_power(cells: Cells, a: str, b: str, *, stream: Stream, per_cell: Sequen
 
 
 def fitted_design(
-    cells: Cells, study: DetectionStudy, *, stream: Stream, fit_on: Sequence[int], method: str
+    cells: PolicyCells, study: DetectionStudy, *, stream: Stream, fit_on: Sequence[int], method: str
 ) -> DesignCalibration:
     """The design effect at which the bridge model meets the KS rates of a study."""
     if 'ks' not in study.metrics:

@@ -1,11 +1,4 @@
-"""What each policy did alone: success rates, times and curves, and the order they give.
-
-Who works how fast: scores, curves and failures of every policy under the condition that ranks them.
-
-Episode success: rates of every policy, by stratum, by task, and the mean over strata.
-
-The episodes behind a success curve: every placement at its place on the curve that the analysis draws.
-"""
+"""What each policy did alone: success rates, times and curves, and the order they give."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Which episodes are analysed, and who is compared on what.
 
-Which episodes are analysed: a store or plain episodes, in one canonical order, so that rows may come shuffled.
-
-Who is compared on what: strata, comparable policies, the reference, and the condition that ranks them.
+Episodes come in one canonical order, so that rows may be shuffled. A frame holds the strata, the comparable policies,
+the reference, and the condition that ranks them.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ What was not run is said to be not run; nothing passes by being left out.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from robotrials.errors import NotEstimable
@@ -26,6 +26,12 @@ class CardStanding(enum.StrEnum):
     OPEN = 'open'  # run, and it does not settle the question
     SOUND = 'no weakness shown'  # which is not the same as none
     NOT_RUN = 'not run'
+
+
+STANDING_WORDS = {  # of one part, and of several
+    CardStanding.WEAK: ('shows a weakness', 'show a weakness'), CardStanding.OPEN: ('is open', 'are open'),
+    CardStanding.SOUND: ('shows none', 'show none'), CardStanding.NOT_RUN: ('was not run', 'were not run'),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,27 +89,27 @@ class BenchmarkCard:
 
     def findings(self) -> tuple[CardFinding, ...]:
         """One line per part, in the paper's order, then determinism."""
-        return (
-            self._found('shortcut solvability', None if self.shortcut is None else _shortcut(self.shortcut)),
-            self._found(
-                'statistical significance', None if self.significance is None else _significance(self.significance)
-            ),
-            self._found('creeping overfitting', None if self.overfit is None else _overfit(self.overfit)),
-            self._found('data-source dependence', None if self.datasource is None else _datasource(self.datasource)),
-            self._found('determinism', None if self.determinism is None else _determinism(self.determinism)),
-        )
+        results = {
+            'shortcut solvability': None if self.shortcut is None else _shortcut(self.shortcut),
+            'statistical significance': None if self.significance is None else _significance(self.significance),
+            'creeping overfitting': None if self.overfit is None else _overfit(self.overfit),
+            'data-source dependence': None if self.datasource is None else _datasource(self.datasource),
+            'determinism': None if self.determinism is None else _determinism(self.determinism),
+        }
+        return tuple(self._finding(part, result) for part, result in results.items())
 
     def standing(self) -> str:
         """The card in a sentence: how many parts show a weakness, and how many nobody ran."""
-        return _standing(self.findings())
+        findings = self.findings()
+        counts = {s: sum(f.standing is s for f in findings) for s in CardStanding}
+        parts = [f'{count} {STANDING_WORDS[s][count != 1]}' for s, count in counts.items() if count]
+        return f'Of {len(findings)} parts, {", ".join(parts)}.'
 
-    def _found(self, part: str, told: tuple[CardStanding, str] | None) -> CardFinding:
-        if told is None:
+    def _finding(self, part: str, result: tuple[CardStanding, str] | None) -> CardFinding:
+        if result is None:
             why = self.failures.get(part, '')
-            return CardFinding(
-                part, CardStanding.NOT_RUN, f'Tried, and it broke: {why}' if why else 'Nobody has looked yet.'
-            )
-        return CardFinding(part, *told)
+            result = CardStanding.NOT_RUN, f'Tried, and it broke: {why}' if why else 'Nobody has looked yet.'
+        return CardFinding(part, *result)
 
 
 def significance_cutoffs(protocol: Protocol, *, source: str, alpha: str = '0.05') -> SignificanceCutoffs:
@@ -194,15 +200,3 @@ def _determinism(comparison: DeterminismCheck) -> tuple[CardStanding, str]:
     if strictest is None:
         return CardStanding.OPEN, f'No target is shown to be met ({where}).'
     return CardStanding.SOUND, f'The strictest target shown to be met is {strictest.target} ({where}).'
-
-
-def _standing(findings: Sequence[CardFinding]) -> str:
-    words = {
-        CardStanding.WEAK: ('shows a weakness', 'show a weakness'),
-        CardStanding.OPEN: ('is open', 'are open'),
-        CardStanding.SOUND: ('shows none', 'show none'),
-        CardStanding.NOT_RUN: ('was not run', 'were not run'),
-    }
-    counts = {s: sum(f.standing is s for f in findings) for s in CardStanding}
-    parts = [f'{count} {words[s][count != 1]}' for s, count in counts.items() if count]
-    return f'Of {len(findings)} parts, {", ".join(parts)}.'

@@ -1,6 +1,6 @@
 """Who reports results on a benchmark: the citation tracker of Appendix D over a table of candidates.
 
-Candidate tables in: CSV, JSONL, BibTeX, and the vla-eval leaderboard file.
+Candidates are read from CSV, JSONL, BibTeX and the vla-eval leaderboard file.
 """
 
 from __future__ import annotations
@@ -163,7 +163,6 @@ def citation_counts(
 
 
 def _listed(candidates: Iterable[HarvestedPaper | Mapping[str, object]] | Path | str) -> list[HarvestedPaper]:
-
     if isinstance(candidates, str | Path):
         return list(read_candidates(candidates))
     entries = []
@@ -522,7 +521,7 @@ SEED_PAPERS = {
     'libero': '2306.03310', 'calvin': '2112.03227', 'simpler_env': '2405.05941', 'robocasa': '2406.02523',
     'robotwin_v2': '2506.18088',
 }  # fmt: skip
-COLUMNS = {
+TABLE_COLUMNS = {
     'title': ('title',),
     'doi': ('doi',),
     'arxiv_id': ('arxiv_id', 'arxiv id', 'arxiv'),
@@ -627,7 +626,7 @@ def candidate_of(row: Mapping[str, object], *, where: str) -> HarvestedPaper:
     """One row of a candidate table; `where` names it in errors."""
     plain = {str(name).strip().lower(): value for name, value in row.items()}
     values: dict[str, str] = {}
-    for name, aliases in COLUMNS.items():
+    for name, aliases in TABLE_COLUMNS.items():
         value = next((plain[alias] for alias in aliases if plain.get(alias)), '')
         values[name] = ';'.join(map(str, value)) if isinstance(value, list) else str(value).strip()
     sources = tuple(part.strip() for part in values.pop('found_via').split(';') if part.strip())

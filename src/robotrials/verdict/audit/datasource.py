@@ -25,8 +25,6 @@ from robotrials.verdict.analysis.contrast import Contrast
 from robotrials.verdict.audit.outcome import InstanceOutcome, outcome_contrast
 from robotrials.verdict.audit.run_score import read_result, write_result
 
-FORMAT = DATASOURCE_FORMAT
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourcePoint:
@@ -200,11 +198,11 @@ class DataSource:
 
 def write_datasource(diagnosis: DataSource, path: Path) -> Path:
     """The result as JSON, for a card and for anyone who checks it."""
-    return write_result(FORMAT, diagnosis, path)
+    return write_result(DATASOURCE_FORMAT, diagnosis, path)
 
 
 def read_datasource(path: Path | str) -> DataSource:
-    return read_result(FORMAT, DataSource, Path(path))
+    return read_result(DATASOURCE_FORMAT, DataSource, Path(path))
 
 
 # Appendix A.3, Table 9: task, scripted demonstrations, successes, evaluations on the SimplerEnv WidowX grid.

@@ -1,7 +1,4 @@
-"""How far a rerun reproduces: two recorded runs of one plan, graded on the four targets of Appendix B.
-
-Two recorded rollouts of the same episode, step by step: where each channel first differs, and how it grows.
-"""
+"""How far a rerun reproduces: two recorded runs of one plan, step by step, graded on the targets of Appendix B."""
 
 from __future__ import annotations
 
@@ -20,8 +17,8 @@ from robotrials.record import Contacts, Episode, Provenance, Store, Trajectory, 
 from robotrials.record.entry import is_inside
 from robotrials.record.folder import inside
 from robotrials.stats import Interval, Wald, newcombe, paired_wald
+from robotrials.stats.interval import FloatArray
 
-FloatArray = NDArray[np.float64]
 Frames = Mapping[str, NDArray[Any]]  # camera -> (T, H, W, 3)
 
 
@@ -127,8 +124,7 @@ def _column_differs(name: str) -> Callable[[Trajectory, Trajectory, int], NDArra
         if x.shape != y.shape:
             raise InputError(f'{name} has widths {x.shape[1:]} and {y.shape[1:]}; the two runs record different things')
         unequal = _bits_differ(x, y)
-        differing: NDArray[np.bool_] = np.asarray(unequal.reshape(steps, -1).any(axis=1))
-        return differing
+        return np.asarray(unequal.reshape(steps, -1).any(axis=1))
 
     return differs
 
@@ -198,8 +194,7 @@ def _distance(a: Trajectory, b: Trajectory, column: str, steps: int) -> FloatArr
     if x is None or y is None:
         return None
     distances = np.abs(np.asarray(x, dtype=np.float64)[:steps] - np.asarray(y, dtype=np.float64)[:steps])
-    distance: FloatArray = np.nan_to_num(distances, nan=0.0).reshape(steps, -1).max(axis=1, initial=0.0)
-    return distance
+    return np.asarray(np.nan_to_num(distances, nan=0.0).reshape(steps, -1).max(axis=1, initial=0.0))
 
 
 def _pixel_distance(frames: tuple[Frames, Frames], steps: int) -> FloatArray:
@@ -209,8 +204,7 @@ def _pixel_distance(frames: tuple[Frames, Frames], steps: int) -> FloatArray:
         np.abs(_frames(x[c], c, steps).astype(np.float64) - _frames(y[c], c, steps)).reshape(steps, -1).mean(axis=1)
         for c in x
     ]
-    mean: FloatArray = np.mean(distances, axis=0)
-    return mean
+    return np.asarray(np.mean(distances, axis=0))
 
 
 def _outcomes(
@@ -218,8 +212,7 @@ def _outcomes(
 ) -> tuple[tuple[bool | None, bool | None], tuple[float | None, float | None]]:
     if episodes is None:
         return (None, None), (None, None)
-    a, b = (e.success if e.success is not None else e.outcome == 'success' for e in episodes)
-    return (a, b), (episodes[0].score, episodes[1].score)
+    return (episodes[0].is_success, episodes[1].is_success), (episodes[0].score, episodes[1].score)
 
 
 def _is_open_loop(first: Mapping[Channel, int], differences: Mapping[Channel, NDArray[np.bool_]]) -> bool:
@@ -492,9 +485,7 @@ def _contrast(provenances: tuple[Provenance | None, Provenance | None]) -> str:
 
 
 def _value(episode: Episode) -> float:
-    if episode.score is not None:
-        return episode.score
-    return float(episode.success if episode.success is not None else episode.outcome == 'success')
+    return float(episode.is_success) if episode.score is None else episode.score
 
 
 def _single(scores: Sequence[np.ndarray[tuple[int, ...], np.dtype[np.float64]]], level: float) -> Wald:

@@ -1,7 +1,4 @@
-"""Per-instance outcomes: one bounded whole-number score for each (task, sample), from CSV files, stores or episodes.
-
-The contrast of two runs that are known by their outcomes alone: a CSV with task, sample and success (or score).
-"""
+"""Per-instance outcomes, one whole-number score for each (task, sample), and the contrast of two runs known by them."""
 
 from __future__ import annotations
 
@@ -97,8 +94,6 @@ def read_outcomes(
     """The outcomes in a CSV file or in a robotrials store (a folder); a store may need `policy` and `condition`."""
     source = Path(path)
     if source.is_dir():
-        from robotrials.record import read_store
-
         return outcomes_of(read_store(source).episodes(), policy=policy, condition=condition, where=str(source))
     if not source.exists():
         raise InputError(f'{source}: no such file or folder; wanted a CSV of outcomes or a robotrials store')
@@ -166,7 +161,7 @@ def _score_of(episode: Episode, where: str) -> int:
                 f'{where}: episode {episode.episode_id} has score {episode.score}; the audit tests whole-number scores'
             )
         return int(episode.score)
-    return int(episode.success if episode.success is not None else episode.outcome == 'success')
+    return int(episode.is_success)
 
 
 def _read_csv(path: Path) -> tuple[InstanceOutcome, ...]:

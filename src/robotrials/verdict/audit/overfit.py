@@ -232,7 +232,6 @@ def _interval(a: NDArray[Any], b: NDArray[Any], method: Method, level: float) ->
     return two_sample_wald(a, b, level=level).interval
 
 
-FORMAT = OVERFIT_FORMAT
 OFFICIAL = 'official'
 LEAST_SHARE = 0.5  # of the official condition's count; the paper argues from 30 against 41
 
@@ -415,8 +414,8 @@ def _one_task(outcomes: Sequence[InstanceOutcome]) -> list[InstanceOutcome]:
 
 
 def write_overfit(diagnosis: Overfit, path: Path) -> Path:
-    return write_result(FORMAT, diagnosis, path)
+    return write_result(OVERFIT_FORMAT, diagnosis, path)
 
 
 def read_overfit(path: Path | str) -> Overfit:
-    return read_result(FORMAT, Overfit, Path(path))
+    return read_result(OVERFIT_FORMAT, Overfit, Path(path))

@@ -25,7 +25,7 @@ from robotrials.verdict.audit.topline import (
     topline,
 )
 
-COLUMNS = ('policy', 'score', 'unit', 'kind', 'parameters', 'protocol', 'source', 'tasks', 'samples')
+REPORT_COLUMNS = ('policy', 'score', 'unit', 'kind', 'parameters', 'protocol', 'source', 'tasks', 'samples')
 NEEDED = ('policy', 'score', 'unit', 'kind')
 MOST_DIGITS = 6  # of a count of tasks or samples
 
@@ -101,8 +101,8 @@ def _checked_header(source: Path, names: Sequence[str]) -> Sequence[str]:
     if missing:
         raise InputError(f'{source} line 1: no column {missing[0]!r}; wanted {", ".join(NEEDED)}, found {list(names)}')
     for name in names:
-        if name not in COLUMNS:
-            raise InputError(f'{source} line 1: no column is called {name!r}: {near_miss(name, COLUMNS)}')
+        if name not in REPORT_COLUMNS:
+            raise InputError(f'{source} line 1: no column is called {name!r}: {near_miss(name, REPORT_COLUMNS)}')
         if names.count(name) > 1:
             raise InputError(f'{source} line 1: column {name!r} stands twice')
     return names

@@ -204,7 +204,6 @@ def read_result(form: str, kind: type[T], path: Path) -> T:
 
 # Training mixes: one task at a time, some together, all together (RADAR, Table 2).
 
-FORMAT = MIX_FORMAT
 INDEPENDENT, ALL = 'independent', 'all'
 
 
@@ -293,8 +292,8 @@ RADAR_TABLE_TWO = (
 
 
 def write_mix(diagnosis: TrainingMix, path: Path) -> Path:
-    return write_result(FORMAT, diagnosis, path)
+    return write_result(MIX_FORMAT, diagnosis, path)
 
 
 def read_mix(path: Path | str) -> TrainingMix:
-    return read_result(FORMAT, TrainingMix, Path(path))
+    return read_result(MIX_FORMAT, TrainingMix, Path(path))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from robotrials.declaration import read_table, without_nulls
 from robotrials.errors import InputError, NotEstimable
 from robotrials.old_name import SHORTCUT_FORMAT
-from robotrials.stats.interval import check_open_unit
+from robotrials.stats.interval import FloatArray, check_open_unit
 from robotrials.value import dataclass
 from robotrials.verdict.audit.reported import (
     ProbeStanding,
@@ -45,7 +45,6 @@ from robotrials.verdict.audit.topline import Protocol
 # exchanged within each start state), and the score of the same choice made on one half of the start states and counted
 # on the other.
 
-FloatArray = NDArray[np.float64]
 BATCH_ENTRIES = 2_000_000
 
 
@@ -181,7 +180,6 @@ class ProbeSweep:
         return min(self.settings, key=lambda setting: setting.validation_loss)
 
 
-FORMAT = SHORTCUT_FORMAT
 BEST, FOUNDATION = 'best', 'foundation'
 SHUFFLED = 'shuffled'
 REMOVED: Mapping[str, str] = {
@@ -265,7 +263,7 @@ class Shortcut:
     probe: ProbeFacts = dataclasses.field(default_factory=ProbeFacts)
     deviations: tuple[str, ...] = ()  # where the run left the benchmark's official protocol
     not_run: tuple[str, ...] = ()  # variants that could not be run, and why
-    format: str = FORMAT
+    format: str = SHORTCUT_FORMAT
 
     @property
     def best_checkpoint(self) -> RunScore:
@@ -311,7 +309,7 @@ def read_shortcut(path: Path | str) -> Shortcut:
     """A diagnosis back from the file that `robotrials audit shortcut` wrote."""
     source = Path(path)
     wanted = 'wanted the shortcut.json that `robotrials audit shortcut` writes'
-    document = read_sealed(source, {'format': FORMAT}, wanted=wanted)
+    document = read_sealed(source, {'format': SHORTCUT_FORMAT}, wanted=wanted)
     said = document.pop('verdict', None)
     diagnosis = read_table(Shortcut, without_nulls(document), where=str(source))
     if not diagnosis.checkpoints or diagnosis.best not in {c.name for c in diagnosis.checkpoints}:

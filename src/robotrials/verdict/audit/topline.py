@@ -29,7 +29,7 @@ from robotrials.verdict.audit.envelope import (
 
 # From a printed score to the integer count it stands for, in exact decimals (Appendix C.7).
 
-Score = str | int | float | Decimal | Fraction
+RawScore = str | int | float | Decimal | Fraction
 Unit = Literal['fraction', 'percent', 'score', 'count']
 UNITS: tuple[Unit, ...] = ('fraction', 'percent', 'score', 'count')
 
@@ -66,7 +66,7 @@ class RealizedScore:
         return min(self.nearest, key=lambda count: count % 2)
 
 
-def realize(score: Score, *, tasks: int, samples: int, max_score: int = 1, unit: str = 'fraction') -> RealizedScore:
+def realize(score: RawScore, *, tasks: int, samples: int, max_score: int = 1, unit: str = 'fraction') -> RealizedScore:
     """The counts nearest to a reported score; a float is read by its shortest decimal digits, never in binary."""
     if unit not in UNITS:
         raise UnknownName('unit', unit, UNITS)
@@ -84,7 +84,7 @@ def realize(score: Score, *, tasks: int, samples: int, max_score: int = 1, unit:
     return RealizedScore(reported, exact_count, nearest, _last_digit(score) / 2 * max_score * total / most)
 
 
-def _last_digit(score: Score) -> Fraction:
+def _last_digit(score: RawScore) -> Fraction:
     """The worth of the last digit given; zero where a number is exact (an integer or a fraction)."""
     digits = written(score, 'score')
     if isinstance(digits, int | Fraction):
@@ -148,7 +148,7 @@ class Protocol:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class CountReading:
     """The class of one pair of integer counts."""
 
     count_a: int
@@ -172,7 +172,7 @@ class Topline:
     smallest_guaranteed: int | None  # L_forall: from here on every table is significant; None if never
     protocol: Protocol
     alpha: Fraction
-    readings: tuple[Reading, ...]  # every way that ties can be rounded; one when there is no tie
+    readings: tuple[CountReading, ...]  # every way that ties can be rounded; one when there is no tie
 
     @property
     def is_tie_decisive(self) -> bool:
@@ -233,8 +233,8 @@ class Topline:
 
 
 def topline(
-    score_a: Score,
-    score_b: Score,
+    score_a: RawScore,
+    score_b: RawScore,
     *,
     tasks: int,
     samples: int,
@@ -255,7 +255,7 @@ def topline(
         for s in (score_a, score_b)
     ]
     readings = tuple(
-        Reading(a, b, classify(a, b - a, protocol=protocol, limit=limit))
+        CountReading(a, b, classify(a, b - a, protocol=protocol, limit=limit))
         for a, b in itertools.product(scores[0].nearest, scores[1].nearest)
     )
     count_a, count_b = scores[0].half_up, scores[1].half_up

@@ -117,8 +117,7 @@ def mean_bounds(values: FloatArray, counts: FloatArray, *, alpha: float, prior: 
 
 def _log_sum_exp(rows: FloatArray) -> FloatArray:
     top = rows.max(axis=1)
-    total: FloatArray = top + np.log(np.exp(rows - top[:, None]).sum(axis=1))
-    return total
+    return np.asarray(top + np.log(np.exp(rows - top[:, None]).sum(axis=1)))
 
 
 # Blocks of rollouts that are compared with each other, in the order in which they were started.
@@ -238,8 +237,7 @@ def _strata_codes(
 
 def _block_means(values: FloatArray, size: int) -> FloatArray:
     whole = values.size // size
-    means: FloatArray = values[: whole * size].reshape(whole, size).mean(axis=1)
-    return means
+    return np.asarray(values[: whole * size].reshape(whole, size).mean(axis=1))
 
 
 # An exact sequential sign test for binary pairs with a declared horizon.

@@ -1,7 +1,4 @@
-"""Power of the macro-KS test, and the episodes per cell that a resolved comparison needs (PhAIL, Appendix H).
-
-Detection rates: how often each test tells two policies apart at each N (PhAIL, section 5.2).
-"""
+"""Power of the macro-KS test, and the episodes per cell that a resolved comparison needs (PhAIL, 5.2 and H)."""
 
 from __future__ import annotations
 
@@ -33,6 +30,7 @@ from robotrials.measure.timing.scalar import shared_strata
 from robotrials.stats import Interval, wilson
 from robotrials.verdict.planning.bridge import Bridges, Cell, StratumModel, simulate_bridges, stratum_models
 from robotrials.verdict.planning.rule_power import AssumedCell, assumed_operations
+from robotrials.verdict.planning.success_size import search_size
 
 KS, RMST = 'ks', 'rmst_s'
 METRICS = (KS, RMST, 'chance_30s', 'chance_60s')
@@ -305,7 +303,7 @@ class Calibration:
 
 
 def null_calibration(
-    found: Mapping[str, Cohort], *, rng: np.random.Generator, setups: Iterable[NullSetup | str] = tuple(NullSetup),
+    by_policy: Mapping[str, Cohort], *, rng: np.random.Generator, setups: Iterable[NullSetup | str] = tuple(NullSetup),
     pairs: Sequence[tuple[str, str]] | None = None, label: str | None = None, n_trials: int = 500,
     n_resamples: int = 500, method: NullMethod | str = NullMethod.PERMUTATION,
     rule: PValueRule | str = PValueRule.PLUS_ONE, tau_s: float | None = None, threads: int | None = None,
@@ -323,9 +321,9 @@ def null_calibration(
         raise InputError(f'n_trials is {n_trials} and n_resamples {n_resamples}, wanted at least 1 of each')
     wanted = [NullSetup(s) for s in setups]
     if label is not None:
-        check_label(found, label)
+        check_label(by_policy, label)
     rows, skipped = [], []
-    scenarios = _scenarios(found, wanted, pairs)
+    scenarios = _scenarios(by_policy, wanted, pairs)
     for done, (setup, name, a, b) in enumerate(scenarios):
         if on_row is not None:
             on_row(done, len(scenarios))
@@ -345,19 +343,17 @@ def null_calibration(
 
 
 def _scenarios(
-    found: Mapping[str, Cohort], setups: Sequence[NullSetup], pairs: Sequence[tuple[str, str]] | None
+    by_policy: Mapping[str, Cohort], setups: Sequence[NullSetup], pairs: Sequence[tuple[str, str]] | None
 ) -> list[tuple[NullSetup, str, Cohort, Cohort | None]]:
-    from itertools import combinations
-
-    models = [c for c in found.values() if not c.is_reference]
+    models = [c for c in by_policy.values() if not c.is_reference]
     listed: list[tuple[NullSetup, str, Cohort, Cohort | None]] = []
     if NullSetup.SAME_POLICY in setups:
         listed += [(NullSetup.SAME_POLICY, c.policy, c, None) for c in models]
     if NullSetup.REFERENCE in setups:
-        listed += [(NullSetup.REFERENCE, c.policy, c, None) for c in found.values() if c.is_reference]
+        listed += [(NullSetup.REFERENCE, c.policy, c, None) for c in by_policy.values() if c.is_reference]
     if NullSetup.PERMUTATION in setups:
-        named = None if pairs is None else [(find_cohort(found, x), find_cohort(found, y)) for x, y in pairs]
-        chosen = list(combinations(models, 2)) if named is None else named
+        named = None if pairs is None else [(find_cohort(by_policy, x), find_cohort(by_policy, y)) for x, y in pairs]
+        chosen = list(itertools.combinations(models, 2)) if named is None else named
         listed += [(NullSetup.PERMUTATION, f'{a.policy} ↔ {b.policy}', a, b) for a, b in chosen]
     return listed
 
@@ -411,7 +407,6 @@ MOST_EPISODES = 1_000_000
 HALVINGS = 40
 RESAMPLES = 400
 MOST_MULTIPLE = 3.0
-FINEST = 200  # a large N is found to one in so many: the bridges know it no better
 
 
 @dataclass(frozen=True, slots=True)
@@ -500,22 +495,6 @@ def bridge_power(
         n_bridges=n_bridges,
         alpha=alpha,
     )
-
-
-def needed_episodes(
-    a: Mapping[str, Operations], b: Mapping[str, Operations], *, rng: np.random.Generator, power: float = 0.8,
-    alpha: float = 0.05, tau_s: float | None = None, method: NullMethod | str = NullMethod.PERMUTATION,
-    n_bridges: int | None = None, level: float = 0.95,
-) -> NeededEpisodes:  # fmt: skip
-    """Episodes a cell with which the macro-KS test would tell these two apart, with an interval from the pilot.
-
-    By default 2,000 bridges are simulated, and fewer, down to 600 (a power known to 1.6 points), over many strata.
-    """
-    few = max(600, min(2000, 24_000 // max(1, len(a.keys() & b.keys()))))
-    return bridge_power(
-        a, b, rng=rng, per_cell=(), power=power, alpha=alpha, tau_s=tau_s, method=method, missing='drop',
-        n_bridges=few if n_bridges is None else n_bridges, level=level,
-    ).needed  # fmt: skip
 
 
 def simulated_pair(
@@ -621,20 +600,13 @@ def _needed(bridges: Bridges, shrink: float, *, power: float, alpha: float) -> f
     pooled = bridges.method is NullMethod.POOLED_BOOTSTRAP
     edge = None if pooled else bridges.critical(shrink, alpha=alpha, n=math.inf)
 
-    def short(n: float) -> bool:
-        return bridges.power(n, shrink=shrink, alpha=alpha, critical=edge) < power
+    def is_enough(n: int) -> bool:  # of a large N to one in 200: the bridges know it no better
+        return not bridges.power(n, shrink=shrink, alpha=alpha, critical=edge) < power
 
-    if not short(2):
+    if is_enough(2):
         return 2.0
-    low, high = 2, 4
-    while short(high):
-        low, high = high, high * 2
-        if high > MOST_EPISODES:
-            return math.inf
-    while high - low > max(1, high // FINEST):
-        middle = (low + high) // 2
-        low, high = (middle, high) if short(middle) else (low, middle)
-    return float(high)
+    n = search_size(is_enough, 2, 4, most=MOST_EPISODES)
+    return math.inf if n is None else float(n)
 
 
 def _bisect(short: Callable[[float], bool], low: float, high: float) -> float:

@@ -8,7 +8,7 @@ nothing but their size. What is simulated is robotrials.stats.trials, which is h
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -126,13 +126,6 @@ def assumed_operations(cell: AssumedCell, n_episodes: int, *, rng: np.random.Gen
         times, observed = np.where(late, cell.watched_s, times), ~late
     episode = np.repeat(np.arange(n_episodes), cell.operations_per_episode)
     return Operations(times, observed, episode.astype(np.int64))
-
-
-def assumed_cells(
-    cells: Mapping[str, AssumedCell], n_episodes: int, *, rng: np.random.Generator
-) -> dict[str, Operations]:
-    """`n_episodes` drawn in every stratum."""
-    return {name: assumed_operations(cell, n_episodes, rng=rng) for name, cell in cells.items()}
 
 
 Law = Callable[[FloatArray], FloatArray]  # uniform numbers -> seconds, infinite where it never succeeds

@@ -1,9 +1,9 @@
 """Comparing two policies while the rollouts come in: stop when the data say so, at an error that was promised.
 
-Rollouts are compared in blocks (`verdict.planning.block`). A block's difference is bounded, so that betting
-(`verdict.planning.betting`) gives e-values against "a is not better" and "b is not better", and a confidence sequence
-for the mean difference that holds at every look together. With a declared horizon, binary pairs can also be judged by
-an exact sequential sign test (`verdict.planning.sign_walk`), which is sharper and must end at the horizon.
+Rollouts are compared in blocks. A block's difference is bounded, so that betting (`verdict.planning.betting`) gives
+e-values against "a is not better" and "b is not better", and a confidence sequence for the mean difference that holds
+at every look together. With a declared horizon, binary pairs can also be judged by an exact sequential sign test, which
+is sharper and must end at the horizon.
 """
 
 from __future__ import annotations
@@ -397,8 +397,7 @@ def _bet(lead: IntArray, prior: Prior) -> FloatArray:
     for wins in ((n + lead) / 2, (n - lead) / 2):
         path = np.outer(wins, np.log1p(prior.shares)) + np.outer(n - wins, np.log1p(-prior.shares))
         capital.append(np.logaddexp.reduce(path + np.log(prior.weights), axis=1))
-    larger: FloatArray = np.maximum(capital[0], capital[1])
-    return larger
+    return np.asarray(np.maximum(capital[0], capital[1]))
 
 
 # Can a sequential plan show what it was made to find? A horizon that is too short is refused before the trial.

@@ -90,8 +90,7 @@ def _region(n: int, alpha: float) -> BoolArray:
     """Which tables (n + 1, n + 1) of one stratum the rule rejects."""
     if n * n <= BOSCHLOO_PRODUCT:
         above, below = boschloo_p_values(n, n)
-        rejected: BoolArray = 2 * np.minimum(above, below) <= alpha
-        return rejected
+        return np.asarray(2 * np.minimum(above, below) <= alpha)
     region = np.zeros((n + 1, n + 1), dtype=np.bool_)
     for hits in range(2 * n + 1):
         chances, first = hypergeometric(n, n, hits)
@@ -206,11 +205,18 @@ def paired_margin_size(
 
 def _bisected(is_enough: Callable[[int], bool], *, start: int) -> int:
     """The smallest n, from 3 on, for a chance that grows with n; `start` is a guess from below."""
-    low, high = 2, max(3, start)
+    n = search_size(is_enough, 2, max(3, start), most=MOST_PER_ARM)
+    if n is None:
+        raise NotEstimable(f'no n up to {MOST_PER_ARM} reaches the power asked for')
+    return n
+
+
+def search_size(is_enough: Callable[[int], bool], low: int, high: int, *, most: int) -> int | None:
+    """The smallest n that is enough where `low` is not, to one in 200; None where no n up to `most` is."""
     while not is_enough(high):
         low, high = high, 2 * high
-        if high > MOST_PER_ARM:
-            raise NotEstimable(f'no n up to {MOST_PER_ARM} reaches the power asked for')
+        if high > most:
+            return None
     while high - low > max(1, high // 200):
         middle = (low + high) // 2
         low, high = (low, middle) if is_enough(middle) else (middle, high)
@@ -396,8 +402,7 @@ def time_standing(cells: Sequence[MeanCell], *, margin: float, cap: float, alpha
         variance = np.maximum(v1 + factor**2 * v2 - 2 * factor * covariances, 0.0)
 
     def test_variance(all1: FloatArray, all2: FloatArray) -> FloatArray:
-        total: FloatArray = variance / all1 if paired else variance * (1 / all1 + factor**2 / all2)
-        return total
+        return np.asarray(variance / all1 if paired else variance * (1 / all1 + factor**2 / all2))
 
     z2 = normal_quantile(1 - alpha) ** 2
     pooled = float(((n1 * m1 + n2 * m2) / (n1 + n2)).mean())

@@ -1,13 +1,8 @@
 """Episodes under conditions, as rows; does a policy act on its instruction, and on where things stand?
 
-Episodes as rows of a robustness analysis: policy, condition, severity, split, scene and what came of it.
-
-The swap test: the same scene with another instruction. Does the policy act on what it is told at all?
-
-RADAR names two failures of policies that don't: going for the most salient object, and for the one nearest to the
-gripper. They are named here only where trials that can tell them apart bear them out.
-
-Spatial-configuration sensitivity: does success depend on where the object started?
+The swap test runs the same scene with another instruction. RADAR names two failures of policies that ignore it: going
+for the most salient object, and for the one nearest to the gripper. They are named here only where trials that can
+tell them apart bear them out. Spatial sensitivity asks whether success depends on where the object started.
 """
 
 from __future__ import annotations
@@ -106,30 +101,21 @@ def split_conditions(
 
 def by_severity(trials: Sequence[ConditionTrial]) -> list[ConditionTrial]:
     """The trials with the rungs of a ladder as conditions of their own (`light at 0.5`): doses are not pooled."""
-    rungs: dict[str, set[float | None]] = {}
-    for trial in trials:
-        rungs.setdefault(trial.condition, set()).add(trial.severity)
-    return [
-        replace(t, condition=f'{t.condition} at {t.severity:g}')
-        if len(rungs[t.condition]) > 1 and t.severity is not None
-        else t
-        for t in trials
-    ]
+    named = _rung_names((t.condition, t.severity) for t in trials)
+    return [replace(t, condition=named(t.condition, t.severity)) for t in trials]
 
 
 def conditions_by_severity(episodes: Iterable[Episode]) -> Callable[[Episode], str]:
     """The same for episodes: what the condition of one is called, with its severity where there are several."""
+    named = _rung_names((e.condition, recorded_severity(e)) for e in episodes)
+    return lambda episode: named(episode.condition, recorded_severity(episode))
+
+
+def _rung_names(rows: Iterable[tuple[str, float | None]]) -> Callable[[str, float | None], str]:
     rungs: dict[str, set[float | None]] = {}
-    for episode in episodes:
-        rungs.setdefault(episode.condition, set()).add(recorded_severity(episode))
-
-    def named(episode: Episode) -> str:
-        severity = recorded_severity(episode)
-        if len(rungs[episode.condition]) < 2 or severity is None:
-            return episode.condition
-        return f'{episode.condition} at {severity:g}'
-
-    return named
+    for condition, severity in rows:
+        rungs.setdefault(condition, set()).add(severity)
+    return lambda c, severity: c if len(rungs[c]) < 2 or severity is None else f'{c} at {severity:g}'
 
 
 def policies_of(trials: Iterable[ConditionTrial]) -> list[str]:
@@ -464,15 +450,14 @@ class SpatialSensitivity:
 
 def start_trial(episode: Episode, trajectory: Trajectory | None = None) -> StartTrial | None:
     """From the labels `start_x_m` and `start_y_m`, or else from the recorded pose of the target object."""
-    success = episode.success if episode.success is not None else episode.outcome == 'success'
     labelled = _labelled_start(episode)
     if labelled is not None:
-        return StartTrial(episode.policy, *labelled, success, episode.episode_id)
+        return StartTrial(episode.policy, *labelled, episode.is_success, episode.episode_id)
     target = trajectory.scene.target_object if trajectory is not None else ''
     if trajectory is None or trajectory.body_pose is None or target not in trajectory.bodies:
         return None
     x, y = (float(v) for v in trajectory.body(target)[0, :2])
-    return StartTrial(episode.policy, x, y, success, episode.episode_id)
+    return StartTrial(episode.policy, x, y, episode.is_success, episode.episode_id)
 
 
 def _labelled_start(episode: Episode) -> tuple[float, float] | None:
