@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import secrets
+import typing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +16,7 @@ from robotrials.errors import InputError, UnknownName
 if TYPE_CHECKING:
     from robotrials.run import TrialPlan
     from robotrials.run.plan import ConditionEntry
-    from robotrials.verdict.planning.plan_size import CapacityPoint, EpisodeDemand
+    from robotrials.verdict.planning.plan_size import EpisodeDemand
 
 
 PlanPath = Annotated[Path, typer.Argument(help='The file that declares the trial.', show_default=False)]
@@ -87,8 +90,6 @@ def plan(
     cells = table(f'{declared.title or trial.stem}: {size.n_cells} cells', columns, rows)
     print_tables([cells, table('what it amounts to', ['quantity', 'value'], _size_rows(declared))], form)
     if declared.blinding.enabled and not declared.blinding.secret and not declared.blinding.is_sealed:
-        import secrets
-
         typer.echo(
             'Blinding has no secret: anyone who can guess the policies can check the guess against the plan hash. '
             f'Add under [blinding]: secret = "{secrets.token_hex(16)}"',
@@ -180,9 +181,6 @@ def check_stopping(declared: TrialPlan) -> None:
 
 def _check_views(declared: TrialPlan) -> None:
     """Refuse success by cameras where the host's declaration, or its options, say that it has no views to keep."""
-    import inspect
-    import typing
-
     from robotrials.run.component import HOSTS
     from robotrials.run.host import Ability, declared_abilities
     from robotrials.run.recording import no_views
@@ -248,14 +246,14 @@ def print_capacity(
         worker_price=worker_price, server_price=server_price,
     )  # fmt: skip
     capacity = predict_capacity(demand, summarize_plan(declared).n_episodes, fleet)
-    chosen = [p for p in capacity.points if p.workers == capacity.best.workers or _is_round(p.workers)]
+    chosen = [p for p in capacity.points if p.workers == capacity.best.workers or p.workers.bit_count() == 1]
     if capacity.points[-1] not in chosen:
         chosen.append(capacity.points[-1])
     columns: list[str | Column] = [
         'workers', Column('wall time (h)', '.3g'), Column('cost', '.3g'), Column('workers busy', '.0%'),
         *(Column(f'{name} busy', '.0%') for name in capacity.best.use),
     ]  # fmt: skip
-    rows = [_row(point) for point in chosen]
+    rows = [[p.workers, p.wall_s / 3600, p.cost, p.worker_use, *p.use.values()] for p in chosen]
     title = f'{engine} engine, {summarize_plan(declared).n_episodes} episodes'
     print_tables([table(title, columns, rows)], form)
     typer.echo(
@@ -269,14 +267,6 @@ def print_capacity(
         else f'nothing shared by workers saturates with up to {capacity.points[-1].workers} workers'
     )
     typer.echo(f'best: {capacity.best.workers} workers; {bound}', err=form != 'text')
-
-
-def _row(point: CapacityPoint) -> list[str | int | float | None]:
-    return [point.workers, point.wall_s / 3600, point.cost, point.worker_use, *point.use.values()]
-
-
-def _is_round(n: int) -> bool:
-    return n & (n - 1) == 0
 
 
 def _demand(
