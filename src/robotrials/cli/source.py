@@ -90,7 +90,8 @@ def takes_analysis(names: str) -> Callable[[Command], Command]:
 
         @functools.wraps(verb)
         def call(**given: Any) -> None:
-            verb(**given, changes={option.name: given.pop(option.name) for option in options})
+            changes = {option.name: given.pop(option.name) for option in options}
+            verb(**given, changes=changes)
 
         call.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
         call.__annotations__ = {p.name: p.annotation for p in parameters}

@@ -198,7 +198,11 @@ class PositronicPolicy(OpenPiPolicy):
             if self._last is None:
                 raise AnswerError(f'{self.url}: no action in the first answer of an episode')
             return np.tile(self._last, (self._steps, 1))
-        if self._session is not None and isinstance(result, np.ndarray | list) and not _is_commands(result):
+        if (
+            self._session is not None
+            and isinstance(result, np.ndarray | list)
+            and not (isinstance(result, list) and all(isinstance(action, Mapping) for action in result))
+        ):
             rows = action_array(self.url, result)  # as the model gives them
             times_s = np.asarray(np.arange(len(rows)) * self._between_s, dtype=np.float64)
             return self._taken(times_s, np.asarray(rows, dtype=np.float64))
@@ -250,10 +254,6 @@ class PositronicPolicy(OpenPiPolicy):
         if isinstance(frame, str):
             raise AnswerError(f'{self.url}: a text frame: {frame[:500]!r}')
         return decoded(self.url, lambda: unpack(frame, limits=self._limits))
-
-
-def _is_commands(result: object) -> bool:
-    return isinstance(result, list) and all(isinstance(action, Mapping) for action in result)
 
 
 def _listed(value: object) -> list[Any]:

@@ -153,13 +153,8 @@ def check_host_fits(plan: TrialPlan, host: HostLike) -> None:
     host = as_host(host)
     spec = host.spec
     waits = plan.is_late
-    is_velocity = spec.action.control_mode is ControlMode.JOINT_VELOCITY
-    if (
-        waits
-        and plan.loop.latency.waiting is Waiting.REPEAT
-        and spec.action.target is not Target.DELTA
-        and not is_velocity
-    ):
+    is_position = spec.action.target is not Target.DELTA and spec.action.control_mode is not ControlMode.JOINT_VELOCITY
+    if waits and plan.loop.latency.waiting is Waiting.REPEAT and is_position:
         raise InputError(
             f"host {spec.name} takes position targets, and a position is kept, not repeated; say waiting = 'keep'"
         )
@@ -168,8 +163,7 @@ def check_host_fits(plan: TrialPlan, host: HostLike) -> None:
         host.check_cell(cell.task.name, stratum=cell.stratum.name, items=cell.items)
     for entry in plan.conditions:
         for rung in entry.rungs():
-            applied = check_condition_fits(rung, host)
-            waits = waits or applied.is_late
+            waits |= AppliedCondition.of(_drawn(rung, spec), host).is_late  # InputError if nobody can bring it about
     if waits and spec.action.target is not Target.DELTA and Ability.HOLD not in host.abilities:
         raise InputError(
             f'host {spec.name} takes absolute targets and has no hold(), so it cannot be held while a policy thinks; '
@@ -200,11 +194,6 @@ def _drawn(entry: ConditionEntry, spec: HostSpec) -> Setup:
     if not parameters and name not in ('nominal', *spec.conditions):
         raise UnknownName(f'condition that host {spec.name} can bring about', name, spec.conditions)
     return Setup(task='', seed=0, condition=name, condition_parameters=parameters)
-
-
-def check_condition_fits(entry: ConditionEntry, host: HostLike) -> AppliedCondition:
-    """Raise InputError if neither the host nor the loop can bring a declared condition about."""
-    return AppliedCondition.of(_drawn(entry, host.spec), as_host(host))
 
 
 def check_policy_fits(
