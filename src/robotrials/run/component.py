@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from inspect import signature
+from collections.abc import Callable, Mapping, Sequence
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack, get_args, get_origin, get_type_hints
 
 from robotrials.catalog import Catalog
 from robotrials.errors import InputError, UnknownName
@@ -134,9 +134,9 @@ def _make(catalog: Catalog, use: str, options: Mapping[str, Any], *, methods: Se
         raise InputError(f'{catalog.kind} {use} is a {type(maker).__name__}, wanted a class or function that makes one')
     check_maker(catalog.kind, use, maker, methods=methods)
     try:
-        signature(maker).bind(**options)
+        options_of(maker).bind(**options)
     except TypeError as error:
-        names = ', '.join(signature(maker).parameters) or 'none'
+        names = ', '.join(options_of(maker).parameters) or 'none'
         raise InputError(
             f'{catalog.kind} {use} does not take these options: {error}; its options are: {names}'
         ) from error
@@ -146,6 +146,18 @@ def _make(catalog: Catalog, use: str, options: Mapping[str, Any], *, methods: Se
         return maker(**options)
     except TypeError as error:
         raise InputError(f'{catalog.kind} {use} does not take these options: {error}') from error
+
+
+def options_of(maker: Callable[..., object]) -> Signature:
+    """What a maker takes, with the common options that a class hands on to its base (`**common: Unpack[...]`)."""
+    own = signature(maker)
+    parameters = list(own.parameters.values())
+    if isinstance(maker, type) and parameters and parameters[-1].kind is Parameter.VAR_KEYWORD:
+        handed_on = get_type_hints(maker.__init__).get(parameters[-1].name)  # type: ignore[misc]  # of this class
+        if get_origin(handed_on) is Unpack:
+            common = get_args(handed_on)[0].__annotations__
+            parameters[-1:] = [Parameter(name, Parameter.KEYWORD_ONLY, default=None) for name in common]
+    return own.replace(parameters=parameters)
 
 
 def check_host_fits(plan: TrialPlan, host: HostLike) -> None:

@@ -39,7 +39,7 @@ from robotrials.verdict.analysis import Absent, Analysis, present
 from robotrials.verdict.analysis.cameras import expected_iou, iou_caution, success_source
 from robotrials.verdict.analysis.condition_drop import condition_drops
 from robotrials.verdict.analysis.contrast import Cells
-from robotrials.verdict.analysis.ranking import count_rates
+from robotrials.verdict.analysis.ranking import Rates, count_rates
 from robotrials.verdict.analysis.selection import Selection, ordered_episodes, select_store
 from robotrials.verdict.planning.analysis_plan import SuccessSource, declared_analysis
 from robotrials.verdict.robustness import conditions_by_severity
@@ -472,10 +472,10 @@ def _success_bounds(analysis: Analysis, policy: str) -> Value:
     if isinstance(frame, Absent):
         return Value(note='no valid episode')
 
-    rates = [
-        count_rates(frame, analysis.plan, lambda e, had=had: had if e.reason == MISSING else e.is_success)
-        for had in (False, True)
-    ]
+    def if_all_had(outcome: bool) -> Rates:
+        return count_rates(frame, analysis.plan, lambda e: outcome if e.reason == MISSING else e.is_success)
+
+    rates = [if_all_had(outcome) for outcome in (False, True)]
     low, high = (finite(r.macro[policy].value) if policy in r.macro else None for r in rates)
     return Value(low=low, high=high)
 
