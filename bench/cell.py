@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from bench.measure import Result, Seconds, against
-from robotrials.run import Order, read_plan, run_episode, run_trial
+from robotrials.run import read_plan, run_trial
+from robotrials.run.loop import Order, run_episode
 from robotrials.run.plan import FilmOptions, RecordingOptions
 from robotrials.run.recording import Recorder
 from robotrials.run.seam import HostSpec, Setup, StepPart

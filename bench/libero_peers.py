@@ -28,10 +28,11 @@ from bench.measure import Result, against
 from robotrials.errors import SetupError
 from robotrials.policies.vla_eval import VlaEvalPolicy
 from robotrials.record import Outcome
-from robotrials.run import Order, Setup, run_episode
+from robotrials.run import Setup
 from robotrials.run.environment import Environment, find_environment, read_recipe
 from robotrials.run.environment.process import kept_variables
 from robotrials.run.environment.recipe import link_robotrials
+from robotrials.run.loop import Order, run_episode
 from robotrials.worlds.libero import libero_host
 
 SCRIPTS = Path(__file__).parent / 'inside'

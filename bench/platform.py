@@ -99,7 +99,7 @@ class _Desk:
 def _link(what: str, side_px: int) -> Result:
     from robotrials.run import Observation, Setup
     from robotrials.service.platform.job import sign_lease
-    from robotrials.service.platform.link import LinkPolicy, MessageType, Welcome, encode, greet, observation_to_map
+    from robotrials.service.platform.link import LinkPolicy, MessageType, encode, greet, observation_to_map
     from robotrials.service.platform.worker_port import WorkerPort
     from robotrials.testing.policy import PointMassHost
     from robotrials.worlds.wrapper import Interrupts
@@ -109,7 +109,7 @@ def _link(what: str, side_px: int) -> Result:
     token = sign_lease(SECRET, lease_id='l', worker_id='w', job_id='j', expires_at=time.time() + 600)
     client = subprocess.Popen([sys.executable, '-c', CLIENT, f'ws://127.0.0.1:{port.port}/eval', token])
     link = desk.links.get(timeout=60)
-    spec = greet(link, Welcome(host=PointMassHost().spec, answer_s=10.0, thinking_s=3600.0), timeout_s=60)
+    spec = greet(link, PointMassHost().spec, answer_s=10.0, thinking_s=3600.0, timeout_s=60)
     policy = LinkPolicy(link, spec, code='a', seed=1, answer_s=10.0, hold=lambda: np.zeros(3))
     session = policy.start(Setup(task='reach', seed=1), seed=1)
     images = {n: np.zeros((side_px, side_px, 3), np.uint8) for n in ('front', 'wrist')} if side_px else {}

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from bench.measure import Result, against, seconds
 from robotrials.declaration import read_table
-from robotrials.run import Order, Setup, TrialPlan, run_episode, run_trial
+from robotrials.run import Setup, TrialPlan, run_trial
+from robotrials.run.loop import Order, run_episode
 from robotrials.run.plan import RecordingOptions
 from robotrials.testing.policy import PointMassHost, SeekPolicy
 

@@ -21,9 +21,11 @@ from bench.measure import PEAK_MB, Result, Seconds, against, attempts
 from bench.run import stepping_plan
 from bench.verbs import rows, verb
 from robotrials.record import Episode, Outcome, Store
-from robotrials.run import Order, TrialPlan, run_episode, run_trial, trial_slots
+from robotrials.run import TrialPlan, run_trial
 from robotrials.run.component import open_host, open_policy
+from robotrials.run.loop import Order, run_episode
 from robotrials.run.ray_crew import RayOptions
+from robotrials.run.schedule import trial_slots
 from robotrials.run.station import setup_of
 
 EPISODE_STEPS = 40

@@ -11,16 +11,9 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from robotrials.run.conditions import (
-    CameraFrame,
-    Condition,
-    FrameCondition,
-    Instruction,
-    Latency,
-    condition_parameters,
-    draw_condition,
-    parts_of,
-)
+from robotrials.run.conditions import CameraFrame, Condition, condition_parameters, draw_condition, parts_of
+from robotrials.run.conditions.condition import FrameCondition, Latency
+from robotrials.run.conditions.instruction import Instruction
 from robotrials.run.seam import Observation, Setup
 from robotrials.show.figure import new_figure
 from robotrials.worlds.cell import TabletopHost

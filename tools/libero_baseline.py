@@ -21,10 +21,11 @@ from typing import Any
 
 from robotrials.measure.safety import score_episode
 from robotrials.record import Episode, Outcome, Store, read_store
-from robotrials.run import Order, Setup, run_episode
+from robotrials.run import Setup
 from robotrials.run.environment.create import create_environment
 from robotrials.run.environment.process import kept_variables
 from robotrials.run.environment.recipe import link_robotrials, read_recipe
+from robotrials.run.loop import Order, run_episode
 from robotrials.show.table import render, table
 from robotrials.worlds.libero import find_suite, libero_host
 from robotrials.worlds.libero.scripted import ScriptedLiberoPolicy

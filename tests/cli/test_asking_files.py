@@ -108,7 +108,7 @@ def test_wrong_words_are_refused_before_the_file_is_read(lab: Path) -> None:
             assert words[1].partition('=')[0] in refused
             assert 'bad.csv' not in refused
         assert "no policy named 'pi1'" in here('compare', lab / 'may.csv', 'pi1', 'act', code=2)
-        assert 'wanted --once' in here('watch', lab / 'may.csv', code=2)
+        assert 'add --once' in here('watch', lab / 'may.csv', code=2)
     finally:
         (lab / 'bad.csv').unlink()
 

@@ -13,7 +13,8 @@ from tests.policies.wires import GOOD, HOST, WIRES, ask, groot_answer, policy_of
 
 from robotrials.errors import InputError
 from robotrials.record import Outcome
-from robotrials.run import Action, Host, HostSpec, Observation, Order, Setup, run_episode
+from robotrials.run import Action, Host, HostSpec, Observation, Setup
+from robotrials.run.loop import Order, run_episode
 from robotrials.service.platform.link import policy_spec_from_map, spec_to_map
 from robotrials.testing.server import FaultyZmq
 from robotrials.wire.array import unpack_groot

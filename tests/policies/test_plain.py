@@ -9,8 +9,10 @@ import pytest
 
 from robotrials.errors import InputError
 from robotrials.policies.plain import DemonstrationPolicy, NoOpPolicy, RandomPolicy, rest_action
-from robotrials.run import ActionConvention, Host, HostSpec, Order, Setup, check_conventions, run_episode
+from robotrials.run import ActionConvention, Host, HostSpec, Setup
+from robotrials.run.loop import Order, run_episode
 from robotrials.run.plan import PolicyEntry
+from robotrials.run.seam import check_conventions
 from robotrials.testing.policy import PointMassHost
 from robotrials.worlds.cell import TabletopHost
 

@@ -19,8 +19,9 @@ from robotrials.record import Outcome, Store
 from robotrials.record.entry import entry_id
 from robotrials.record.maintain import merge_stores
 from robotrials.record.verify import verify_store
-from robotrials.run import close_trial, read_fault, run_trial
+from robotrials.run import close_trial, run_trial
 from robotrials.run.blinding import blinding_of, seal, unseal
+from robotrials.run.fault import read_fault
 
 CHECKPOINT = 'hub-narwhal-weights'
 TELLING = (FAST, SLOW, CHECKPOINT, 'LoudPolicy', 'zebrafinch', 'quokka')

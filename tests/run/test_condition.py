@@ -13,8 +13,11 @@ from tests.run.plans import FAST, SLOW, make_plan
 from robotrials.declaration import read_table
 from robotrials.errors import InputError, UnknownName
 from robotrials.record import Episode, Store
-from robotrials.run import Chunk, Observation, Order, Rollout, Setup, run_episode, run_trial
-from robotrials.run.conditions import Instruction, Latency, condition_parameters, draw_condition, read_condition
+from robotrials.run import Chunk, Observation, Setup, run_trial
+from robotrials.run.conditions import condition_parameters, draw_condition, read_condition
+from robotrials.run.conditions.condition import Latency
+from robotrials.run.conditions.instruction import Instruction
+from robotrials.run.loop import Order, Rollout, run_episode
 from robotrials.run.plan import ConditionEntry, LoopOptions, plan_from_json
 from robotrials.testing.policy import PointMassHost, SeekPolicy
 

@@ -19,8 +19,9 @@ from tests.run.plans import FAST, SLOW, content, make_plan
 from robotrials.errors import InputError, StoreError
 from robotrials.record import Outcome, Store, trajectories_equal
 from robotrials.record.verify import verify_store
-from robotrials.run import TrialPlan, read_fault, run_trial, trial_slots
-from robotrials.run.schedule import TrialProgress
+from robotrials.run import TrialPlan, run_trial
+from robotrials.run.fault import read_fault
+from robotrials.run.schedule import TrialProgress, trial_slots
 
 KILLS = 50
 

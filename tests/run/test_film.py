@@ -17,8 +17,9 @@ from tests.run.plans import FAST, make_plan
 from robotrials.errors import InputError, UnknownName
 from robotrials.record import Episode, Outcome, Store, Trajectory, trajectories_equal
 from robotrials.record.media import STATES_FILE, FilmStates, film_times, read_states
-from robotrials.run import Order, TrialPlan, run_episode, run_trial
+from robotrials.run import TrialPlan, run_trial
 from robotrials.run.component import open_policy
+from robotrials.run.loop import Order, run_episode
 from robotrials.run.plan import FilmOptions, RecordingOptions, plan_from_json
 from robotrials.run.recording import SeenFrames, film_obstacle, film_steps, thinned
 from robotrials.run.seam import Footage, Setup

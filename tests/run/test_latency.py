@@ -16,10 +16,11 @@ from tests.run.substep_host import RATE_HZ, SUBSTEPS, CoarseHost, Signed, TickHo
 from robotrials.declaration import read_table
 from robotrials.errors import InputError
 from robotrials.record import trajectories_equal
-from robotrials.run import Order, Rollout, Setup, run_episode, run_trial
+from robotrials.run import Setup, run_trial
 from robotrials.run.component import check_host_fits
 from robotrials.run.conditions import Delay
 from robotrials.run.link_model import Fate
+from robotrials.run.loop import Order, Rollout, run_episode
 from robotrials.run.plan import LoopOptions, plan_from_json
 
 

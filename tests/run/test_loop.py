@@ -21,17 +21,15 @@ from robotrials.run import (
     Gripper,
     HostSpec,
     Observation,
-    Order,
     PolicySpec,
-    Rollout,
     Setup,
     Target,
-    check_conventions,
-    run_episode,
 )
 from robotrials.run.arm_limit import Limiter
 from robotrials.run.fault import FaultKind
+from robotrials.run.loop import Order, Rollout, run_episode
 from robotrials.run.plan import FaultOptions, LimitOptions, LoopOptions, RecordingOptions
+from robotrials.run.seam import check_conventions
 from robotrials.testing.policy import TRANSLATION, FaultyHost, FaultyPolicy, PointMassHost, SeekPolicy
 
 SETUP = Setup(task='reach', seed=5, items=2)

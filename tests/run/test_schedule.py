@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.run.plans import make_plan
 
-from robotrials.run import Slot, trial_slots
-from robotrials.run.schedule import rotate
+from robotrials.run.schedule import Slot, rotate, trial_slots
 
 PLANS = st.fixed_dictionaries(
     {

@@ -23,10 +23,11 @@ from robotrials.errors import InputError
 from robotrials.record import Outcome, Store, read_store
 from robotrials.record.blinding import ALL_ARMS, WITHHELD_COLUMNS, arm_codes, close_envelope, open_envelope, public_key
 from robotrials.record.verify import verify_store
-from robotrials.run import TrialPlan, close_trial, read_fault, run_trial
+from robotrials.run import TrialPlan, close_trial, run_trial
 from robotrials.run.blinding import Allocation, Arms, blinding_of, derived_seed, read_allocation, read_arms, seal_trial
 from robotrials.run.closing import measured_leakage
 from robotrials.run.engine import trial_state
+from robotrials.run.fault import read_fault
 from robotrials.run.plan import read_plan
 from robotrials.run.schedule import Slot, private_folder, rotate, trial_slots
 from robotrials.run.seam import Chunk, Observation, Setup

@@ -16,8 +16,9 @@ from tests.run.plans import content, make_plan
 from robotrials.errors import InputError, StoreError
 from robotrials.record import trajectories_equal
 from robotrials.record.verify import verify_store
-from robotrials.run import Shard, run_trial, trial_slots
+from robotrials.run import Shard, run_trial
 from robotrials.run.engine import sole_runner
+from robotrials.run.schedule import trial_slots
 
 JOB = """
 import sys

@@ -33,7 +33,7 @@ from robotrials.record.episode import episode_id_of
 from robotrials.run import close_trial, run_trial
 from robotrials.run.blinding import seal_trial
 from robotrials.service.explorer import create_explorer
-from robotrials.service.explorer.index import build_index
+from robotrials.service.explorer.index import LiveIndex
 from robotrials.service.explorer.pages import store_figures
 from robotrials.service.review import create_review
 from robotrials.verdict.analysis import analyse, present
@@ -68,7 +68,7 @@ def test_filters_narrow_and_say_how_many(client: TestClient) -> None:
 
 
 def test_filters_agree_with_the_store(store: Store) -> None:
-    index = build_index(store)
+    index = LiveIndex(store).now()
     for where in ({'policy': 'slow'}, {'stratum': ''}, {'outcome': 'timeout', 'policy': 'quick'}):
         found = {index.key(int(n)) for n in index.matching({k: [v] for k, v in where.items()})}
         assert found == {e.key for e in store.episodes() if all(str(getattr(e, k)) == v for k, v in where.items())}

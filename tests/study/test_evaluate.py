@@ -7,10 +7,10 @@ import dataclasses
 import pytest
 
 from robotrials.errors import InputError
-from robotrials.run import trial_slots
 from robotrials.run.plan import HostEntry, PolicyEntry, TaskEntry
-from robotrials.study import EvaluationOptions, evaluation_plan, official_deviations
-from robotrials.study.evaluate import counted_by_success
+from robotrials.run.schedule import trial_slots
+from robotrials.study import EvaluationOptions
+from robotrials.study.evaluate import counted_by_success, evaluation_plan, official_deviations
 
 POLICIES = {'step 1': PolicyEntry('no_op')}
 STATED = {'initial_states': 'fixed, by instance: 0123; fixtures from seed 0', 'step_cap': '220'}

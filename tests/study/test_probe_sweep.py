@@ -12,7 +12,8 @@ import pytest
 
 from robotrials.declaration import read_table
 from robotrials.errors import InputError
-from robotrials.policies.probe import ProbeCheckpoint, ProbeOptions, TrainedProbe
+from robotrials.policies.probe import ProbeOptions, TrainedProbe
+from robotrials.policies.probe.train import ProbeCheckpoint
 from robotrials.study import ShortcutPlan
 from robotrials.study.probe_maker import ProbeMaker
 

@@ -10,9 +10,11 @@ from tests.policies.probe.test_source import make_libero
 
 from robotrials.errors import InputError
 from robotrials.policies.probe import collect_demonstrations, read_options
-from robotrials.run import Setup, trial_slots
+from robotrials.run import Setup
 from robotrials.run.plan import HostEntry, PolicyEntry, TaskEntry
-from robotrials.study import EvaluationOptions, ShortcutPlan, evaluation_plan, read_shortcut_plan
+from robotrials.run.schedule import trial_slots
+from robotrials.study import EvaluationOptions, ShortcutPlan, read_shortcut_plan
+from robotrials.study.evaluate import evaluation_plan
 from robotrials.study.probe_maker import ProbeMaker, check_files, demonstration_setups, open_demonstrations
 from robotrials.study.shortcut import host_plan
 

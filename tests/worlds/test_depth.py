@@ -18,8 +18,9 @@ from robotrials.formats.ros_signal import depth_m, image, read_lens
 from robotrials.measure.geometry.camera_score import score_episode
 from robotrials.measure.geometry.projection import read_projections
 from robotrials.record import Outcome, read_store
-from robotrials.run import Chunk, Observation, Order, PolicySpec, Session, Setup, run_episode
+from robotrials.run import Chunk, Observation, PolicySpec, Session, Setup
 from robotrials.run.fault import FaultKind
+from robotrials.run.loop import Order, run_episode
 from robotrials.run.seam import ActionConvention, ControlMode, Frame, Gripper, Target
 from robotrials.worlds.cell import TabletopHost
 from robotrials.worlds.cell.scene import load_mujoco

@@ -21,9 +21,10 @@ from tests.worlds.droid_server import StandInServer
 
 from robotrials.policies.plain import DemonstrationPolicy, NoOpPolicy, RandomPolicy, ReplayPolicy
 from robotrials.record import Episode, Outcome, Provenance, Store
-from robotrials.run import Host, Order, Policy, Rollout, Setup, run_episode
+from robotrials.run import Host, Policy, Setup
 from robotrials.run.component import HOSTS
 from robotrials.run.host import Ability
+from robotrials.run.loop import Order, Rollout, run_episode
 from robotrials.run.seam import FittedPolicy
 from robotrials.worlds.cell import TabletopHost
 from robotrials.worlds.gymnasium import gymnasium_host, read_mapping

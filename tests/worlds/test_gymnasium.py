@@ -10,9 +10,10 @@ import pytest
 
 from robotrials.errors import InputError, SetupError, UnknownName
 from robotrials.record import Outcome
-from robotrials.run import Host, Order, Setup, run_episode
+from robotrials.run import Host, Setup
 from robotrials.run.component import open_host, open_policy
 from robotrials.run.host import Ability
+from robotrials.run.loop import Order, run_episode
 from robotrials.run.plan import HostEntry, PolicyEntry
 from robotrials.run.seam import FittedPolicy
 from robotrials.worlds import check_host

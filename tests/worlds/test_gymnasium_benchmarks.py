@@ -13,9 +13,10 @@ from tests.worlds.controllers import Rule, StatePolicy
 
 from robotrials.errors import InputError
 from robotrials.record import Outcome
-from robotrials.run import Host, Order, Rollout, Setup, run_episode
+from robotrials.run import Host, Setup
 from robotrials.run.environment import read_recipe
 from robotrials.run.environment.create import create_environment
+from robotrials.run.loop import Order, Rollout, run_episode
 from robotrials.run.plan import RecordingOptions
 from robotrials.worlds import check_host
 from robotrials.worlds.gymnasium import gymnasium_host, read_mapping

@@ -19,10 +19,11 @@ from tests.run.plans import FAST, make_plan
 
 from robotrials.errors import InputError, NoAnswer, RemoteError, RigError
 from robotrials.record import Outcome, Store
-from robotrials.run import Host, Order, Setup, read_fault, run_episode, run_trial
+from robotrials.run import Host, Setup, run_trial
 from robotrials.run.environment import read_recipe
 from robotrials.run.environment.recipe import RECORD, link_robotrials
-from robotrials.run.fault import FaultKind
+from robotrials.run.fault import FaultKind, read_fault
+from robotrials.run.loop import Order, run_episode
 from robotrials.testing.policy import PointMassHost, SeekPolicy
 from robotrials.worlds import Ability, check_host
 from robotrials.worlds.inside import from_message, to_message

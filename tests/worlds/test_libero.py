@@ -25,9 +25,10 @@ from robotrials.errors import InputError, SetupError, UnknownName
 from robotrials.measure.safety import load_registry
 from robotrials.policies.plain import NoOpPolicy, RandomPolicy
 from robotrials.record import Outcome, read_store
-from robotrials.run import Chunk, Observation, Order, Session, Setup, read_plan, run_episode, run_trial
+from robotrials.run import Chunk, Observation, Session, Setup, read_plan, run_trial
 from robotrials.run.fault import FaultKind
 from robotrials.run.host import Ability
+from robotrials.run.loop import Order, run_episode
 from robotrials.show.gate import render_markdown
 from robotrials.show.report import trial_document
 from robotrials.worlds.isolated import IsolatedHost

@@ -14,7 +14,8 @@ from robotrials.cli.audit import audit_app
 from robotrials.errors import InputError
 from robotrials.policies.plain import ReplayPolicy
 from robotrials.record import Outcome, Store
-from robotrials.run import Order, Setup, close_trial, run_episode, run_trial
+from robotrials.run import Setup, close_trial, run_trial
+from robotrials.run.loop import Order, run_episode
 from robotrials.run.plan import RecordingOptions
 from robotrials.testing.policy import PointMassHost
 from robotrials.verdict.audit import compare_traces

@@ -16,10 +16,11 @@ from tests.worlds.controllers import StatePolicy
 
 from robotrials.errors import InputError
 from robotrials.record import Outcome
-from robotrials.run import Order, Setup, run_episode
+from robotrials.run import Setup
 from robotrials.run.environment import Environment, read_recipe
 from robotrials.run.environment.create import create_environment
 from robotrials.run.environment.recipe import link_robotrials
+from robotrials.run.loop import Order, run_episode
 from robotrials.run.plan import RecordingOptions
 from robotrials.worlds import check_host
 from robotrials.worlds.robosuite import robosuite_host

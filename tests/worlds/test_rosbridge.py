@@ -15,8 +15,9 @@ from tests.worlds.controllers import StatePolicy
 
 from robotrials.errors import AnswerError, InputError, NoAnswer, RemoteError, RigError
 from robotrials.record import EventKind, Outcome
-from robotrials.run import Order, Rollout, Setup, run_episode
+from robotrials.run import Setup
 from robotrials.run.fault import FaultKind
+from robotrials.run.loop import Order, Rollout, run_episode
 from robotrials.run.plan import FaultOptions
 from robotrials.worlds import check_host
 from robotrials.worlds.cell import TabletopHost

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,11 +12,8 @@ from robotrials.cli.output import DetailsOption, FormatOption, check_form, print
 from robotrials.errors import InputError
 
 if TYPE_CHECKING:
-    from robotrials.formats.dataset import ActionDataset
-    from robotrials.formats.space import ActionSpace, FloatArray
+    from robotrials.formats.space import FloatArray
     from robotrials.measure.actions.evaluate import ActionRun
-    from robotrials.measure.actions.prediction import Predictor
-    from robotrials.measure.actions.split import EvaluationSplit
     from robotrials.show.answer import Card
     from robotrials.show.table import Table
 
@@ -45,8 +43,6 @@ def convert(
 
     Example: `robotrials actions convert said.npy --step unnormalize:stats.json --step binary-gripper:6 -o out.npy`
     """
-    import json
-
     from robotrials.formats.space import read_space
     from robotrials.measure.actions.prediction import parse_conversions
 
@@ -64,13 +60,10 @@ def convert(
     if space_out is not None and known is None:
         raise InputError('--space-out needs the space to start from: --space FILE')
     chain = parse_conversions(step, space=known)
-    if inverse:
-        turned = chain.inverse
-        if turned is None:
-            raise InputError(f'{", ".join(step)}: a step loses numbers and cannot be undone')
-        write_actions(out, turned(read_actions(actions)))
-    else:
-        write_actions(out, chain(read_actions(actions)))
+    applied = chain.inverse if inverse else chain
+    if applied is None:
+        raise InputError(f'{", ".join(step)}: a step loses numbers and cannot be undone')
+    write_actions(out, applied(read_actions(actions)))
     if known is not None and space_out is not None:
         space_out.write_text(json.dumps(chain.space(known).as_json(), indent=1) + '\n', encoding='utf-8')
     typer.echo(f'wrote {out}', err=True)
@@ -249,15 +242,18 @@ def run(
     from robotrials.formats.dataset import open_dataset
     from robotrials.formats.space import read_space
     from robotrials.measure.actions.evaluate import RunCount, prepare, run_actions
+    from robotrials.measure.actions.prediction import AdaptedPredictor, parse_conversions
+    from robotrials.measure.actions.split import make_split, read_split
     from robotrials.measure.actions.vlm import VlmPredictor
 
     opened = open_dataset(dataset, floating_only=floating_only, names=_features(feature))
-    chosen = _split_of(opened, split, seed)
+    chosen = make_split(opened, seed=seed) if split is None else read_split(split)
     described = read_space(space) if space else opened.space
     predictor, statistics = prepare(opened, chosen, model, seed=seed, space=described)
     asked = predictor
     if convert:
-        predictor, model = _converted(predictor, convert, described), f'{model} | {" | ".join(convert)}'
+        steps, size = parse_conversions(convert), described.size
+        predictor, model = AdaptedPredictor(predictor, size, tuple(range(size)), steps), ' | '.join([model, *convert])
     total = min(len(chosen.test), limit) if limit is not None else len(chosen.test)
     columns = ('{task.description}', BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:
@@ -289,18 +285,6 @@ def _features(pairs: list[str] | None) -> dict[str, str]:
     from robotrials.cli.importing import parse_pairs
 
     return parse_pairs(pairs, '--feature')
-
-
-def _converted(predictor: Predictor, steps: list[str], space: ActionSpace) -> Predictor:
-    from robotrials.measure.actions.prediction import AdaptedPredictor, parse_conversions
-
-    return AdaptedPredictor(predictor, space.size, tuple(range(space.size)), parse_conversions(steps))
-
-
-def _split_of(opened: ActionDataset, path: Path | None, seed: int) -> EvaluationSplit:
-    from robotrials.measure.actions.split import make_split, read_split
-
-    return make_split(opened, seed=seed) if path is None else read_split(path)
 
 
 @actions_app.command('report')
@@ -375,7 +359,8 @@ def report(
         looks = policy_looks(scores.models)
         saved = [save_figure(paint_paper(amse_plot(scores), looks), figures / f'amse.{figure_format}')]
         for model in scores.models:
-            target = figures / f'namse-{_file_name(model)}.{figure_format}'
+            name = ''.join(c if c.isalnum() or c in '-_.' else '-' for c in model)
+            target = figures / f'namse-{name}.{figure_format}'
             saved.append(save_figure(paint_paper(namse_plot(scores, model), looks), target))
         typer.echo(f'saved {", ".join(map(str, saved))}', err=True)
 
@@ -398,7 +383,3 @@ def _agreements(runs: list[ActionRun], store: Path, *, invalid: str, seed: int, 
         ))
         for name, stream in zip(datasets, streams, strict=True)
     ]  # fmt: skip
-
-
-def _file_name(model: str) -> str:
-    return ''.join(c if c.isalnum() or c in '-_.' else '-' for c in model)

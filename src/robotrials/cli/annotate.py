@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -239,8 +240,6 @@ def _settings(store: Store, path: Path | None) -> tuple[Zones, Settings]:
 
 
 def _host_name(store: Store) -> str:
-    import json
-
     try:
         return str(json.loads(store.trial.plan)['host']['use'])
     except (ValueError, LookupError, TypeError):  # no plan, or one of somebody else
@@ -289,9 +288,9 @@ def review(
     from robotrials.cli.explore import open_pages
     from robotrials.record import read_store
 
-    def pages(opened: Store) -> FastAPI:
+    def pages() -> FastAPI:
         from robotrials.service.review import create_review
 
-        return create_review(opened, by=by, blinded=blinded, everything=everything)
+        return create_review(read_store(store), by=by, blinded=blinded, everything=everything)
 
-    open_pages(lambda: pages(read_store(store)), title=f'review of {store}', port=port, browser=browser)
+    open_pages(pages, title=f'review of {store}', port=port, browser=browser)

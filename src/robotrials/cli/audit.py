@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import csv
+import dataclasses
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,12 +16,14 @@ import typer
 from robotrials.cli.audit_data import card_command, datasource_command, mix_command, overfit_command, shortcut_command
 from robotrials.cli.output import (
     DetailsOption,
+    FigureOption,
     FormatOption,
     analysis_progress,
     check_form,
     harmless,
     print_card,
     print_tables,
+    save_plot,
     say,
 )
 from robotrials.errors import InputError, NotEstimable, UnknownName
@@ -99,7 +103,7 @@ def drop_command(
 
     Example: `robotrials audit drop 172/288 90/288 --label "stacked support"`
     """
-    from robotrials.show.audit import contrast_card, contrast_table, drop_card, drop_table
+    from robotrials.show.audit import contrast_card, contrast_table, drop_card, drop_plot, drop_table
     from robotrials.verdict.audit import drop
     from robotrials.verdict.audit.outcome import run_contrast
     from robotrials.verdict.planning.analysis_plan import Pairing
@@ -116,25 +120,21 @@ def drop_command(
         drops = [drop(first, second, discordant=discordant, level=level, label=label)]
     else:
         paths = _run_path(Path(calibration)), _run_path(Path(altered))
+        stems = Path(calibration).stem, Path(altered).stem
         contrast = run_contrast(
-            *paths, names=_run_names(calibration, altered), policies=(policy, policy),
+            *paths, names=stems if stems[0] != stems[1] else ('calibration', 'altered'), policies=(policy, policy),
             conditions=(calibration_condition, altered_condition), level=level, full_score=full_score,
             pairing=Pairing.PAIRED if paired else Pairing.AUTO,
         )  # fmt: skip
         verdict = [contrast_table(contrast)]
         drops = _paper_drop(
             paths, policy=policy, conditions=(calibration_condition, altered_condition), paired=paired,
-            full_score=full_score, level=level, label=label or f'{Path(calibration).stem} - {Path(altered).stem}',
+            full_score=full_score, level=level, label=label or ' - '.join(stems),
         )  # fmt: skip
     tables = [*verdict, *([drop_table(drops)] if drops else [])]
     card = contrast_card(contrast) if contrast is not None else drop_card(drops)
     print_card(lambda: card, lambda: tables, form, details=details)
-    if figure is not None and drops:
-        from robotrials.show.audit import drop_plot
-        from robotrials.show.figure import save_figure
-        from robotrials.show.plot_paper import paint_paper
-
-        typer.echo(f'wrote {save_figure(paint_paper(drop_plot(drops)), figure)}', err=True)
+    save_plot(figure if drops else None, lambda: drop_plot(drops))
 
 
 def traces_command(
@@ -163,6 +163,7 @@ def traces_command(
         channel_table,
         divergence_table,
         grade_table,
+        growth_plot,
         metadata_table,
         trace_card,
         trace_table,
@@ -177,14 +178,10 @@ def traces_command(
     printed = tables if details or form != 'text' else tables[4:]
     print_card(lambda: trace_card(comparison), lambda: printed, form, details=details or episodes)
     if figure is not None:
-        from robotrials.show.audit import growth_plot
-        from robotrials.show.figure import save_figure
-        from robotrials.show.plot_paper import paint_paper
-
         drawn = next((t for t in comparison.traces if t.first and t.growth), next(iter(comparison.traces), None))
         if drawn is None or not drawn.growth:
             raise NotEstimable('no trajectory with states, actions or frames in both runs; nothing to draw')
-        typer.echo(f'wrote {save_figure(paint_paper(growth_plot(drawn)), figure)}', err=True)
+        save_plot(figure, lambda: growth_plot(drawn))
 
 
 def replay_command(
@@ -236,8 +233,6 @@ def _run_path(path: Path) -> Path:
 
 
 def _is_list(path: Path) -> bool:
-    import csv
-
     from robotrials.formats.guess import SYNONYMS
     from robotrials.verdict.audit.outcome import SAMPLE_COLUMNS, SCORE_COLUMNS
 
@@ -270,13 +265,7 @@ def _paper_drop(
     return [paper_drop]
 
 
-def _run_names(first: str, second: str) -> tuple[str, str]:
-    names = Path(first).stem, Path(second).stem
-    return names if names[0] != names[1] else ('calibration', 'altered')
-
-
 def _counts(text: str, where: str) -> tuple[int, int]:
-
     match = COUNTS.match(text.strip())
     if match is None:
         raise InputError(f'{where} is {text!r}, wanted counts such as 60/288')
@@ -284,8 +273,6 @@ def _counts(text: str, where: str) -> tuple[int, int]:
 
 
 def _drops_of_rows(path: Path, level: float) -> list[Drop]:
-    import csv
-
     from robotrials.verdict.audit import drop
 
     if not path.exists():
@@ -316,7 +303,6 @@ audit_app = typer.Typer(
     rich_markup_mode='markdown',
 )
 AlphaOption = Annotated[str, typer.Option('--alpha', help='One-sided level, between 0 and 0.5.')]
-FigureOption = Annotated[Path | None, typer.Option('--figure', help='Save the figure (svg, pdf or png).')]
 
 
 @audit_app.command('topline')
@@ -384,7 +370,9 @@ def leaderboard_command(
     realizable_only: Annotated[bool, typer.Option(help='Set aside scores that a single pass cannot give.')] = False,
     alpha: AlphaOption = '0.05',
     set_aside: Annotated[bool, typer.Option('--set-aside', help='List the claims that cannot be judged.')] = False,
-    csv: Annotated[Path | None, typer.Option(help='Write every comparison with its reason to this CSV.')] = None,
+    csv_path: Annotated[
+        Path | None, typer.Option('--csv', help='Write every comparison with its reason to this CSV.')
+    ] = None,
     figure: FigureOption = None,
     details: DetailsOption = False,
     form: FormatOption = 'text',
@@ -424,9 +412,9 @@ def leaderboard_command(
         tables.append(set_aside_table(audit.claims))
     printed = tables if details or form != 'text' else tables[5:]
     print_card(lambda: leaderboard_card(audit), lambda: printed, form, details=details or set_aside)
-    if csv is not None:
-        csv.write_text(render(claims_table(audit.claims), 'csv'), encoding='utf-8')
-        typer.echo(f'{len(audit.claims)} comparisons written to {csv}', err=True)
+    if csv_path is not None:
+        csv_path.write_text(render(claims_table(audit.claims), 'csv'), encoding='utf-8')
+        typer.echo(f'{len(audit.claims)} comparisons written to {csv_path}', err=True)
     if figure is not None:
         from robotrials.show.figure import save_figure
         from robotrials.show.leaderboard import share_pies
@@ -451,7 +439,7 @@ def citations_command(
 
     Example: `robotrials audit citations candidates.csv --since 2023-07 --until 2026-03 --figure counts.svg`
     """
-    from robotrials.show.leaderboard import funnel_table, month_table
+    from robotrials.show.leaderboard import citation_plot, funnel_table, month_table
     from robotrials.verdict.audit import citation_counts
 
     candidates = _candidates(tables or [], bibtex, benchmark, usage, leaderboard)
@@ -460,12 +448,7 @@ def citations_command(
     if months:
         tables_shown.append(month_table(counts))
     print_tables(tables_shown, form)
-    if figure is not None:
-        from robotrials.show.figure import save_figure
-        from robotrials.show.leaderboard import citation_plot
-        from robotrials.show.plot_paper import paint_paper
-
-        typer.echo(f'wrote {save_figure(paint_paper(citation_plot(counts)), figure)}', err=True)
+    save_plot(figure, lambda: citation_plot(counts))
 
 
 audit_app.command('paired')(paired_command)
@@ -481,8 +464,6 @@ audit_app.command('card')(card_command)
 
 def _preset(benchmark: str, tasks: int | None, samples: int | None, max_score: int | None, unit: str) -> Benchmark:
     """The preset with what was overridden, or one made of the numbers given."""
-    import dataclasses
-
     from robotrials.verdict.audit import Benchmark, Protocol, find_benchmark
 
     if not benchmark:
@@ -491,12 +472,8 @@ def _preset(benchmark: str, tasks: int | None, samples: int | None, max_score: i
             raise InputError(f'wanted --benchmark, or --tasks and --samples; missing: {", ".join(missing)}')
         return Benchmark('given', 'Given protocol', Protocol(tasks, samples, max_score or 1), unit=unit or 'percent')
     preset = find_benchmark(benchmark)
-    old = preset.protocol
-    protocol = Protocol(
-        old.tasks if tasks is None else tasks,
-        old.samples if samples is None else samples,
-        old.max_score if max_score is None else max_score,
-    )
+    given = {'tasks': tasks, 'samples': samples, 'max_score': max_score}
+    protocol = dataclasses.replace(preset.protocol, **{name: n for name, n in given.items() if n is not None})
     return dataclasses.replace(preset, protocol=protocol, unit=unit or preset.unit)
 
 
@@ -513,7 +490,7 @@ def _check_scale(scores: list[str], preset: Benchmark) -> None:
 
 
 def _cutoff_table(preset: Benchmark, alpha: str, baselines: str, figure: Path | None) -> Table:
-    from robotrials.show.audit import cutoff_table
+    from robotrials.show.audit import cutoff_plot, cutoff_table
     from robotrials.verdict.audit import cutoffs
     from robotrials.verdict.audit.topline import realize
 
@@ -524,14 +501,8 @@ def _cutoff_table(preset: Benchmark, alpha: str, baselines: str, figure: Path | 
     else:
         shares = (*range(0, 90, 10), 90, 92, 94, 95, 96, 97, 98, 99)
         counts = sorted({protocol.most * share // 100 for share in shares})
-    if figure is not None:
-        from robotrials.show.audit import cutoff_plot
-        from robotrials.show.figure import save_figure
-        from robotrials.show.plot_paper import paint_paper
-
-        step = max(1, protocol.most // 1000)
-        drawn = cutoffs(range(0, protocol.most + 1, step), alpha=alpha, **shape)
-        typer.echo(f'wrote {save_figure(paint_paper(cutoff_plot(drawn, preset)), figure)}', err=True)
+    every = range(0, protocol.most + 1, max(1, protocol.most // 1000))
+    save_plot(figure, lambda: cutoff_plot(cutoffs(every, alpha=alpha, **shape), preset))
     return cutoff_table(cutoffs(counts, alpha=alpha, **shape), preset, alpha=float(alpha))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import sys
 import time
@@ -10,11 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from robotrials.cli.output import LINE_EVERY_S, DetailsOption, FormatOption, check_form, print_card, print_tables
+from robotrials.cli.output import (
+    LINE_EVERY_S,
+    DetailsOption,
+    FigureOption,
+    FormatOption,
+    check_form,
+    print_card,
+    print_tables,
+    save_plot,
+)
 from robotrials.errors import InputError
 
 if TYPE_CHECKING:
-    from robotrials.run.plan import PolicyEntry
     from robotrials.study import ShortcutPlan
 
 
@@ -57,7 +66,7 @@ def shortcut_command(
     workers: Annotated[int, typer.Option(min=0, help='Processes that run episodes.')] = 1,
     device: Annotated[str, typer.Option(help='The training device: cpu or cuda.')] = 'cpu',
     paper: Annotated[bool, typer.Option('--paper', help="Print the audit paper's own tables and stop.")] = False,
-    figure: Annotated[Path | None, typer.Option('--figure', help='Save the figure (svg, pdf or png).')] = None,
+    figure: FigureOption = None,
     form: FormatOption = 'text',
 ) -> None:
     """Train a small probe without a language encoder, compare its score with reported ones, find the inputs it needs.
@@ -96,12 +105,7 @@ def shortcut_command(
         tables.append(shown.sweep_table(shortcut))
     print_tables([*tables, shown.task_table(shortcut)], form)
     _tell(f'wrote {folder / "shortcut.json"}')
-    if figure is not None:
-        from robotrials.show.figure import save_figure
-        from robotrials.show.plot_paper import paint_paper
-        from robotrials.show.shortcut import shortcut_plot
-
-        _tell(f'wrote {save_figure(paint_paper(shortcut_plot(shortcut)), figure)}')
+    save_plot(figure, lambda: shown.shortcut_plot(shortcut))
 
 
 def _plan(
@@ -110,8 +114,6 @@ def _plan(
     margin: float | None,
 ) -> ShortcutPlan:  # fmt: skip
     """The declared plan, or that of a host with what was given; how it is read may be changed for both."""
-    import dataclasses
-
     from robotrials.study import read_shortcut_plan
     from robotrials.study.shortcut import host_plan
 
@@ -155,8 +157,6 @@ class ProgressLines:
         self._last: tuple[str, float] = ('', 0.0)
 
     def __call__(self, what: str, done: int, total: int) -> None:
-        import time
-
         now = time.monotonic()
         if what != self._last[0] or now - self._last[1] >= LINE_EVERY_S or done >= total:
             self._last = (what, now)
@@ -164,7 +164,6 @@ class ProgressLines:
 
 
 WorkersOption = Annotated[int, typer.Option(min=0, help='Processes that run episodes; 0 runs them in this one.')]
-FigureOption = Annotated[Path | None, typer.Option('--figure', help='Save the figure (svg, pdf or png).')]
 
 
 def datasource_command(
@@ -200,7 +199,6 @@ def datasource_command(
         distance_plot,
         published_table,
     )
-    from robotrials.show.plot_paper import paint_paper
     from robotrials.verdict.audit.datasource import read_datasource
 
     check_form(form)
@@ -221,16 +219,14 @@ def datasource_command(
             'tasks': tuple(task) if task else None, 'grid': grid, 'learner': learner or None, 'seed': seed,
             'distances_m': tuple(d / 1000 for d in distance_mm) if distance_mm else None,
         }  # fmt: skip
-        declared = _changed(SourcePlan() if plan is None else read_source_plan(plan), asked)
+        declared = SourcePlan() if plan is None else read_source_plan(plan)
+        declared = dataclasses.replace(declared, **{k: value for k, value in asked.items() if value is not None})
         if declared.learner == 'probe':
             check_training(folder / RESULT)
         datasource = run_data_source(declared, folder, workers=workers, tell=Teller())
         typer.echo(f'wrote {folder / RESULT}', err=True)
     print_card(lambda: datasource_card(datasource), lambda: datasource_tables(datasource), form, details=details)
-    if figure is not None:
-        from robotrials.show.figure import save_figure
-
-        typer.echo(f'wrote {save_figure(paint_paper(distance_plot(datasource)), figure)}', err=True)
+    save_plot(figure, lambda: distance_plot(datasource))
 
 
 def overfit_command(
@@ -262,11 +258,7 @@ def overfit_command(
     lacking = lacking_table(overfit)
     tables = [alteration_table(overfit), *([lacking] if lacking is not None else [])]
     print_card(lambda: overfit_card(overfit), lambda: tables, form, details=details)
-    if figure is not None:
-        from robotrials.show.figure import save_figure
-        from robotrials.show.plot_paper import paint_paper
-
-        typer.echo(f'wrote {save_figure(paint_paper(alteration_plot(overfit)), figure)}', err=True)
+    save_plot(figure, lambda: alteration_plot(overfit))
 
 
 def card_command(
@@ -293,7 +285,7 @@ def card_command(
     Example: `robotrials audit card tabletop -o tabletop-card.html`
     """
     from robotrials.cli.worker import read_option
-    from robotrials.run.plan import HostEntry
+    from robotrials.run.plan import HostEntry, PolicyEntry
     from robotrials.show.audit_data import card_document
     from robotrials.show.figure import check_target, choose_format, render_document, write_file
     from robotrials.study.card import CardRequest, make_card
@@ -307,7 +299,7 @@ def card_command(
         CardRequest(
             host=HostEntry(host, dict(read_option(text) for text in option or [])),
             benchmark=benchmark, samples=samples, runs=tuple(run or ()),
-            rerun=rerun, policy=_policy(policy), task=task,
+            rerun=rerun, policy=PolicyEntry(policy) if policy else None, task=task,
             shortcut=None if shortcut is None else read_shortcut(shortcut),
             overfit=None if overfit is None else read_overfit(overfit),
             datasource=None if datasource is None else read_datasource(datasource),
@@ -366,15 +358,3 @@ class Teller:
         elif time.monotonic() - self._last_s >= LINE_EVERY_S:
             self._last_s = time.monotonic()
             typer.echo(text, err=True)
-
-
-def _changed(plan: Any, asked: dict[str, Any]) -> Any:
-    from dataclasses import replace
-
-    return replace(plan, **{name: value for name, value in asked.items() if value is not None})
-
-
-def _policy(text: str) -> PolicyEntry | None:
-    from robotrials.run.plan import PolicyEntry
-
-    return PolicyEntry(text) if text else None

@@ -7,6 +7,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import getpass
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -33,8 +36,6 @@ def close(
 
     Example: `robotrials close trial.toml --by kim`
     """
-    import getpass
-
     from robotrials.record import read_store
     from robotrials.run import close_trial, read_plan
     from robotrials.run.blinding import read_allocation
@@ -92,9 +93,6 @@ def seal(
     if which:
         if arms is None:
             raise InputError('arms.json says which arm is meant: give it with --arms')
-        import dataclasses
-        import json
-
         plan = read_plan(trial)
         code, entry = read_arms(plan, arms).entry_of(plan, which)
         typer.echo(json.dumps({'arm': code, **dataclasses.asdict(entry)}, default=str))

@@ -9,40 +9,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from robotrials.cli.output import DetailsOption, FormatOption, MethodsOption, PerTaskOption, check_form, print_answer
-from robotrials.cli.source import (
-    AlphaOption,
-    BaselineOption,
-    PairingOption,
-    PolicyOption,
-    PrimaryOption,
-    ReferenceOption,
-    ResamplesOption,
-    SeedOption,
-    StoreArgument,
-    TauOption,
-    WhereOption,
-    open_analysis,
-)
+from robotrials.cli.source import AnalysisChanges, PolicyOption, StoreArgument, open_analysis, takes_analysis
 from robotrials.errors import InputError
 
 if TYPE_CHECKING:
     from robotrials.show.table import Table
 
+CHANGES = 'reference tau primary pairing baseline alpha resamples seed where'
 
+
+@takes_analysis(CHANGES)
 def compare(
     store: StoreArgument,
     a: Annotated[str | None, typer.Argument(metavar='A', help='A policy; omit both to see all pairs.')] = None,
     b: Annotated[str | None, typer.Argument(metavar='B', help='Another policy.')] = None,
     policy: PolicyOption = None,
-    reference: ReferenceOption = None,
-    tau: TauOption = None,
-    primary: PrimaryOption = None,
-    pairing: PairingOption = None,
-    baseline: BaselineOption = None,
-    alpha: AlphaOption = None,
-    resamples: ResamplesOption = None,
-    seed: SeedOption = None,
-    where: WhereOption = None,
+    *,
+    changes: AnalysisChanges,
     details: DetailsOption = False,
     per_task: PerTaskOption = False,
     methods: MethodsOption = False,
@@ -68,10 +51,7 @@ def compare(
         )
     if a is not None and policy:
         raise InputError('wanted two policies, or --policy to show only some pairs; found both')
-    analysis = open_analysis(
-        store, where, reference=reference, tau=tau, primary=primary, pairing=pairing, baseline=baseline, alpha=alpha,
-        resamples=resamples, seed=seed,
-    )  # fmt: skip
+    analysis = open_analysis(store, **changes)
     policies_shown = tuple(policy or ()) if a is None or b is None else (a, b)
     if len(policies_shown) == 2:
         analysis = analysis.between(*policies_shown)
@@ -94,18 +74,12 @@ def compare(
     )  # fmt: skip
 
 
+@takes_analysis(CHANGES)
 def score(
     store: StoreArgument,
     policy: PolicyOption = None,
-    reference: ReferenceOption = None,
-    tau: TauOption = None,
-    primary: PrimaryOption = None,
-    pairing: PairingOption = None,
-    baseline: BaselineOption = None,
-    alpha: AlphaOption = None,
-    resamples: ResamplesOption = None,
-    seed: SeedOption = None,
-    where: WhereOption = None,
+    *,
+    changes: AnalysisChanges,
     details: DetailsOption = False,
     per_task: PerTaskOption = False,
     methods: MethodsOption = False,
@@ -123,10 +97,7 @@ def score(
     from robotrials.show.timing import headline
 
     check_form(form)
-    analysis = open_analysis(
-        store, where, reference=reference, tau=tau, primary=primary, pairing=pairing, baseline=baseline, alpha=alpha,
-        resamples=resamples, seed=seed,
-    )  # fmt: skip
+    analysis = open_analysis(store, **changes)
     request = ShowRequest(subject=analysis, policies=tuple(policy or ()))
     policies_shown = request.shown(analysis.every_policy) if policy else ()
     print_answer(

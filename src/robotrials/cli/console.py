@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import socket
+import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from robotrials.cli.explore import show_in_browser
 from robotrials.errors import InputError, RigError, RobotrialsError, SetupError, install_hint
 
 if TYPE_CHECKING:
     from robotrials.run.arm_limit import StopHook
     from robotrials.run.plan import TrialPlan
-    from robotrials.run.schedule import Slot
-    from robotrials.run.station import Context
     from robotrials.service.console import Desk
 
 LOOPBACK = ('127.0.0.1', 'localhost', '::1')
@@ -66,14 +68,19 @@ def console(
         _open_platform(target.rstrip('/'), browser=browser)
         return
     from robotrials.record.entry import EntryKind
-    from robotrials.run.engine import open_trial_store, sole_runner, with_provenance
+    from robotrials.run.blinding import read_arms
+    from robotrials.run.engine import chosen_slots, open_trial_store, sole_runner, with_provenance
+    from robotrials.run.plan import StoppingRule
+    from robotrials.run.station import Context
 
     if (certificate is None) != (private_key is None):
         raise InputError('TLS wants both --certificate and --private-key')
     store = Path(target)
     declared = _declared(store, plan)
-    context = _context(declared, arms, operator=operator)
-    slots = _slots(context, fixture=fixture, session=session)
+    if declared.stopping.rule is not StoppingRule.NONE and (fixture is not None or session is not None):
+        raise InputError('a stopping rule looks at all slots in their order; run without fixture and session')
+    context = Context.of(declared, operator=operator, arms=None if arms is None else read_arms(declared, arms))
+    slots = chosen_slots(context.slots(), fixture=fixture, session=session)
     hook = _hook(stop_command, stop_url)
     try:
         from robotrials.service.console import Desk, access_key, create_console
@@ -93,10 +100,7 @@ def console(
         address = f'{"https" if certificate else "http"}://{place}/' + (f'?key={key}' if key else '')
         _tell(desk, address, has_key=bool(key), has_hook=hook is not None)
         if browser:
-            import threading
-            import webbrowser
-
-            threading.Thread(target=webbrowser.open, args=[address], daemon=True).start()
+            show_in_browser(address)
         opened.log(EntryKind.RUN, by=operator, body={'event': 'begin', 'console': True})
         serve_locally(app, listener, certificate=certificate, private_key=private_key)
 
@@ -127,22 +131,6 @@ def _declared(store: Path, path: Path | None) -> TrialPlan:
     return plan
 
 
-def _context(plan: TrialPlan, arms: Path | None, *, operator: str) -> Context:
-    from robotrials.run.blinding import read_arms
-    from robotrials.run.station import Context
-
-    return Context.of(plan, operator=operator, arms=None if arms is None else read_arms(plan, arms))
-
-
-def _slots(context: Context, *, fixture: str | None, session: str | None) -> list[Slot]:
-    from robotrials.run.engine import chosen_slots
-    from robotrials.run.plan import StoppingRule
-
-    if context.plan.stopping.rule is not StoppingRule.NONE and (fixture is not None or session is not None):
-        raise InputError('a stopping rule looks at all slots in their order; run without fixture and session')
-    return chosen_slots(context.slots(), fixture=fixture, session=session)
-
-
 def _hook(command: str, url: str) -> StopHook | None:
     from robotrials.run.arm_limit import stop_by_command, stop_by_url
 
@@ -153,8 +141,6 @@ def _hook(command: str, url: str) -> StopHook | None:
 
 def _name(fixture: str | None, session: str | None) -> str:
     """The name of the journal: consoles of different parts of a trial have their own."""
-    import hashlib
-
     if fixture is None and session is None:
         return 'journal'
     return 'journal-' + hashlib.sha256(repr((fixture, session)).encode()).hexdigest()[:12]
@@ -162,8 +148,6 @@ def _name(fixture: str | None, session: str | None) -> str:
 
 def _shown_host(host: str) -> str:
     """The address under which another machine finds this one."""
-    import socket
-
     if host not in ('0.0.0.0', '::'):
         return f'[{host}]' if ':' in host else host
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -207,6 +191,4 @@ def _open_platform(url: str, *, browser: bool) -> None:
         )
     typer.echo(f'{url}{OPERATOR_PAGE}')
     if browser:
-        import webbrowser
-
         webbrowser.open(url + OPERATOR_PAGE)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
+import sys
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -63,9 +67,6 @@ def demo(
 
 def prepare(to: Path, *, episodes: int, seed: int, cameras: bool = True) -> Path:
     """A fresh folder with the plan in it, without cameras and films if so asked; only an earlier demo is removed."""
-    import shutil
-    from importlib import resources
-
     if to.exists():
         if not (to / MARK).exists():
             raise InputError(f'{to}: exists, and is not an earlier demo; give another folder with --to')
@@ -155,10 +156,6 @@ def _cameras(analysis: Analysis) -> list[str]:
 
 def next_commands(to: Path) -> list[str]:
     """Three commands to try next, as they can be pasted where the demo was started."""
-    import shlex
-    import shutil
-    import sys
-
     program = Path(sys.executable).with_name('robotrials')
     call = 'robotrials' if shutil.which('robotrials') or not program.exists() else typed_path(program)
     store, figure = shlex.quote(str(to / 'store')), shlex.quote(str(to / 'safety.svg'))

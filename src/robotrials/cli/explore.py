@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import webbrowser
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
@@ -40,6 +42,11 @@ def explore(
     open_pages(pages, title=str(store), port=port, browser=browser)
 
 
+def show_in_browser(address: str) -> None:
+    """Have a browser ask for pages that are about to be served."""
+    threading.Thread(target=webbrowser.open, args=[address], daemon=True).start()
+
+
 def open_pages(make: Callable[[], FastAPI], *, title: str, port: int, browser: bool) -> None:
     """Serve pages to this machine until interrupted."""
     from robotrials.service.frame import listen, serve_locally
@@ -52,8 +59,5 @@ def open_pages(make: Callable[[], FastAPI], *, title: str, port: int, browser: b
     address = f'http://127.0.0.1:{listener.getsockname()[1]}/'
     typer.echo(f'{title}: {address} (interrupt to end)')
     if browser:
-        import threading
-        import webbrowser
-
-        threading.Thread(target=webbrowser.open, args=[address], daemon=True).start()
+        show_in_browser(address)
     serve_locally(app, listener)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -66,8 +69,6 @@ def gate(
 
     Example: `robotrials gate runs/new --baseline runs/main --format markdown -o comment.md`
     """
-    import dataclasses
-
     from robotrials.show import gate as shown
     from robotrials.show.figure import check_target, write_file
     from robotrials.verdict.analysis.arm import AmbiguousArmError
@@ -99,7 +100,7 @@ def gate(
         candidate=dataclasses.replace(outcome.candidate, store=new.name),
         baseline=dataclasses.replace(outcome.baseline, store=old.name),
     )
-    text = writers[form](outcome, command=_command())
+    text = writers[form](outcome, command=shlex.join(['robotrials', *sys.argv[1:]]))
     is_card = form == 'text' and not details
     typer.echo(harmless(shown.gate_card(outcome).text(), 'text') if is_card else text, nl=False)
     if output is not None:
@@ -119,11 +120,3 @@ def _refuse_policy(source: Path, store: Store, baseline: str, candidate: str | N
             f'--baseline is {baseline!r}, a policy of {source}; wanted the store or file that has the baseline\n'
             f'Try: robotrials {gate_words(source, others[0], baseline)}'
         )
-
-
-def _command() -> str:
-    """The command as it was given."""
-    import shlex
-    import sys
-
-    return shlex.join(['robotrials', *sys.argv[1:]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,7 +10,7 @@ import typer
 
 from robotrials.cli.output import DetailsOption, FormatOption, analysis_progress, check_form, print_card, print_tables
 from robotrials.cli.source import AlphaOption, BaselineOption, StoreArgument, WhereOption, open_analysis
-from robotrials.errors import InputError
+from robotrials.errors import InputError, RobotrialsError, UnknownName
 
 if TYPE_CHECKING:
     from robotrials.measure.geometry.place import CameraSite
@@ -118,8 +119,6 @@ def place(
 
     Example: `robotrials geometry place runs/may --cameras 3 --set distance=0.9`
     """
-    import math
-
     import numpy as np
 
     from robotrials.measure.geometry.place import Coverage, coverage, place_cameras
@@ -177,8 +176,6 @@ def calibrate(
 
     Example: `robotrials geometry calibrate runs/calibration front --target target --output cameras.json`
     """
-    from robotrials.cli.output import check_form, print_tables
-    from robotrials.errors import InputError
     from robotrials.record.folder import write_durably
     from robotrials.record.media import camera_poses_json, read_camera_poses
 
@@ -199,8 +196,6 @@ def calibrate(
 
 
 def _by_hand_eye(source: Path, camera: str, target: str, *, on_gripper: bool) -> tuple[CameraPose, Table]:
-    import math
-
     from robotrials.measure.geometry.hand_eye import read_poses, recorded_poses, solve_hand_eye
     from robotrials.record import read_store
     from robotrials.record.media import CameraPose
@@ -220,9 +215,6 @@ def _by_hand_eye(source: Path, camera: str, target: str, *, on_gripper: bool) ->
 
 
 def _by_scene(source: Path, camera: str) -> tuple[CameraPose, Table]:
-    import math
-
-    from robotrials.errors import InputError, UnknownName
     from robotrials.measure.geometry.hand_eye import fit_to_scene
     from robotrials.record import read_store
     from robotrials.record.media import START, CameraPose, kept_views
@@ -252,8 +244,6 @@ def _by_scene(source: Path, camera: str) -> tuple[CameraPose, Table]:
 def _calibration_table(
     camera: str, parent: str, matrix: Any, pose: CameraPose, rows: list[tuple[str, float, str]]
 ) -> Table:
-    import math
-
     from robotrials.show.table import Column, table
 
     x, y, z = (1000 * float(v) for v in matrix[:3, 3])
@@ -280,9 +270,6 @@ def reset(
 
     Example: `robotrials geometry reset runs/may`
     """
-    from robotrials.cli.output import analysis_progress, check_form, print_tables
-    from robotrials.cli.source import open_analysis
-    from robotrials.errors import InputError, RobotrialsError
     from robotrials.record.media import START, kept_views
     from robotrials.show.table import table
     from robotrials.worlds.depth import reset_fault
@@ -309,8 +296,6 @@ def reset(
 
 
 def _aim(ahead: Any) -> tuple[float, float]:
-    import math
-
     return math.degrees(math.atan2(ahead[1], ahead[0])) % 360, math.degrees(math.asin(-ahead[2]))
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -17,8 +18,7 @@ import typer
 from robotrials.cli.output import FormatOption, doing, print_tables, say
 from robotrials.cli.source import WhereOption, parse_where
 from robotrials.errors import InputError
-from robotrials.formats.export import Exporter
-from robotrials.formats.imported import Format, ImportAccount, Imported
+from robotrials.formats.imported import ImportAccount, Imported
 from robotrials.record import Episode
 from robotrials.show.table import Cell, Column, Table, table, without_empty
 
@@ -92,7 +92,11 @@ def import_source(
     from robotrials.formats.imported import ImportOptions
 
     if listed:
-        _print_formats(form)
+        from robotrials.formats.catalog import known_formats
+
+        formats: list[list[Cell]] = sorted([f.name, f.summary] for f in known_formats())
+        note = 'recognised by content; --as NAME forces one'
+        print_tables([table('Formats', ['name', 'reads'], formats, note=note)], form)
         return
     if path is None:
         raise InputError('no source given; wanted a file or folder (formats: `robotrials import --list`)')
@@ -143,16 +147,8 @@ def _read(path: Path, options: ImportOptions, kind: str, to: Path | None, take: 
             return imported
 
 
-def _print_formats(form: str) -> None:
-    from robotrials.formats.catalog import known_formats
-
-    print_tables([format_table(list(known_formats()))], form)
-
-
 def _open(path: Path, options: ImportOptions, kind: str) -> Imported:
     """The source, with its open questions put to whoever sits at the terminal."""
-    import dataclasses
-
     from robotrials.cli.advice import ask, is_terminal
     from robotrials.cli.process import spare_pandas
     from robotrials.formats.catalog import FORMATS, open_source
@@ -179,12 +175,12 @@ def _bring_in(imported: Imported, to: Path | None, *, dry_run: bool, form: str) 
         for count, episode in enumerate(imported.episodes(), start=1):  # noqa: B007 - the last count is shown
             if len(first) < ROWS_SHOWN:
                 first.append(episode)
-        print_tables([*guess, preview_table(first, count=count), *account_tables(imported)], form)
+        print_tables([*guess, preview_table(first, count=count), *account_tables(imported.ledger)], form)
         return
     if form == 'text' and guess:
         print_tables(guess, form)
     done = import_into(to, imported, command=' '.join(['robotrials', *sys.argv[1:]]))
-    print_tables([*(guess if form != 'text' else ()), *account_tables(imported)], form)
+    print_tables([*(guess if form != 'text' else ()), *account_tables(imported.ledger)], form)
     typer.echo(f'{to}: {done.added:,} episodes added, {done.already_there:,} already there', err=form != 'text')
     if done.is_read_anew:
         say(
@@ -246,13 +242,8 @@ def guess_table(imported: Imported) -> Table:
     )
 
 
-def account_tables(imported: Imported) -> list[Table]:
+def account_tables(ledger: ImportAccount) -> list[Table]:
     """What was kept, what was dropped and why, what the reader must know, and what looks odd."""
-    return ledger_tables(imported.ledger)
-
-
-def ledger_tables(ledger: ImportAccount) -> list[Table]:
-    """The same of any account."""
     rows: list[list[Cell]] = [['kept', e.count, e.what, e.why or None] for e in ledger.kept]
     rows += [['dropped', e.count, e.what, e.why or None] for e in ledger.dropped]
     tables = [table('Account', ['', 'number', 'what', 'why'], rows)] if rows else []
@@ -278,18 +269,6 @@ def preview_table(episodes: Sequence[Episode], *, count: int) -> Table:
         for e in episodes
     ]  # fmt: skip
     return without_empty(table(f'{count:,} episodes, the first {len(episodes)}', columns, rows))
-
-
-def format_table(formats: Sequence[Format]) -> Table:
-    """The formats that can be read."""
-    rows: list[list[Cell]] = [[f.name, f.summary] for f in sorted(formats, key=lambda f: f.name)]
-    return table('Formats', ['name', 'reads'], rows, note='recognised by content; --as NAME forces one')
-
-
-def exporter_table(exporters: Sequence[Exporter]) -> Table:
-    """The formats that can be written."""
-    rows: list[list[Cell]] = [[e.name, e.summary] for e in sorted(exporters, key=lambda e: e.name)]
-    return table('Formats', ['name', 'writes'], rows)
 
 
 def export(
@@ -321,7 +300,8 @@ def export(
     from robotrials.record import read_store
 
     if listed:
-        print_tables([exporter_table([load_exporter(name) for name in EXPORTERS.names()])], form)
+        formats: list[list[Cell]] = [[name, load_exporter(name).summary] for name in EXPORTERS.names()]
+        print_tables([table('Formats', ['name', 'writes'], formats)], form)
         return
     if store is None or not to:
         raise InputError('wanted a store and --to FORMAT (formats: `robotrials export --list`)')
@@ -332,7 +312,7 @@ def export(
         again = held.enter_context(_redrawing(source)) if redraw else None
         options = ExportOptions(where=parse_where(where) or None, rate_hz=rate_hz, redraw=again)
         done = exporter.write(source, target, options)
-    print_tables(ledger_tables(done.ledger), form)
+    print_tables(account_tables(done.ledger), form)
     typer.echo(f'{target}: {done.episodes:,} episodes written', err=form != 'text')
 
 

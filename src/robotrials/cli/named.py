@@ -5,24 +5,16 @@ from __future__ import annotations
 import shlex
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from robotrials.cli.output import FormatOption, check_form, print_table, print_tables
 from robotrials.cli.source import (
-    AlphaOption,
-    BaselineOption,
-    PairingOption,
+    AnalysisChanges,
     PolicyOption,
-    PrimaryOption,
-    ReferenceOption,
-    RegistryOption,
-    ResamplesOption,
-    SeedOption,
-    TauOption,
-    WhereOption,
     open_analysis,
+    takes_analysis,
     tell_analysis,
 )
 from robotrials.errors import InputError
@@ -39,10 +31,12 @@ SourcesArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar='SOURCE...', help='The input: a store, for most; see --list for the others.'),
 ]
+CHANGES = 'reference tau primary pairing baseline alpha registry resamples seed where'
 StratumOption = Annotated[list[str] | None, typer.Option('--stratum', '-s', help='Show only this stratum; repeatable.')]
 ListOption = Annotated[bool, typer.Option('--list', help='List the names and stop.')]
 
 
+@takes_analysis(CHANGES)
 def plot(
     name: Annotated[str | None, typer.Argument(metavar='NAME', help='The figure; see --list.')] = None,
     sources: SourcesArgument = None,
@@ -50,16 +44,8 @@ def plot(
     listed: ListOption = False,
     policy: PolicyOption = None,
     stratum: StratumOption = None,
-    reference: ReferenceOption = None,
-    tau: TauOption = None,
-    primary: PrimaryOption = None,
-    pairing: PairingOption = None,
-    baseline: BaselineOption = None,
-    alpha: AlphaOption = None,
-    registry: RegistryOption = None,
-    resamples: ResamplesOption = None,
-    seed: SeedOption = None,
-    where: WhereOption = None,
+    *,
+    changes: AnalysisChanges,
     style: Annotated[
         str, typer.Option('--style', help='A venue: ieee, acm, icml, neurips, jmlr, lncs, nature or plain.')
     ] = '',
@@ -86,11 +72,7 @@ def plot(
     _refuse_source(name, 'plot', 'cdf')
     draw = find_figure(name)
     check_target(output or Path(f'{name}.pdf'))
-    request = _request(
-        name, input_of(draw), sources, where=where, policy=policy, stratum=stratum, reference=reference, tau=tau,
-        primary=primary, pairing=pairing, baseline=baseline, alpha=alpha, registry=registry, resamples=resamples,
-        seed=seed,
-    )  # fmt: skip
+    request = _request(name, input_of(draw), sources, changes, policy=policy, stratum=stratum)
     with warnings.catch_warnings(record=True) as caught, styled(chosen):
         warnings.simplefilter('always', UserWarning)
         written = save_figure(draw(request), output or Path(f'{name}.pdf'))
@@ -101,6 +83,7 @@ def plot(
     typer.echo(f'wrote {written}')
 
 
+@takes_analysis(CHANGES)
 def tables(
     name: Annotated[str | None, typer.Argument(metavar='NAME', help='The table; see --list.')] = None,
     sources: SourcesArgument = None,
@@ -108,16 +91,8 @@ def tables(
     listed: ListOption = False,
     policy: PolicyOption = None,
     stratum: StratumOption = None,
-    reference: ReferenceOption = None,
-    tau: TauOption = None,
-    primary: PrimaryOption = None,
-    pairing: PairingOption = None,
-    baseline: BaselineOption = None,
-    alpha: AlphaOption = None,
-    registry: RegistryOption = None,
-    resamples: ResamplesOption = None,
-    seed: SeedOption = None,
-    where: WhereOption = None,
+    *,
+    changes: AnalysisChanges,
     label: Annotated[
         list[str] | None,
         typer.Option(
@@ -152,10 +127,8 @@ def tables(
     _refuse_source(name, 'tables', 'headline')
     build = find_table(name)
     request = _request(
-        name, input_of(build), sources, where=where, policy=policy, stratum=stratum, reference=reference, tau=tau,
-        primary=primary, pairing=pairing, baseline=baseline, alpha=alpha, registry=registry, resamples=resamples,
-        seed=seed, label='*'.join(label) if label else None,
-    )  # fmt: skip
+        name, input_of(build), sources, changes, policy=policy, stratum=stratum, label='*'.join(label or ()) or None
+    )
     built = build(request)
     if isinstance(request.subject, Analysis):
         tell_analysis(request.subject, of_safety=name.startswith('safety'))
@@ -170,8 +143,8 @@ def tables(
 
 
 def _request(
-    name: str, wanted: Input, sources: list[str] | None, *, where: list[str] | None, policy: list[str] | None,
-    stratum: list[str] | None, label: str | None = None, **changes: Any,
+    name: str, wanted: Input, sources: list[str] | None, changes: AnalysisChanges, *, policy: list[str] | None,
+    stratum: list[str] | None, label: str | None = None,
 ) -> ShowRequest:  # fmt: skip
     """The request for a name that takes this kind of input; the wrong kind is an error that says which is wanted."""
     from robotrials.show.catalog import ShowRequest, check_sources
@@ -181,15 +154,13 @@ def _request(
     check_sources(name, wanted, given)
     subject: object
     if wanted is Input.STORE:
-        subject = open_analysis(Path(given[0]), where, **changes)
+        subject = open_analysis(Path(given[0]), **changes)
     else:
-        if where:
+        if changes['where']:
             raise InputError(f'{name} takes no store of episodes, so --where cannot choose any')
-        drawn = {'n_resamples': changes.get('resamples'), 'seed': changes.get('seed')}
+        drawn = {'n_resamples': changes['resamples'], 'seed': changes['seed']}
         subject = read_subject(wanted, given, **{key: value for key, value in drawn.items() if value is not None})
-    return ShowRequest(
-        subject=subject, policies=tuple(policy or ()), strata=tuple(stratum or ()), label=label
-    )  # fmt: skip
+    return ShowRequest(subject=subject, policies=tuple(policy or ()), strata=tuple(stratum or ()), label=label)
 
 
 def _refuse_source(name: str, verb: str, usual: str) -> None:

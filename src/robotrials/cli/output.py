@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import signal
 import sys
@@ -9,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +23,7 @@ from robotrials.value import dataclass
 if TYPE_CHECKING:
     from robotrials.show.answer import Card
     from robotrials.show.catalog import ShowRequest
+    from robotrials.show.plot import Plot
     from robotrials.show.table import Table
     from robotrials.verdict.analysis import Analysis
 
@@ -32,6 +36,7 @@ FormatOption = Annotated[
 
 DetailsOption = Annotated[bool, typer.Option('--details', help='Also print the tables behind the summary.')]
 PerTaskOption = Annotated[bool, typer.Option('--per-task', help='One row per task, as papers print them.')]
+FigureOption = Annotated[Path | None, typer.Option('--figure', help='Save the figure (svg, pdf or png).')]
 MethodsOption = Annotated[bool, typer.Option('--methods', help='Describe what was computed, in words for a paper.')]
 
 
@@ -111,9 +116,6 @@ def harmless(text: str, form: str) -> str:
 
 def without_formulas(text: str) -> str:
     """CSV in which a text cell that begins like a formula is quoted with an apostrophe; numbers stay as they are."""
-    import csv
-    import io
-
     if not any(mark in text for mark in FORMULA_MARKS):
         return text
     out = io.StringIO()
@@ -147,6 +149,15 @@ def print_analysis_table(analysis: Analysis, sheet: Table, form: str = 'text') -
 
     tell_analysis(analysis)
     print_table(stated([sheet], analysis.statement)[0], form)
+
+
+def save_plot(path: Path | None, describe: Callable[[], Plot], *, err: bool = True) -> None:
+    """Paint a figure as papers have it where `--figure` says so; without a path it is not even described."""
+    if path is not None:
+        from robotrials.show.figure import save_figure
+        from robotrials.show.plot_paper import paint_paper
+
+        typer.echo(f'wrote {save_figure(paint_paper(describe()), path)}', err=err)
 
 
 def check_form(form: str) -> str:

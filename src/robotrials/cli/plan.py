@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import secrets
+import typing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +16,8 @@ from robotrials.errors import InputError, UnknownName
 if TYPE_CHECKING:
     from robotrials.run import TrialPlan
     from robotrials.run.plan import ConditionEntry
-    from robotrials.verdict.planning.plan_size import CapacityPoint, EpisodeDemand
+    from robotrials.run.size import PlanSummary
+    from robotrials.verdict.planning.plan_size import EpisodeDemand, Fleet
 
 
 PlanPath = Annotated[Path, typer.Argument(help='The file that declares the trial.', show_default=False)]
@@ -85,10 +89,8 @@ def plan(
         Column('time cap (s)', 'g'),
     ]
     cells = table(f'{declared.title or trial.stem}: {size.n_cells} cells', columns, rows)
-    print_tables([cells, table('what it amounts to', ['quantity', 'value'], _size_rows(declared))], form)
+    print_tables([cells, table('what it amounts to', ['quantity', 'value'], _size_rows(declared, size))], form)
     if declared.blinding.enabled and not declared.blinding.secret and not declared.blinding.is_sealed:
-        import secrets
-
         typer.echo(
             'Blinding has no secret: anyone who can guess the policies can check the guess against the plan hash. '
             f'Add under [blinding]: secret = "{secrets.token_hex(16)}"',
@@ -105,11 +107,17 @@ def plan(
             declared, power=power, rate=rate, difference=difference, discordance=discordance, pilot=pilot, form=form
         )
     if engine is not None:
-        print_capacity(
-            declared, engine=engine, measure=measure, episode_s=episode_s, inference_s=inference_s,
-            inferences=inferences, most_workers=most_workers, policy_servers=policy_servers,
-            batch_speedup=batch_speedup, worker_price=worker_price, server_price=server_price, form=form,
+        from robotrials.cli.source import ENGINES
+        from robotrials.verdict.planning.plan_size import Fleet
+
+        if engine not in ENGINES:
+            raise UnknownName('engine', engine, ENGINES)
+        fleet = Fleet(
+            most_workers=most_workers or DEFAULT_MOST[engine], policy_servers=policy_servers,
+            batch_speedup=batch_speedup, worker_price=worker_price, server_price=server_price,
         )  # fmt: skip
+        demand = _demand(declared, engine, measure, episode_s, inference_s, inferences)
+        print_capacity(demand, size, fleet, engine, form)
     if check:
         _check(declared)
         typer.echo('host and policies open, and fit together', err=form != 'text')
@@ -119,10 +127,7 @@ def _condition(entry: ConditionEntry) -> str:
     return entry.name if entry.severity is None else f'{entry.name} at {entry.severity}'
 
 
-def _size_rows(declared: TrialPlan) -> list[list[str | int | float | None]]:
-    from robotrials.run import summarize_plan
-
-    size = summarize_plan(declared)
+def _size_rows(declared: TrialPlan, size: PlanSummary) -> list[list[str | int | float | None]]:
     difference = size.resolvable_difference
     return [
         ['plan hash', declared.hash],
@@ -180,9 +185,6 @@ def check_stopping(declared: TrialPlan) -> None:
 
 def _check_views(declared: TrialPlan) -> None:
     """Refuse success by cameras where the host's declaration, or its options, say that it has no views to keep."""
-    import inspect
-    import typing
-
     from robotrials.run.component import HOSTS
     from robotrials.run.host import Ability, declared_abilities
     from robotrials.run.recording import no_views
@@ -229,34 +231,21 @@ def _check(declared: TrialPlan) -> None:
 DEFAULT_MOST = {'local': 8, 'ray': 256}
 
 
-def print_capacity(
-    declared: TrialPlan, *, engine: str, measure: int, episode_s: float | None, inference_s: float | None,
-    inferences: float | None, most_workers: int | None, policy_servers: int, batch_speedup: float, worker_price: float,
-    server_price: float, form: str,
-) -> None:  # fmt: skip
+def print_capacity(demand: EpisodeDemand, size: PlanSummary, fleet: Fleet, engine: str, form: str) -> None:
     """Wall time, cost and bottleneck for a few worker counts, and the one that is worth having."""
-    from robotrials.cli.source import ENGINES
-    from robotrials.run import summarize_plan
     from robotrials.show.table import Column, table
-    from robotrials.verdict.planning.plan_size import Fleet, predict_capacity
+    from robotrials.verdict.planning.plan_size import predict_capacity
 
-    if engine not in ENGINES:
-        raise UnknownName('engine', engine, ENGINES)
-    demand = _demand(declared, engine, measure, episode_s, inference_s, inferences)
-    fleet = Fleet(
-        most_workers=most_workers or DEFAULT_MOST[engine], policy_servers=policy_servers, batch_speedup=batch_speedup,
-        worker_price=worker_price, server_price=server_price,
-    )  # fmt: skip
-    capacity = predict_capacity(demand, summarize_plan(declared).n_episodes, fleet)
-    chosen = [p for p in capacity.points if p.workers == capacity.best.workers or _is_round(p.workers)]
+    capacity = predict_capacity(demand, size.n_episodes, fleet)
+    chosen = [p for p in capacity.points if p.workers == capacity.best.workers or p.workers.bit_count() == 1]
     if capacity.points[-1] not in chosen:
         chosen.append(capacity.points[-1])
     columns: list[str | Column] = [
         'workers', Column('wall time (h)', '.3g'), Column('cost', '.3g'), Column('workers busy', '.0%'),
         *(Column(f'{name} busy', '.0%') for name in capacity.best.use),
     ]  # fmt: skip
-    rows = [_row(point) for point in chosen]
-    title = f'{engine} engine, {summarize_plan(declared).n_episodes} episodes'
+    rows = [[p.workers, p.wall_s / 3600, p.cost, p.worker_use, *p.use.values()] for p in chosen]
+    title = f'{engine} engine, {size.n_episodes} episodes'
     print_tables([table(title, columns, rows)], form)
     typer.echo(
         f'an episode: host {demand.host_s:.3g} s, {demand.inferences:.3g} inferences of {demand.inference_s:.3g} s, '
@@ -269,14 +258,6 @@ def print_capacity(
         else f'nothing shared by workers saturates with up to {capacity.points[-1].workers} workers'
     )
     typer.echo(f'best: {capacity.best.workers} workers; {bound}', err=form != 'text')
-
-
-def _row(point: CapacityPoint) -> list[str | int | float | None]:
-    return [point.workers, point.wall_s / 3600, point.cost, point.worker_use, *point.use.values()]
-
-
-def _is_round(n: int) -> bool:
-    return n & (n - 1) == 0
 
 
 def _demand(

@@ -11,7 +11,7 @@ from robotrials.cli.output import FormatOption, print_table, print_tables, show_
 from robotrials.errors import InputError, UnknownName
 
 if TYPE_CHECKING:
-    from robotrials.policies.server import WireNames
+    from robotrials.policies.server import ConversationServer, WireNames
     from robotrials.run import Host, HostSpec, Policy, TrialPlan
 
 policies_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help='List, check and serve policies.')
@@ -140,10 +140,7 @@ def serve(
     )  # fmt: skip
     with PolicyServer(offered, wire=wire, host=host, port=port) as serving:
         typer.echo(f'{name} is served at ws://{host}:{serving.port} on the {wire} wire; interrupt to stop')
-        try:
-            serving.wait()
-        except KeyboardInterrupt:
-            typer.echo('stopped', err=True)
+        _serve_until_interrupted(serving)
 
 
 @policies_app.command('relay')
@@ -172,11 +169,15 @@ def relay(
     behind = BlindedArms(plan, read_arms(plan, arms), console=console, log=arms.with_name('relay.log'))
     with ConversationServer(lambda _: RelayConversation(behind), host=host, port=port) as serving:
         typer.echo(f'the policy of each episode is at ws://{host}:{serving.port}; interrupt to stop')
-        try:
-            serving.wait()
-        except KeyboardInterrupt:
-            typer.echo('stopped', err=True)
+        _serve_until_interrupted(serving)
     behind.close()
+
+
+def _serve_until_interrupted(serving: ConversationServer) -> None:
+    try:
+        serving.wait()
+    except KeyboardInterrupt:
+        typer.echo('stopped', err=True)
 
 
 def _opened(trial: Path, name: str) -> tuple[TrialPlan, Host, Policy]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,12 +11,14 @@ import typer
 
 from robotrials.cli.output import (
     DetailsOption,
+    FigureOption,
     FormatOption,
     check_form,
     print_analysis_table,
     print_card,
     print_table,
     progress_bar,
+    save_plot,
 )
 from robotrials.cli.source import (
     AddressOption,
@@ -35,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from robotrials.run import TrialPlan
-    from robotrials.show.answer import Card
     from robotrials.show.table import Table
     from robotrials.verdict.analysis import Analysis
     from robotrials.verdict.analysis.planning import AssumedPlanning, Planning
@@ -78,7 +81,7 @@ def calibrate(
     with resampled_on(engine, address), progress_bar('null scenarios') as advance:
         calibration = analysis.planning.calibration(
             n_trials=trials, n_resamples=resamples, setups=tuple(setup or NullSetup), label=label,
-            method=check_method(method), on_row=advance,
+            method=method, on_row=advance,
         )  # fmt: skip
     if form != 'text':
         print_analysis_table(analysis, calibration_table(calibration), form)
@@ -230,8 +233,6 @@ def assumed_rule_power(
     correlation: float, sizes: list[int], power: float, alpha: float, seed: int,
 ) -> Table:  # fmt: skip
     """The rule simulated at some sizes, and the smallest size of each claim, in the one list of a trial's claims."""
-    import math
-
     import numpy as np
 
     from robotrials.show.planning import rule_power_table
@@ -329,7 +330,7 @@ def bridge(
     bridges: Annotated[int, typer.Option('--bridges', min=100, help='Simulated bridges.')] = 4000,
     seed: SeedOption = None,
     where: WhereOption = None,
-    figure: Annotated[Path | None, typer.Option('--figure', help='Also draw: .svg, .pdf or .png.')] = None,
+    figure: FigureOption = None,
     details: DetailsOption = False,
     form: FormatOption = 'text',
 ) -> None:
@@ -337,34 +338,32 @@ def bridge(
 
     Example: `robotrials power bridge --assume new:median=35 --assume old:median=45,ever=0.95 --strata 4 --operations 4`
     """
-    import math
-
-    from robotrials.show.planning import power_card, power_table
+    from robotrials.show.planning import power_card, power_plot, power_table
     from robotrials.verdict.planning import field_position
 
     check_form(form)
     check_method(method)
-    pilot = open_pilot(
+    pilot, analysis = open_pilot(
         store, assume, where, strata=strata, operations=operations, correlation=correlation, watched=watched, tau=tau,
         seed=seed, alpha=alpha,
     )  # fmt: skip
     names = pick_two(pilot.cells, a, b)
     reached = pilot.power(
         *names, per_cell=parse_sizes(n), power=power, design_effect=design_effect, debias=debias,
-        method=check_method(method), n_bridges=bridges,
+        method=method, n_bridges=bridges,
     )  # fmt: skip
     needed = reached.needed.n
     habit = field_position(int(needed)) if math.isfinite(needed) else None
-    card = power_card(reached, names=names, habit=habit)
-    pilot.print(card, [power_table(reached, names=names, habit=habit)], form, is_single=True, details=details)
-    if figure is not None:
-        from robotrials.show.figure import save_figure
-        from robotrials.show.planning import power_plot
-        from robotrials.show.plot_paper import paint_paper
-
-        if not reached.per_cell.size:
-            raise InputError('a figure of power needs some --n')
-        typer.echo(f'wrote {save_figure(paint_paper(power_plot({names: reached})), figure)}')
+    table = power_table(reached, names=names, habit=habit)
+    if form == 'text':
+        print_card(
+            lambda: power_card(reached, names=names, habit=habit), lambda: [table], details=details, analysis=analysis
+        )
+    else:
+        print_table(table, form) if analysis is None else print_analysis_table(analysis, table, form)
+    if figure is not None and not reached.per_cell.size:
+        raise InputError('a figure of power needs some --n')
+    save_plot(figure, lambda: power_plot({names: reached}), err=False)
 
 
 @power_app.command('detect')
@@ -392,10 +391,10 @@ def detect(
     seed: SeedOption = None,
     threads: Annotated[int | None, typer.Option('--threads', min=1, help='Default: every core.')] = None,
     where: WhereOption = None,
-    csv: Annotated[
+    output: Annotated[
         Path | None, typer.Option('--output', '-o', help='Write every (pair, metric, N, rate) here.')
     ] = None,
-    figure: Annotated[Path | None, typer.Option('--figure', help='Also draw: .svg, .pdf or .png.')] = None,
+    figure: FigureOption = None,
     engine: EngineOption = 'local',
     address: AddressOption = None,
     details: DetailsOption = False,
@@ -405,13 +404,13 @@ def detect(
 
     Example: `robotrials power detect runs/may --pair groot:act -o detection.csv --figure detection.pdf`
     """
-    from robotrials.show.planning import design_table, detection_card, detection_table, smallest_table
+    from robotrials.show.planning import design_table, detection_card, detection_plot, detection_table, smallest_table
     from robotrials.show.table import render
     from robotrials.verdict.planning.power import METRICS
 
     check_form(form)
     check_method(method)
-    pilot = open_pilot(
+    pilot, analysis = open_pilot(
         store, assume, where, strata=strata, operations=operations, correlation=correlation, watched=watched, tau=tau,
         seed=seed, alpha=alpha,
     )  # fmt: skip
@@ -419,23 +418,21 @@ def detect(
     with resampled_on(engine, address), progress_bar('pairs x N') as advance:
         study = pilot.detection(
             per_cell=parse_sizes(n), pairs=pairs, metrics=tuple(metric or METRICS), n_trials=trials,
-            n_resamples=resamples, method=check_method(method), threads=threads, on_row=advance,
+            n_resamples=resamples, method=method, threads=threads, on_row=advance,
         )  # fmt: skip
     tables = [smallest_table(study, target=target)]
-    if csv is None or form != 'text':
+    if output is None or form != 'text':
         tables.append(detection_table(study))
-    if csv is not None:
-        csv.write_text(render(detection_table(study), 'csv'), encoding='utf-8')
-        typer.echo(f'wrote {csv}', err=True)
+    if output is not None:
+        output.write_text(render(detection_table(study), 'csv'), encoding='utf-8')
+        typer.echo(f'wrote {output}', err=True)
     if fit is not None:
         tables.append(design_table(pilot.design(study, fit_on=parse_sizes(fit), method=check_method(method))))
-    pilot.print(detection_card(study, target=target), tables, form, details=details or fit is not None)
-    if figure is not None:
-        from robotrials.show.figure import save_figure
-        from robotrials.show.planning import detection_plot
-        from robotrials.show.plot_paper import paint_paper
-
-        typer.echo(f'wrote {save_figure(paint_paper(detection_plot(study, target=target)), figure)}', err=True)
+    print_card(
+        lambda: detection_card(study, target=target), lambda: tables, form, details=details or fit is not None,
+        analysis=analysis,
+    )  # fmt: skip
+    save_plot(figure, lambda: detection_plot(study, target=target))
 
 
 def parse_sizes(text: str) -> list[int]:
@@ -449,35 +446,12 @@ def parse_sizes(text: str) -> list[int]:
         raise InputError(f'wanted numbers such as 5,10,20 or 5:50:5, found {text!r}') from None
 
 
-class Pilot:
-    """What power is worked out from: the analysis of a store, or assumed curves with a seed."""
-
-    def __init__(self, planning: Planning | AssumedPlanning, analysis: Analysis | None) -> None:
-        self.planning = planning
-        self.analysis = analysis
-        self.cells = planning.cells
-        self.power = planning.power
-        self.detection = planning.detection
-        self.design = planning.design
-
-    def print(
-        self, card: Card, tables: list[Table], form: str, *, is_single: bool = False, details: bool = False
-    ) -> None:
-        """The card; the tables with `--details` and in other forms, with a store after what analysis they are of."""
-        if form != 'text' and is_single:
-            print_table(tables[0], form) if self.analysis is None else print_analysis_table(
-                self.analysis, tables[0], form
-            )
-            return
-        print_card(lambda: card, lambda: tables, form, details=details, analysis=self.analysis)
-
-
 def open_pilot(
     store: Path | None, assume: list[str] | None, where: list[str] | None, *, strata: int, operations: int,
     correlation: float, watched: float | None, tau: float | None = None, seed: int | None = None,
     alpha: float | None = None,
-) -> Pilot:  # fmt: skip
-    """A store's analysis, or assumptions; one of the two."""
+) -> tuple[Planning | AssumedPlanning, Analysis | None]:  # fmt: skip
+    """What power is worked out from: the analysis of a store, or assumed curves with a seed and no analysis."""
     from robotrials.verdict.analysis.planning import AssumedPlanning
     from robotrials.verdict.planning import AssumedCell
 
@@ -485,7 +459,7 @@ def open_pilot(
         raise InputError('wanted either a STORE to plan from, or two --assume')
     if store is not None:
         analysis = open_analysis(store, where, tau=tau, seed=seed, alpha=alpha)
-        return Pilot(analysis.planning, analysis)
+        return analysis.planning, analysis
     named = dict(parse_assumption(text) for text in assume or [])
     if len(named) < 2:
         raise InputError('wanted two --assume with different names: --assume new:median=35 --assume old:median=45')
@@ -493,13 +467,11 @@ def open_pilot(
         name: {f'stratum {k + 1}': AssumedCell(curve, operations, correlation, watched) for k in range(strata)}
         for name, curve in named.items()
     }
-    return Pilot(AssumedPlanning(cells, seed=seed or 0, tau_s=tau, alpha=alpha or 0.05), None)
+    return AssumedPlanning(cells, seed=seed or 0, tau_s=tau, alpha=alpha or 0.05), None
 
 
 def parse_assumption(text: str) -> tuple[str, AssumedCurve]:
     """NAME:median=40,spread=0.8,ever=0.95 or NAME:curve.csv as a name and an AssumedCurve."""
-    import csv
-
     import numpy as np
 
     from robotrials.verdict.planning import AssumedCurve, lognormal_curve

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from robotrials.cli.source import (
-    AlphaOption,
-    BaselineOption,
-    PairingOption,
-    PrimaryOption,
-    ReferenceOption,
-    RegistryOption,
-    ResamplesOption,
-    SeedOption,
+    AnalysisChanges,
     StoreArgument,
-    TauOption,
-    WhereOption,
     named_changes,
     open_analysis,
     open_named,
     parse_where,
+    takes_analysis,
 )
 from robotrials.errors import InputError
 
@@ -32,6 +25,7 @@ if TYPE_CHECKING:
 DEFAULT_PAGE = Path('report.html')
 
 
+@takes_analysis('primary tau reference alpha baseline pairing registry resamples seed where')
 def report(
     store: StoreArgument,
     output: Annotated[Path | None, typer.Option('--output', '-o', help='The file; default: report.html here.')] = None,
@@ -41,26 +35,16 @@ def report(
     before: Annotated[
         Path | None, typer.Option('--before', help='An earlier store: report what changed since, in the same form.')
     ] = None,
-    primary: PrimaryOption = None,
-    tau: TauOption = None,
-    reference: ReferenceOption = None,
-    alpha: AlphaOption = None,
-    baseline: BaselineOption = None,
-    pairing: PairingOption = None,
-    registry: RegistryOption = None,
     explorer: Annotated[
         str, typer.Option('--explorer', metavar='URL', help='The address of an explorer; links to episodes go there.')
     ] = '',
-    resamples: ResamplesOption = None,
-    seed: SeedOption = None,
-    where: WhereOption = None,
+    *,
+    changes: AnalysisChanges,
 ) -> None:
     """Write one self-contained page: the verdict on the primary endpoint, then everything it rests on.
 
     Example: `robotrials report runs/may -o may.html`
     """
-    import dataclasses
-
     from robotrials.show.figure import check_target, choose_format
     from robotrials.show.phrase import check_explorer
     from robotrials.show.report import trial_document
@@ -70,22 +54,18 @@ def report(
         check_target(output or DEFAULT_PAGE)
     if explorer:
         check_explorer(explorer)
-    changes: dict[str, Any] = {
-        'tau': tau, 'alpha': alpha, 'baseline': baseline, 'pairing': pairing, 'registry': registry,
-        'resamples': resamples, 'seed': seed,
-    }  # fmt: skip
     if before is None:
-        analysis = open_analysis(store, where, reference=reference, primary=primary, **changes)
+        analysis = open_analysis(store, **changes)
         document = trial_document(analysis, explorer_url=explorer, folder=(output or DEFAULT_PAGE).parent)
     else:
-        if reference is not None or primary is not None or explorer:
+        if changes['reference'] is not None or changes['primary'] is not None or explorer:
             raise InputError(
                 '--before compares each policy with itself: it takes neither --reference, --primary nor --explorer'
             )
         from robotrials.show.change import change_document
         from robotrials.verdict.analysis import compare_stores
 
-        named, matching = named_changes(**changes), parse_where(where) or None
+        matching, named = parse_where(changes.pop('where')) or None, named_changes(**changes)
         old, new = open_named(before), open_named(store)
         changed = compare_stores(old.store, new.store, where=matching, **named)
         document = change_document(dataclasses.replace(changed, before=old.name, after=new.name))

@@ -7,16 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from robotrials.cli.output import DetailsOption, FormatOption, check_form, print_analysis, print_card, say
-from robotrials.cli.source import (
-    AlphaOption,
-    BaselineOption,
-    PolicyOption,
-    ResamplesOption,
-    SeedOption,
-    StoreArgument,
-    WhereOption,
-    open_analysis,
-)
+from robotrials.cli.source import AnalysisChanges, PolicyOption, StoreArgument, open_analysis, takes_analysis
 from robotrials.errors import NotEstimable, UnknownName
 
 if TYPE_CHECKING:
@@ -29,17 +20,15 @@ PARTS = {
 }  # fmt: skip
 
 
+@takes_analysis('baseline alpha where resamples seed')
 def robustness(
     store: StoreArgument,
     show: Annotated[
         list[str] | None, typer.Option('--show', help=f'Only these parts, repeatable: {", ".join(PARTS)}.')
     ] = None,
     policy: PolicyOption = None,
-    baseline: BaselineOption = None,
-    alpha: AlphaOption = None,
-    where: WhereOption = None,
-    resamples: ResamplesOption = None,
-    seed: SeedOption = None,
+    *,
+    changes: AnalysisChanges,
     details: DetailsOption = False,
     form: FormatOption = 'text',
 ) -> None:
@@ -56,7 +45,7 @@ def robustness(
     for part in show or ():
         if part not in PARTS:
             raise UnknownName('part of the robustness report', part, PARTS)
-    analysis = open_analysis(store, where, baseline=baseline, alpha=alpha, resamples=resamples, seed=seed)
+    analysis = open_analysis(store, **changes)
     request = ShowRequest(subject=analysis, policies=tuple(policy or ()))
     request.shown(())
 

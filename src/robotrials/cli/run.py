@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import secrets
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,9 +19,6 @@ from robotrials.cli.source import ray_options
 from robotrials.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
-
     from robotrials.run.plan import RecordingOptions, TrialPlan
     from robotrials.run.schedule import Report, TrialProgress
 
@@ -87,7 +90,7 @@ def run(
             declared, folder, workers=default_workers if workers is None else workers, ray=ray, operator=operator,
             fixture=fixture, session=session,
             shard=None if shard is None else Shard.parse(shard), stop_after=stop_after,
-            report=report, worker_log=worker_log, tell=_tell_head, arms=arms,
+            report=report, worker_log=worker_log, tell=lambda head: typer.echo(f'head {head} at the start'), arms=arms,
         )  # fmt: skip
     typer.echo(f'{done.store}: {done.n_valid} of {done.n_total} episodes valid, {done.n_run} run now')
     typer.echo(f'head {done.head} (note it: robotrials store verify --head can then tell whether anything was changed)')
@@ -108,8 +111,6 @@ def check_secret(plan: TrialPlan, path: Path) -> None:
     """Refuse a blinded plan whose codes could be guessed."""
     blinding = plan.blinding
     if blinding.enabled and not blinding.is_sealed and len(blinding.secret) < SHORTEST_SECRET:
-        import secrets
-
         length = len(blinding.secret)
         given = f' (found {length} characters, wanted {SHORTEST_SECRET} or more)' if length else ''
         raise InputError(
@@ -132,8 +133,6 @@ def _tell_no_films(recording: RecordingOptions) -> None:
 
 def _tell_unfilmed(store: Path) -> None:
     """Why episodes that were to be filmed have no film, each reason once."""
-    from collections import Counter
-
     from robotrials.record import read_store
 
     labels = Counter(e.labels['film'] for e in read_store(store).episodes(events=False) if 'film' in e.labels)
@@ -141,59 +140,32 @@ def _tell_unfilmed(store: Path) -> None:
         typer.echo(f'{count} episodes have no film ({label.removeprefix("none: ")})')
 
 
-def _tell_head(head: str) -> None:
-    typer.echo(f'head {head} at the start')
-
-
 def default_store(plan_hash: str) -> Path:
     """Where a trial's store lies unless said otherwise; it gives no name away."""
     return Path('runs') / plan_hash[:12]
 
 
-def shown_progress() -> AbstractContextManager[Report]:
+@contextmanager
+def shown_progress() -> Iterator[Report]:
     """A bar on a terminal, else a line now and then."""
-    import sys
+    last_s = time.monotonic()
 
-    return _bar() if sys.stderr.isatty() else _lines()
+    def print_line(progress: TrialProgress) -> None:
+        nonlocal last_s
+        if time.monotonic() - last_s >= LINE_EVERY_S:
+            last_s = time.monotonic()
+            typer.echo(f'{progress.n_valid} of {progress.n_total}; {describe(progress)}', err=True)
 
+    if not sys.stderr.isatty():
+        yield print_line
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-def _bar() -> AbstractContextManager[Report]:
-    from contextlib import contextmanager
-
-    @contextmanager
-    def showing() -> Iterator[Report]:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-        columns = (BarColumn(), MofNCompleteColumn(), TextColumn('{task.description}'))
-        with Progress(*columns, console=Console(stderr=True)) as bar:
-            task = bar.add_task('starting', total=None)
-
-            def report(progress: TrialProgress) -> None:
-                bar.update(task, total=progress.n_total, completed=progress.n_valid, description=describe(progress))
-
-            yield report
-
-    return showing()
-
-
-def _lines() -> AbstractContextManager[Report]:
-    import time
-    from contextlib import contextmanager
-
-    @contextmanager
-    def showing() -> Iterator[Report]:
-        last_s = time.monotonic()
-
-        def report(progress: TrialProgress) -> None:
-            nonlocal last_s
-            if time.monotonic() - last_s >= LINE_EVERY_S:
-                last_s = time.monotonic()
-                typer.echo(f'{progress.n_valid} of {progress.n_total}; {describe(progress)}', err=True)
-
-        yield report
-
-    return showing()
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn('{task.description}'))
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task('starting', total=None)
+        yield lambda done: bar.update(task, total=done.n_total, completed=done.n_valid, description=describe(done))
 
 
 def describe(progress: TrialProgress) -> str:

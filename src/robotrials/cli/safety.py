@@ -6,6 +6,7 @@ SafeVLA-Bench records as a format of `robotrials import`: `safety` reads them, a
 from __future__ import annotations
 
 import itertools
+import json
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,11 +30,7 @@ from robotrials.formats.imported import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from robotrials.measure.safety import EpisodeSafety, Registry
     from robotrials.show.table import Table
-    from robotrials.verdict.analysis import Analysis
 
 
 DEFAULT_COMMAND = 'score'
@@ -120,14 +117,19 @@ def score_store(
         'composition': composition, 'unscored': unscored, 'witnesses': witnesses,
         'no_applicability': no_applicability, 'sensitivity': sensitivity,
     }  # fmt: skip
-    changes = {'resamples': resamples, 'seed': seed, 'registry': registry}
-    analysis = _analysis(store, policy, where, changes, scoring={'gate': gate, 'severity': severity, 'phases': phases})
+    analysis = open_analysis(
+        store, where, given={'policy': policy} if policy else None, resamples=resamples, seed=seed, registry=registry,
+        safety_gate=gate, safety_severity=severity, safety_phases=phases,
+    )  # fmt: skip
     part = present(analysis.safety)
     if json_ or form == 'csv':  # which have no place for a note
         for caveat in analysis.safety_caveats:
             typer.echo(f'Note: {caveat}', err=True)
     if json_:
-        _print_metrics(part.scores, analysis.registry)
+        from robotrials.measure.safety.safevla import metrics_document
+
+        document = metrics_document(list(part.scores), registry=analysis.registry)
+        typer.echo(json.dumps(document, indent=2, allow_nan=False))
         return
     request = ShowRequest(subject=analysis)
     names = ['safety', *(['safety-means'] if any(len(m.benchmarks) > 1 for m in part.summary.means) else [])]
@@ -178,22 +180,6 @@ def explain_task(
     decisions = known.explain(name, entry, tiers=tiers)
     caveats = known.caveats([name])
     print_table(explain_table(known.entry(name, entry), decisions, sources=reported, caveats=caveats), form)
-
-
-def _analysis(
-    path: Path, policy: str, where: list[str] | None, changes: dict[str, Any], *, scoring: dict[str, Any]
-) -> Analysis:
-    """Of a store, or of files such as SafeVLA-Bench records, which name no policy."""
-    named = {'safety_gate': scoring['gate'], 'safety_severity': scoring['severity'], 'safety_phases': scoring['phases']}
-    return open_analysis(path, where, given={'policy': policy} if policy else None, **changes, **named)
-
-
-def _print_metrics(scores: Sequence[EpisodeSafety], registry: Registry) -> None:
-    import json
-
-    from robotrials.measure.safety.safevla import metrics_document
-
-    typer.echo(json.dumps(metrics_document(list(scores), registry=registry), indent=2, allow_nan=False))
 
 
 SUFFIXES = ('.json', '.jsonl', '.npz')

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,9 +17,6 @@ from robotrials.cli.output import analysis_progress, doing, say
 from robotrials.errors import InputError, RecordError, UnknownName
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
-
     from robotrials.formats.imported import ImportOptions
     from robotrials.record.store import OpenedSource
     from robotrials.run.ray_crew import RayOptions
@@ -62,6 +64,42 @@ WhereOption = Annotated[
 ]
 
 
+ANALYSIS_OPTIONS = {
+    'reference': ReferenceOption, 'tau': TauOption, 'primary': PrimaryOption, 'pairing': PairingOption,
+    'baseline': BaselineOption, 'alpha': AlphaOption, 'registry': RegistryOption, 'resamples': ResamplesOption,
+    'seed': SeedOption, 'where': WhereOption,
+}  # fmt: skip
+AnalysisChanges = dict[str, Any]  # what the command line changes of an analysis, as `open_analysis` takes it
+Command = Callable[..., None]
+
+
+def takes_analysis(names: str) -> Callable[[Command], Command]:
+    """Give a verb these options of an analysis, where its parameter `changes` stands, which gets all of them."""
+
+    def decorate(verb: Command) -> Command:
+        own = inspect.signature(verb, eval_str=True)
+        options = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=ANALYSIS_OPTIONS[name])
+            for name in names.split()
+        ]
+        parameters = [
+            option
+            for p in own.parameters.values()
+            for option in (options if p.name == 'changes' else [p.replace(kind=inspect.Parameter.KEYWORD_ONLY)])
+        ]
+
+        @functools.wraps(verb)
+        def call(**given: Any) -> None:
+            changes = {option.name: given.pop(option.name) for option in options}
+            verb(**given, changes=changes)
+
+        call.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        call.__annotations__ = {p.name: p.annotation for p in parameters}
+        return call
+
+    return decorate
+
+
 def parse_where(conditions: list[str] | None) -> dict[str, list[object]]:
     """`['policy=act', 'policy=pi05', 'seed=3']` as a filter for `Store.episodes`."""
     from robotrials.record.episode import PARSERS, TEXT_FIELDS, parse_field
@@ -101,8 +139,6 @@ def open_analysis(
 
 def check_plan(changes: Mapping[str, Any]) -> None:
     """Refuse values that no plan can have before anything is read; names that depend on the data come later."""
-    import dataclasses
-
     from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 
     single = {name: value for name, value in changes.items() if name in ('alpha', 'tau_s', 'resamples', 'seed')}
@@ -114,8 +150,6 @@ def open_named(source: Path, given: Mapping[str, str] | None = None) -> OpenedSo
 
     Nothing is written but what goes with the process; `given` are fields that the source itself does not name.
     """
-    import sys
-
     from robotrials.cli.process import spare_pandas
     from robotrials.record import read_store
     from robotrials.record.store import OpenedSource, is_store
@@ -160,8 +194,6 @@ def _open_offering(source: Path, options: ImportOptions, command: str) -> Opened
 
 def log_look(analysis: Analysis) -> None:
     """Put a look at an open trial on record; a store that cannot be written to still answers, and says so."""
-    import sys
-
     from robotrials.verdict.analysis.quality import interim_looks
 
     store = analysis.selection.store
@@ -257,21 +289,15 @@ def ray_options(
     return RayOptions(address, cpus=cpus, gpus=gpus, resources=amounts)
 
 
-def resampled_on(engine: str, address: str | None) -> AbstractContextManager[None]:
+@contextmanager
+def resampled_on(engine: str, address: str | None) -> Iterator[None]:
     """Within it, large resampling is done on the engine asked for."""
-    from contextlib import contextmanager
-
     options = ray_options(engine, address)
+    if options is None:
+        yield
+        return
+    from robotrials.measure.timing.resample import farmed
+    from robotrials.run.ray_crew import ray_cluster
 
-    @contextmanager
-    def connected() -> Iterator[None]:
-        if options is None:
-            yield
-            return
-        from robotrials.measure.timing.resample import farmed
-        from robotrials.run.ray_crew import ray_cluster
-
-        with ray_cluster(options) as ray, farmed(ray):
-            yield
-
-    return connected()
+    with ray_cluster(options) as ray, farmed(ray):
+        yield

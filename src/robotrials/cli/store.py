@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import getpass
+import json
+import re
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,8 +39,6 @@ def list_episodes(
 
     Example: `robotrials store ls runs/may --where policy=act --where outcome=timeout`
     """
-    from itertools import islice
-
     from robotrials.record import read_store
     from robotrials.show.record import episode_table
 
@@ -100,8 +102,6 @@ def show_episode(
 
     Example: `robotrials store show runs/may 3f2a`
     """
-    import json
-
     from robotrials.formats.export import episode_row
     from robotrials.record import read_store
 
@@ -289,8 +289,6 @@ def edit(
 
     Example: `robotrials store edit runs/may 3f2ab81c9d0e44a2b1c3d4e5 set outcome=invalid --why "camera unplugged"`
     """
-    import getpass
-
     from robotrials.record import read_store
     from robotrials.record.episode import PARSERS, TEXT_FIELDS, parse_field
 
@@ -370,17 +368,15 @@ def repair(
 
     Example: `robotrials store repair runs/may --why "disk error on the 3rd"`
     """
-    import getpass
-
     from robotrials.record.verify import repair_store
 
     done = repair_store(store, by=by or getpass.getuser(), why=why)
     for name, held in done.lost.items():
         typer.echo(f'lost: {name} ({held})')
-    for kind, names in (('log file set aside', done.log_files), ('log entry gone', done.entries)):
-        for name in names:
-            typer.echo(f'{kind}: {name}')
-    for kind, names in (('regained', done.regained), ('restored', done.restored)):
+    for kind, names in (
+        ('log file set aside', done.log_files), ('log entry gone', done.entries),
+        ('regained', done.regained), ('restored', done.restored),
+    ):  # fmt: skip
         for name in names:
             typer.echo(f'{kind}: {name}')
     if done.is_empty:
@@ -462,8 +458,6 @@ def film(
 
     Example: `robotrials store film runs/may 3f2a --size 1280x960 --camera front --to films`
     """
-    import re
-
     from robotrials.record import read_store
     from robotrials.run.plan import FilmOptions
     from robotrials.run.refilm import filming_host, refilm

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from typing import Annotated
 
 import typer
@@ -80,8 +82,6 @@ def _act(
 def _have_dialled(
     entry: dict[str, object], *, server: str, token: str, benchmark: str, name: str, key: str, wait: bool
 ) -> dict[str, object] | None:
-    import time
-
     from robotrials.service.platform.client import Submitter
 
     platform = Submitter(server, token, tell=lambda text: typer.echo(text, err=True))
@@ -100,8 +100,6 @@ def _have_dialled(
 
 
 def _print_score(score: dict[str, object], *, as_json: bool) -> None:
-    import json
-
     if as_json:
         typer.echo(json.dumps(score, indent=1))
         return

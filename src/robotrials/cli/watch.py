@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,8 +15,6 @@ from robotrials.errors import InputError, NotEstimable, UnknownName
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from robotrials.show.answer import Card
-    from robotrials.show.table import Table
     from robotrials.verdict.analysis import Analysis
     from robotrials.verdict.analysis.contrast import Contrast
     from robotrials.verdict.planning import ArmPair, WatchedTrial
@@ -61,8 +61,6 @@ def watch(
 
     Example: `robotrials watch runs/may --score promptness --tau 120 --horizon 50 --smallest 0.1 --once`
     """
-    import time
-
     from robotrials.record.store import is_store
     from robotrials.show.answer import watch_card
     from robotrials.show.planning import looks_table, watch_table
@@ -88,7 +86,9 @@ def watch(
                 pairs, contrasts = watched_pairs(trial, policy, analysis)
                 tables = [watch_table(trial, pairs, contrasts), *([looks_table(trial, pairs)] if looks else [])]
                 if form == 'text':
-                    _print_look(watch_card(trial, pairs, contrasts, analysis), tables, details=details, looks=looks)
+                    card = watch_card(trial, pairs, contrasts, analysis)
+                    printed = tables if details else tables[1:]
+                    print_card(lambda: card, lambda: printed, details=details or looks)  # noqa: B023 - called at once
                 else:  # what was used is said once; after that only what is new
                     print_analysis(analysis, tables, form) if is_first else print_tables(tables, form)
                 if trial.may_stop:
@@ -128,16 +128,10 @@ def why_idle(path: Path) -> str:
     return 'its episodes were imported' if is_import else ''
 
 
-def _print_look(card: Card, tables: list[Table], *, details: bool, looks: bool) -> None:
-    print_card(lambda: card, lambda: tables if details else tables[1:], details=details or looks)
-
-
 def watched_pairs(
     trial: WatchedTrial, policies: list[str] | None, analysis: Analysis
 ) -> tuple[list[ArmPair], dict[tuple[str, str], Contrast]]:
     """Every pair, or those shown, and its estimate from all episodes; the correction is over all pairs."""
-    from dataclasses import replace
-
     from robotrials.verdict.analysis import present
     from robotrials.verdict.planning.analysis_plan import EndpointName
 

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import AnswerError, InputError, NoAnswer, RemoteError, RigError, SetupError
-from robotrials.policies.mapping import check_moments
+from robotrials.policies.mapping import ServedOptions, check_moments
 from robotrials.policies.observe import Question
 from robotrials.policies.served import MAX_TOLD, Reply, ServedPolicy, decoded, key_from, map_answer
 from robotrials.run import Setup
 from robotrials.run.seam import enum_value
-from robotrials.wire import LIMITS
 from robotrials.wire.array import pack_groot, unpack_groot
 from robotrials.wire.link import Deadline, keep_trying
 from robotrials.wire.request import RequestLink
@@ -50,22 +49,14 @@ class GrootPolicy(ServedPolicy):
         self,
         *,
         url: str,
-        preset: str = '',
-        observation: Mapping[str, Any] | None = None,
-        action: Mapping[str, Any] | None = None,
         name: str = 'groot',
         generation: str = 'auto',
         form: str = '',
         action_keys: Sequence[str] = (),
-        connect_timeout_s: float = 30.0,
-        answer_timeout_s: float = 30.0,
         token_variable: str = '',
-        max_message_bytes: int = LIMITS.max_bytes,
+        **common: Unpack[ServedOptions],
     ) -> None:
-        super().__init__(
-            preset=preset, observation=observation, action=action, name=name, connect_timeout_s=connect_timeout_s,
-            answer_timeout_s=answer_timeout_s, max_message_bytes=max_message_bytes,
-        )  # fmt: skip
+        super().__init__(name=name, **common)
         self.url = url
         self._token = key_from(token_variable, what=url) if token_variable else ''
         self._generation: Generation = enum_value(Generation, generation, 'generation')

@@ -17,16 +17,16 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from robotrials.errors import AnswerError, InputError, NoAnswer, RemoteError, RigError, SetupError
+from robotrials.policies.mapping import ServedOptions
 from robotrials.policies.observe import Question
 from robotrials.policies.served import Reply, ServedPolicy, action_array, decoded, map_answer, seconds_told
 from robotrials.run import Setup
 from robotrials.run.environment import WorkerProcess, find_environment, read_recipe
-from robotrials.wire import LIMITS
 from robotrials.wire.tensor_pickle import read_actions, write_object
 
 PROCESSORS = ('policy_preprocessor.json', 'policy_postprocessor.json')
@@ -238,20 +238,14 @@ class LeRobotServerPolicy(ServedPolicy):
         kind: str,
         device: str = 'cpu',
         environment: str = 'grpc',
-        preset: str = '',
-        observation: Mapping[str, Any] | None = None,
-        action: Mapping[str, Any] | None = None,
         name: str = 'lerobot-server',
-        connect_timeout_s: float = 600.0,
-        answer_timeout_s: float = 60.0,
-        max_message_bytes: int = LIMITS.max_bytes,
+        **common: Unpack[ServedOptions],
     ) -> None:
         if not url.startswith(SCHEME) or ':' not in url.removeprefix(SCHEME):
             raise InputError(f'url is {url!r}, wanted grpc://HOST:PORT')
-        super().__init__(
-            preset=preset, observation=observation, action=action, name=name, connect_timeout_s=connect_timeout_s,
-            answer_timeout_s=answer_timeout_s, max_message_bytes=max_message_bytes,
-        )  # fmt: skip
+        common.setdefault('connect_timeout_s', 600.0)
+        common.setdefault('answer_timeout_s', 60.0)
+        super().__init__(name=name, **common)
         self.url, self._environment = url, environment
         self._instructions = {
             'policy_type': kind, 'pretrained_name_or_path': path, 'device': device, 'rename_map': {},

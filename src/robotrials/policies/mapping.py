@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -344,6 +344,22 @@ class MappingEntry:
 
     observation: ObservationEntry
     action: ActionEntry
+
+
+class ServedOptions(TypedDict, total=False):
+    """The options that every policy with a mapping takes; see `docs/concepts/policies.md`.
+
+    preset, observation, action: the mapping, by name and by its own tables. connect_timeout_s: how long a server that
+    is still loading is waited for; answer_timeout_s: how long one answer may take. max_message_bytes: a longer message
+    is refused before it is read.
+    """
+
+    preset: str
+    observation: Mapping[str, Any] | None
+    action: Mapping[str, Any] | None
+    connect_timeout_s: float
+    answer_timeout_s: float
+    max_message_bytes: int
 
 
 def read_mapping(

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from robotrials.errors import AnswerError, RemoteError
+from robotrials.policies.mapping import ServedOptions
 from robotrials.policies.observe import Question
 from robotrials.policies.served import (
     MAX_TOLD,
@@ -26,7 +27,7 @@ from robotrials.policies.served import (
     seconds_told,
 )
 from robotrials.run import ControlMode, Setup, Target
-from robotrials.wire import LIMITS, pack, unpack
+from robotrials.wire import pack, unpack
 from robotrials.wire.link import Deadline
 from robotrials.wire.websocket import WebSocketLink
 
@@ -45,20 +46,12 @@ class OpenPiPolicy(WebSocketPolicy):
         self,
         *,
         url: str,
-        preset: str = '',
-        observation: Mapping[str, Any] | None = None,
-        action: Mapping[str, Any] | None = None,
         name: str = 'openpi',
-        connect_timeout_s: float = 30.0,
-        answer_timeout_s: float = 30.0,
         api_key_variable: str = '',
         actions_key: str = 'actions',
-        max_message_bytes: int = LIMITS.max_bytes,
+        **common: Unpack[ServedOptions],
     ) -> None:
-        super().__init__(
-            url, connect_timeout_s=connect_timeout_s, answer_timeout_s=answer_timeout_s,
-            max_message_bytes=max_message_bytes, preset=preset, observation=observation, action=action, name=name,
-        )  # fmt: skip
+        super().__init__(url, name=name, **common)
         self._actions_key = actions_key
         if api_key_variable:
             self._headers['Authorization'] = f'Api-Key {key_from(api_key_variable, what=url)}'
@@ -123,23 +116,8 @@ class RoboArenaPolicy(OpenPiPolicy):
     server = 'the RoboArena server'
     _session_id = ''
 
-    def __init__(
-        self,
-        *,
-        url: str,
-        preset: str = '',
-        observation: Mapping[str, Any] | None = None,
-        action: Mapping[str, Any] | None = None,
-        name: str = 'roboarena',
-        connect_timeout_s: float = 30.0,
-        answer_timeout_s: float = 30.0,
-        max_message_bytes: int = LIMITS.max_bytes,
-    ) -> None:
-        super().__init__(
-            url=url, preset=preset, observation=observation, action=action, name=name,
-            connect_timeout_s=connect_timeout_s, answer_timeout_s=answer_timeout_s,
-            max_message_bytes=max_message_bytes,
-        )  # fmt: skip
+    def __init__(self, *, url: str, name: str = 'roboarena', **common: Unpack[ServedOptions]) -> None:
+        super().__init__(url=url, name=name, **common)
 
     def problems(self, sample: Question) -> Iterable[str]:
         config = self._metadata

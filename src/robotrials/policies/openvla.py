@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from robotrials.errors import AnswerError, RemoteError, RigError
+from robotrials.policies.mapping import ServedOptions
 from robotrials.policies.observe import Question
 from robotrials.policies.served import MAX_TOLD, Reply, ServedPolicy, action_array, decoded
 from robotrials.run import Setup
-from robotrials.wire import LIMITS
 from robotrials.wire.array import pack_json, unpack_json
 from robotrials.wire.link import Deadline, keep_trying
 from robotrials.wire.request import HttpAnswer, HttpLink
@@ -33,22 +33,14 @@ class OpenVlaPolicy(ServedPolicy):
         self,
         *,
         url: str,
-        preset: str = '',
-        observation: Mapping[str, Any] | None = None,
-        action: Mapping[str, Any] | None = None,
         name: str = 'openvla',
         fields: Mapping[str, Any] | None = None,
         double_encoded: bool = False,
         act_path: str = '/act',
         reset_path: str = '',
-        connect_timeout_s: float = 30.0,
-        answer_timeout_s: float = 30.0,
-        max_message_bytes: int = LIMITS.max_bytes,
+        **common: Unpack[ServedOptions],
     ) -> None:
-        super().__init__(
-            preset=preset, observation=observation, action=action, name=name, connect_timeout_s=connect_timeout_s,
-            answer_timeout_s=answer_timeout_s, max_message_bytes=max_message_bytes,
-        )  # fmt: skip
+        super().__init__(name=name, **common)
         self.url = url.rstrip('/')
         self._fields, self._double = dict(fields or {}), double_encoded
         self._act_path, self._reset_path = act_path, reset_path

@@ -13,13 +13,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 from urllib.parse import quote, urlencode
 
 import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import AnswerError, RemoteError, SetupError
+from robotrials.policies.mapping import ServedOptions
 from robotrials.policies.observe import Question
 from robotrials.policies.openpi import OpenPiPolicy
 from robotrials.policies.served import (
@@ -32,7 +33,7 @@ from robotrials.policies.served import (
     seconds_told,
 )
 from robotrials.run import ControlMode, HostSpec, Rotation, Setup
-from robotrials.wire import LIMITS, unpack
+from robotrials.wire import unpack
 from robotrials.wire.link import Deadline
 from robotrials.wire.websocket import WebSocketLink
 
@@ -72,26 +73,18 @@ class PositronicPolicy(OpenPiPolicy):
         self,
         *,
         url: str,
-        preset: str = '',
-        observation: Mapping[str, Any] | None = None,
-        action: Mapping[str, Any] | None = None,
         name: str = 'positronic',
         model: str = '',
-        connect_timeout_s: float = 300.0,
-        answer_timeout_s: float = 30.0,
         token_variable: str = '',
-        max_message_bytes: int = LIMITS.max_bytes,
         parameters: Mapping[str, Any] | None = None,
         client_steps: Sequence[str] = (),
+        **common: Unpack[ServedOptions],
     ) -> None:
         path = '/api/v1/session' + (f'/{quote(model)}' if model else '')
+        common.setdefault('connect_timeout_s', 300.0)
         if parameters:
             path += '?' + urlencode({name: json.dumps(value) for name, value in parameters.items()})
-        super().__init__(
-            url=url.rstrip('/') + path, preset=preset, observation=observation, action=action, name=name,
-            connect_timeout_s=connect_timeout_s, answer_timeout_s=answer_timeout_s,
-            max_message_bytes=max_message_bytes,
-        )  # fmt: skip
+        super().__init__(url=url.rstrip('/') + path, name=name, **common)
         if token_variable:
             self._headers['Authorization'] = f'Bearer {key_from(token_variable, what=url)}'
         self._done_here = tuple(client_steps)
@@ -198,7 +191,11 @@ class PositronicPolicy(OpenPiPolicy):
             if self._last is None:
                 raise AnswerError(f'{self.url}: no action in the first answer of an episode')
             return np.tile(self._last, (self._steps, 1))
-        if self._session is not None and isinstance(result, np.ndarray | list) and not _is_commands(result):
+        if (
+            self._session is not None
+            and isinstance(result, np.ndarray | list)
+            and not (isinstance(result, list) and all(isinstance(action, Mapping) for action in result))
+        ):
             rows = action_array(self.url, result)  # as the model gives them
             times_s = np.asarray(np.arange(len(rows)) * self._between_s, dtype=np.float64)
             return self._taken(times_s, np.asarray(rows, dtype=np.float64))
@@ -250,10 +247,6 @@ class PositronicPolicy(OpenPiPolicy):
         if isinstance(frame, str):
             raise AnswerError(f'{self.url}: a text frame: {frame[:500]!r}')
         return decoded(self.url, lambda: unpack(frame, limits=self._limits))
-
-
-def _is_commands(result: object) -> bool:
-    return isinstance(result, list) and all(isinstance(action, Mapping) for action in result)
 
 
 def _listed(value: object) -> list[Any]:

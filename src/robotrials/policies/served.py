@@ -13,13 +13,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import AnswerError, InputError, RigError, SetupError
-from robotrials.policies.mapping import read_mapping
+from robotrials.policies.mapping import ServedOptions, read_mapping
 from robotrials.policies.observe import Converter, Observer, Question
 from robotrials.run import Chunk, Host, HostSpec, Observation, Policy, PolicySpec, Session, Setup
 from robotrials.run.seam import ClosablePolicy
@@ -125,10 +125,10 @@ class ServedPolicy(abc.ABC):
     def __init__(
         self,
         *,
-        preset: str,
-        observation: Mapping[str, Any] | None,
-        action: Mapping[str, Any] | None,
         name: str,
+        preset: str = '',
+        observation: Mapping[str, Any] | None = None,
+        action: Mapping[str, Any] | None = None,
         is_remote: bool = True,
         connect_timeout_s: float = 30.0,
         answer_timeout_s: float = 30.0,
@@ -274,23 +274,9 @@ class WebSocketPolicy(ServedPolicy):
 
     server = 'the server'  # as a message about waiting for it says
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        connect_timeout_s: float,
-        answer_timeout_s: float,
-        max_message_bytes: int,
-        preset: str,
-        observation: Mapping[str, Any] | None,
-        action: Mapping[str, Any] | None,
-        name: str,
-    ) -> None:
+    def __init__(self, url: str, *, name: str, **common: Unpack[ServedOptions]) -> None:
         check_url(url)
-        super().__init__(
-            preset=preset, observation=observation, action=action, name=name, connect_timeout_s=connect_timeout_s,
-            answer_timeout_s=answer_timeout_s, max_message_bytes=max_message_bytes,
-        )  # fmt: skip
+        super().__init__(name=name, **common)
         self.url = url
         self._headers: dict[str, str] = {}
         self._link: WebSocketLink | None = None

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from robotrials.errors import AnswerError, InputError, RemoteError, RigError, SetupError
-from robotrials.policies.mapping import ActionEntry
+from robotrials.policies.mapping import ActionEntry, ServedOptions
 from robotrials.policies.observe import Question
 from robotrials.policies.served import MAX_TOLD, Reply, WebSocketPolicy, action_array, decoded, map_answer
 from robotrials.run import Gripper, Rotation, Setup, Target
@@ -54,21 +54,13 @@ class VlaEvalPolicy(WebSocketPolicy):
         self,
         *,
         url: str,
-        preset: str = '',
-        observation: Mapping[str, Any] | None = None,
-        action: Mapping[str, Any] | None = None,
         name: str = 'vla-eval',
-        connect_timeout_s: float = 30.0,
-        answer_timeout_s: float = 30.0,
         image_format: str = 'png',
-        max_message_bytes: int = LIMITS.max_bytes,
+        **common: Unpack[ServedOptions],
     ) -> None:
         if image_format not in FORMATS:
             raise InputError(f'image_format is {image_format!r}, wanted one of: {", ".join(FORMATS)}')
-        super().__init__(
-            url, connect_timeout_s=connect_timeout_s, answer_timeout_s=answer_timeout_s,
-            max_message_bytes=max_message_bytes, preset=preset, observation=observation, action=action, name=name,
-        )  # fmt: skip
+        super().__init__(url, name=name, **common)
         self._image_format = image_format
         self._seq = 0
         self._steps = 0

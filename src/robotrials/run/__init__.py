@@ -12,12 +12,9 @@ from robotrials.catalog import late_names
 if TYPE_CHECKING:
     from robotrials.run.closing import close_trial
     from robotrials.run.conformance import check_policy
-    from robotrials.run.engine import Shard, TrialRun, run_trial
-    from robotrials.run.fault import read_fault
+    from robotrials.run.engine import Shard, run_trial
     from robotrials.run.host import Ability, Host, HostWrapper, as_host
-    from robotrials.run.loop import Order, Rollout, run_episode
     from robotrials.run.plan import TrialPlan, read_plan
-    from robotrials.run.schedule import Slot, trial_slots
     from robotrials.run.seam import (
         Action,
         ActionConvention,
@@ -34,9 +31,8 @@ if TYPE_CHECKING:
         Session,
         Setup,
         Target,
-        check_conventions,
     )
-    from robotrials.run.size import PlanSummary, summarize_plan
+    from robotrials.run.size import summarize_plan
 
 __all__ = [
     'Ability',
@@ -51,44 +47,32 @@ __all__ = [
     'HostSpec',
     'HostWrapper',
     'Observation',
-    'Order',
-    'PlanSummary',
     'Policy',
     'PolicySpec',
-    'Rollout',
     'Rotation',
     'Session',
     'Setup',
     'Shard',
-    'Slot',
     'Target',
     'TrialPlan',
-    'TrialRun',
     'as_host',
-    'check_conventions',
     'check_policy',
     'close_trial',
-    'read_fault',
     'read_plan',
-    'run_episode',
     'run_trial',
     'summarize_plan',
-    'trial_slots',
 ]
 
 _PLACES = {
     '.closing': 'close_trial',
     '.conformance': 'check_policy',
-    '.engine': 'Shard TrialRun run_trial',
-    '.fault': 'read_fault',
+    '.engine': 'Shard run_trial',
     '.host': 'Ability Host HostWrapper as_host',
-    '.loop': 'Order Rollout run_episode',
     '.plan': 'TrialPlan read_plan',
-    '.schedule': 'Slot trial_slots',
     '.seam': (
         'Action ActionConvention Chunk ControlMode Frame Gripper HostReport HostSpec Observation Policy PolicySpec '
-        'Rotation Session Setup Target check_conventions'
+        'Rotation Session Setup Target'
     ),
-    '.size': 'PlanSummary summarize_plan',
+    '.size': 'summarize_plan',
 }
 __getattr__, __dir__ = late_names(__name__, _PLACES)

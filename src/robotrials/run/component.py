@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from inspect import signature
+from collections.abc import Callable, Mapping, Sequence
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack, get_args, get_origin, get_type_hints
 
 from robotrials.catalog import Catalog
 from robotrials.errors import InputError, UnknownName
@@ -134,9 +134,9 @@ def _make(catalog: Catalog, use: str, options: Mapping[str, Any], *, methods: Se
         raise InputError(f'{catalog.kind} {use} is a {type(maker).__name__}, wanted a class or function that makes one')
     check_maker(catalog.kind, use, maker, methods=methods)
     try:
-        signature(maker).bind(**options)
+        options_of(maker).bind(**options)
     except TypeError as error:
-        names = ', '.join(signature(maker).parameters) or 'none'
+        names = ', '.join(options_of(maker).parameters) or 'none'
         raise InputError(
             f'{catalog.kind} {use} does not take these options: {error}; its options are: {names}'
         ) from error
@@ -148,18 +148,25 @@ def _make(catalog: Catalog, use: str, options: Mapping[str, Any], *, methods: Se
         raise InputError(f'{catalog.kind} {use} does not take these options: {error}') from error
 
 
+def options_of(maker: Callable[..., object]) -> Signature:
+    """What a maker takes, with the common options that a class hands on to its base (`**common: Unpack[...]`)."""
+    own = signature(maker)
+    parameters = list(own.parameters.values())
+    if isinstance(maker, type) and parameters and parameters[-1].kind is Parameter.VAR_KEYWORD:
+        handed_on = get_type_hints(maker.__init__).get(parameters[-1].name)  # type: ignore[misc]  # of this class
+        if get_origin(handed_on) is Unpack:
+            common = get_args(handed_on)[0].__annotations__
+            parameters[-1:] = [Parameter(name, Parameter.KEYWORD_ONLY, default=None) for name in common]
+    return own.replace(parameters=parameters)
+
+
 def check_host_fits(plan: TrialPlan, host: HostLike) -> None:
     """Raise InputError if the host cannot do what the plan asks of it."""
     host = as_host(host)
     spec = host.spec
     waits = plan.is_late
-    is_velocity = spec.action.control_mode is ControlMode.JOINT_VELOCITY
-    if (
-        waits
-        and plan.loop.latency.waiting is Waiting.REPEAT
-        and spec.action.target is not Target.DELTA
-        and not is_velocity
-    ):
+    is_position = spec.action.target is not Target.DELTA and spec.action.control_mode is not ControlMode.JOINT_VELOCITY
+    if waits and plan.loop.latency.waiting is Waiting.REPEAT and is_position:
         raise InputError(
             f"host {spec.name} takes position targets, and a position is kept, not repeated; say waiting = 'keep'"
         )
@@ -168,8 +175,7 @@ def check_host_fits(plan: TrialPlan, host: HostLike) -> None:
         host.check_cell(cell.task.name, stratum=cell.stratum.name, items=cell.items)
     for entry in plan.conditions:
         for rung in entry.rungs():
-            applied = check_condition_fits(rung, host)
-            waits = waits or applied.is_late
+            waits |= AppliedCondition.of(_drawn(rung, spec), host).is_late  # InputError if nobody can bring it about
     if waits and spec.action.target is not Target.DELTA and Ability.HOLD not in host.abilities:
         raise InputError(
             f'host {spec.name} takes absolute targets and has no hold(), so it cannot be held while a policy thinks; '
@@ -200,11 +206,6 @@ def _drawn(entry: ConditionEntry, spec: HostSpec) -> Setup:
     if not parameters and name not in ('nominal', *spec.conditions):
         raise UnknownName(f'condition that host {spec.name} can bring about', name, spec.conditions)
     return Setup(task='', seed=0, condition=name, condition_parameters=parameters)
-
-
-def check_condition_fits(entry: ConditionEntry, host: HostLike) -> AppliedCondition:
-    """Raise InputError if neither the host nor the loop can bring a declared condition about."""
-    return AppliedCondition.of(_drawn(entry, host.spec), as_host(host))
 
 
 def check_policy_fits(

@@ -36,7 +36,8 @@ def check_policy(
 ) -> None:
     """Raise if a policy breaks its contract on a host: conventions, shapes, finite and timely answers, no crash.
 
-    With `deterministic`, the same seed must give the same actions, bit for bit.
+    With `deterministic`, the same seed must give the same actions, bit for bit. steps: control steps of the episode
+    that is tried. limit_s: how long it may take altogether. deadline_s: an answer that takes longer is a fault.
     """
     if not isinstance(policy, Policy):
         raise InputError(f'{type(policy).__name__} has not both of spec and start')

@@ -17,7 +17,7 @@ import numpy as np
 
 from robotrials.errors import InputError
 from robotrials.record import Outcome, Scene
-from robotrials.run.seam import Action, Footage, HostReport, HostSpec, Observation, Setup, StepPart, Target
+from robotrials.run.seam import Action, FloatArray, Footage, HostReport, HostSpec, Observation, Setup, StepPart, Target
 from robotrials.value import dataclass
 
 if TYPE_CHECKING:  # a host inside another environment has numpy alone
@@ -238,6 +238,34 @@ def declared_abilities(declared: object) -> frozenset[Ability] | None:
     if not isinstance(kind, type) or inspect.isabstract(kind) or getattr(kind, 'forwards', False):
         return None
     return _replaced(kind) if issubclass(kind, Host) else _had(kind)
+
+
+class SteppedHost(Host):
+    """What hosts of their own world share: a spec, whether an episode is under way, and what every action has to be."""
+
+    _spec: HostSpec
+    _setup: Setup | None = None  # of the next episode, where the host has `prepare`
+    _is_begun = False
+
+    @property
+    def spec(self) -> HostSpec:
+        return self._spec
+
+    def _setup_for(self, task: str, *, seed: int) -> Setup:
+        """What was prepared if it is for this start, and otherwise the task and the seed alone."""
+        setup = self._setup
+        return setup if setup and (setup.task, setup.seed) == (task, seed) else Setup(task=task, seed=seed)
+
+    def _check_begun(self) -> None:
+        if not self._is_begun:
+            raise InputError('no episode is under way; call reset(task, seed=...) first')
+
+    def _checked(self, action: Action) -> FloatArray:
+        """A copy of the action; InputError unless it has as many finite numbers as the convention says."""
+        wanted, width = np.array(action, dtype=float), self._spec.action.width
+        if wanted.shape != (width,) or not np.isfinite(wanted).all():
+            raise InputError(f'an action is {wanted}, wanted {width} finite numbers')
+        return wanted
 
 
 class HostWrapper(Host):

@@ -232,7 +232,14 @@ class DesignCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialPlan:
-    """A declared trial. Equal plans have equal hashes, however their files are laid out."""
+    """A declared trial. Equal plans have equal hashes, however their files are laid out.
+
+    reference: the policy that the others are measured against. strata: kinds of start within a task, such as object
+    types; every task is run on each of them, under each of the `conditions`. episodes_per_cell, or `power` in its
+    place: how many start states each policy meets in each of these cells. repeats: how often each start state is run.
+    nuisance: labels that are balanced over the policies, such as a camera's side, with their levels. scenes: whether
+    all policies meet the same start states.
+    """
 
     host: HostEntry
     policies: Mapping[str, PolicyEntry]

@@ -274,7 +274,8 @@ def film_episode(
     try:
         beat()
         footage = host.film(options)
-        states = dataclasses.replace(footage.states, setup=_setup_to_json(setup))
+        fields = {f.name: getattr(setup, f.name) for f in dataclasses.fields(setup)}
+        states = dataclasses.replace(footage.states, setup=json.dumps(fields, default=dict, sort_keys=True))
         media[STATES_FILE] = states.to_bytes()
         if not options.draw:
             return Filmed(trajectory, media)
@@ -330,10 +331,6 @@ def film_obstacle() -> str:
     except SetupError as error:
         return str(error)
     return ''
-
-
-def _setup_to_json(setup: Setup) -> str:
-    return json.dumps({f.name: getattr(setup, f.name) for f in dataclasses.fields(setup)}, default=dict, sort_keys=True)
 
 
 def setup_from_json(text: str) -> Setup:

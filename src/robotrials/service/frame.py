@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
+import socket
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
@@ -14,8 +16,6 @@ from urllib.parse import urlsplit
 from robotrials.errors import InputError
 
 if TYPE_CHECKING:
-    from socket import socket
-
     from fastapi import FastAPI
     from jinja2 import Environment
     from starlette.requests import Request
@@ -111,8 +111,8 @@ async def _tell_invalid(request: Request, error: Any) -> Response:
     """What is wrong with a request and where; what was sent is not repeated, as it may be no JSON."""
     from starlette.responses import JSONResponse
 
-    told = [f'{".".join(map(str, one["loc"]))}: {one["msg"]}' for one in error.errors()[:MOST_TOLD]]
-    return JSONResponse({'error': '; '.join(told).encode('utf-8', 'replace').decode()}, status_code=422)
+    problems = [f'{".".join(map(str, e["loc"]))}: {e["msg"]}' for e in error.errors()[:MOST_TOLD]]
+    return JSONResponse({'error': '; '.join(problems).encode('utf-8', 'replace').decode()}, status_code=422)
 
 
 class Guard:
@@ -169,11 +169,8 @@ def _is_from_elsewhere(request: Request) -> bool:
     return origin is not None and origin.partition('://')[2] != request.headers.get('host')
 
 
-def listen(port: int, *, host: str = '127.0.0.1', backlog: int | None = None) -> socket:
+def listen(port: int, *, host: str = '127.0.0.1', backlog: int | None = None) -> socket.socket:
     """A socket that keeps callers waiting until it is served, so that its address can be told first; port 0: any."""
-    import os
-    import socket
-
     if not 0 <= port <= 65535:
         raise InputError(f'port is {port}, wanted 0 to 65535')
     family = socket.AF_INET6 if ':' in host else socket.AF_INET
@@ -191,7 +188,7 @@ def listen(port: int, *, host: str = '127.0.0.1', backlog: int | None = None) ->
 
 
 def serve_locally(
-    app: FastAPI, listener: socket, *, certificate: Path | None = None, private_key: Path | None = None
+    app: FastAPI, listener: socket.socket, *, certificate: Path | None = None, private_key: Path | None = None
 ) -> None:
     """Run an app on what `listen` gave until interrupted; over TLS where a certificate is given."""
     import uvicorn

@@ -170,10 +170,6 @@ class Learner(Protocol):
     def __call__(self, demonstrations: Demonstrations, folder: Path, tell: Tell) -> Learned: ...
 
 
-def learner_of(plan: SourcePlan) -> Learner:
-    return _train_probe(plan) if plan.learner == 'probe' else _look_up(plan)
-
-
 def _train_probe(plan: SourcePlan) -> Learner:
     def learn(demonstrations: Demonstrations, folder: Path, tell: Tell) -> Learned:
         trained = train_probe(
@@ -264,7 +260,8 @@ def _train_at(
         )
     last = {starts[i].test_start: i for i in ids}  # the tries of a test start end with its last demonstration
     tried = sum(i <= last[start.test_start] for i, start in enumerate(starts))
-    learned = learner_of(plan)(demonstrations, place / 'probe', lambda text: tell(f'{place.name}: {text}'))
+    learn = _train_probe(plan) if plan.learner == 'probe' else _look_up(plan)
+    learned = learn(demonstrations, place / 'probe', lambda text: tell(f'{place.name}: {text}'))
     return _Trained(distance_m, demonstrations, kept, tried, learned)
 
 

@@ -346,7 +346,8 @@ class LookupPolicy:
         """The actions (T, A) of the demonstration that begins most like this."""
         key = np.concatenate([self._embed(observation.images[c][None]) for c in self._spec.images], axis=1)
         nearest = int(np.argmin(np.mean((self._keys - key) ** 2, axis=1)))
-        return actions_of(self._demonstrations, nearest)
+        first, last = self._demonstrations.starts[nearest : nearest + 2]
+        return np.asarray(self._demonstrations.action[first:last])
 
 
 class LookupSession:

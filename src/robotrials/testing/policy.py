@@ -20,7 +20,6 @@ from robotrials.run import (
     Chunk,
     ControlMode,
     Frame,
-    Host,
     HostReport,
     HostSpec,
     Observation,
@@ -30,6 +29,7 @@ from robotrials.run import (
     Setup,
     Target,
 )
+from robotrials.run.host import SteppedHost
 
 # A host small enough to reason about: a point that is moved to one goal after another, in virtual time.
 # The state is (x, y, goal x, goal y) in metres; an action is a displacement for one control step. Everything follows
@@ -40,7 +40,7 @@ TRANSLATION = ActionConvention(
 )
 
 
-class PointMassHost(Host):
+class PointMassHost(SteppedHost):
     """Reach `items` goals in turn, each a placement; leaving the table is a safety stop.
 
     Conditions: ``drift`` pushes the point by (x_m_s, y_m_s). `goal_speed_m_s` lets goals move away along x, so that a
@@ -72,10 +72,6 @@ class PointMassHost(Host):
             conditions=('drift',),
         )
         self._items, self._drift = 1, (0.0, 0.0)
-
-    @property
-    def spec(self) -> HostSpec:
-        return self._spec
 
     def prepare(self, setup: Setup) -> None:
         self._items = setup.items or 1

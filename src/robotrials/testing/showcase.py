@@ -9,7 +9,7 @@ import csv
 import functools
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -150,14 +150,8 @@ def make_showcase(folder: Path) -> Showcase:
 
 def trial_episodes() -> list[Episode]:
     """A trial of four policies against a human reference, about twenty episodes per cell."""
-    profiles = [_smaller(p) for p in PAPER_LIKE]
+    profiles = [replace(p, episodes_per_cell=(18, 24), items=4) for p in PAPER_LIKE]
     return paper_like_cohort(np.random.default_rng(11), profiles=profiles)
-
-
-def _smaller(profile: Any) -> Any:
-    from dataclasses import replace
-
-    return replace(profile, episodes_per_cell=(18, 24), items=4)
 
 
 def condition_episodes() -> list[Episode]:

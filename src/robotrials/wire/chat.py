@@ -201,7 +201,8 @@ class ChatClient:
         """The body of the request: canonical JSON, so that the same question has the same cache key."""
         s = self.settings
         turns = [m for m in messages if m.role != 'system']
-        system = s.system if s.system is not None else _system_text(messages)
+        parts = [part for m in messages if m.role == 'system' for part in m.parts if isinstance(part, str)]
+        system = s.system if s.system is not None else '\n\n'.join(parts)
         body: dict[str, Any] = {'model': s.model, 'messages': [_message(m, s.image_detail) for m in turns]}
         if system:
             body['messages'].insert(0, {'role': s.system_role, 'content': system})
@@ -266,11 +267,6 @@ class ChatClient:
 
 
 # --- messages out
-
-
-def _system_text(messages: Sequence[ChatMessage]) -> str:
-    texts = [part for m in messages if m.role == 'system' for part in m.parts if isinstance(part, str)]
-    return '\n\n'.join(texts)
 
 
 def _message(message: ChatMessage, detail: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from robotrials.catalog import load_attribute
 from robotrials.declaration import read_table
 from robotrials.errors import InputError, SetupError, UnknownName
 from robotrials.record import Outcome
-from robotrials.run.host import Ability, Host, check_maker
+from robotrials.run.host import Ability, Host, SteppedHost, check_maker
 from robotrials.run.seam import (
     Action,
     ActionConvention,
@@ -125,10 +125,6 @@ class GymMapping:
     def makes_by_task(self) -> bool:
         return TASK in self.make or TASK in str(dict(self.arguments))
 
-    @property
-    def makes_by_seed(self) -> bool:
-        return any(v == SEED for v in self.arguments.values())
-
 
 def mapping_names() -> tuple[str, ...]:
     """The mappings that come with robotrials."""
@@ -216,7 +212,7 @@ def gymnasium_host(
     )
 
 
-class GymnasiumHost(Host):
+class GymnasiumHost(SteppedHost):
     """A Gymnasium environment in this process. `mapping`: the keys of `GymMapping`."""
 
     def __init__(self, *, mapping: Mapping[str, Any]) -> None:
@@ -235,11 +231,6 @@ class GymnasiumHost(Host):
             raise InputError(
                 f'holds_state: the state has {self._spec.state_width} numbers, an action {self._spec.action.width}'
             )
-        self._is_begun = False
-
-    @property
-    def spec(self) -> HostSpec:
-        return self._spec
 
     @property
     def abilities(self) -> frozenset[Ability]:
@@ -262,8 +253,8 @@ class GymnasiumHost(Host):
 
     def step(self, action: Action) -> Observation:
         self._check_begun()
-        own = self._own_action(np.asarray(action, dtype=float))
-        self._last = np.array(action, dtype=float)
+        self._last = self._checked(action)
+        own = self._own_action(self._last)
         self._seen, reward, terminated, truncated, info = self._env.step(own)
         self._reward, self._info = float(reward), info
         self._steps += 1
@@ -304,13 +295,14 @@ class GymnasiumHost(Host):
 
     def protocol(self) -> ProtocolFacts:
         versions = _versions()
+        seed = 'seed' if self._map.first_seed is None else f'{self._map.first_seed} + instance'
         own = getattr(self._env.unwrapped, 'judge', None) or type(self._env.unwrapped)
         return ProtocolFacts(
             benchmark=self._map.benchmark or self._map.make,
             control_rate_hz=self._spec.control_rate_hz,
             step_cap=self._step_cap(),
             settling_steps=0,
-            initial_states=f'reset(seed={self._seed_rule}) of {self._map.make.replace(TASK, "the task")}'
+            initial_states=f'reset(seed={seed}) of {self._map.make.replace(TASK, "the task")}'
             + (', made anew' if self._is_anew else ''),
             success_predicate=self._map.success.name,
             success_source=_source_hash(own),
@@ -327,12 +319,8 @@ class GymnasiumHost(Host):
     # --- inside
 
     @property
-    def _seed_rule(self) -> str:
-        return 'seed' if self._map.first_seed is None else f'{self._map.first_seed} + instance'
-
-    @property
     def _is_anew(self) -> bool:
-        return self._map.anew or self._map.makes_by_seed
+        return self._map.anew or SEED in self._map.arguments.values()
 
     def _begin(self, task: str, seed: int) -> None:
         """Make the environment where it has to be made, and reset it."""
@@ -416,8 +404,6 @@ class GymnasiumHost(Host):
         return np.concatenate(parts) if parts else np.empty(0)
 
     def _own_action(self, action: FloatArray) -> FloatArray:
-        if action.shape != (self._spec.action.width,) or not np.isfinite(action).all():
-            raise InputError(f'an action is {action}, wanted {self._spec.action.width} finite numbers')
         own = action * np.array(self._map.action_scale or 1.0) + np.array(self._map.action_offset or 0.0)
         space = self._env.action_space
         own = own.astype(space.dtype)
@@ -456,10 +442,6 @@ class GymnasiumHost(Host):
             return super().hold()
         held = self._last if self._last is not None else self._state()
         return np.array(held, dtype=float)
-
-    def _check_begun(self) -> None:
-        if not self._is_begun:
-            raise InputError('no episode is under way; call reset(task, seed=...) first')
 
 
 def _at(value: Any, place: str) -> Any:

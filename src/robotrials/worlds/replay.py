@@ -20,7 +20,7 @@ from robotrials.formats.video import opened_video
 from robotrials.record import Episode, Outcome, Scene, Store, Trajectory, read_store
 from robotrials.record.folder import inside
 from robotrials.record.trajectory import STEP_COLUMNS
-from robotrials.run.host import Host, HostLike
+from robotrials.run.host import HostLike, SteppedHost
 from robotrials.run.loop import Order, Rollout, run_episode
 from robotrials.run.plan import HostEntry, RecordingOptions
 from robotrials.run.recording import STATE
@@ -46,7 +46,7 @@ LOOP_COLUMNS = frozenset(
 SIGNALS = tuple(name for name in STEP_COLUMNS if name not in LOOP_COLUMNS)
 
 
-class ReplayHost(Host):
+class ReplayHost(SteppedHost):
     """Plays recorded episodes: for each start state the episode of `policy` with the same task, seed and condition.
 
     store: the record. convention: the action convention of the host that was recorded. actions: `ignored`, or `same`
@@ -70,7 +70,6 @@ class ReplayHost(Host):
             raise InputError(f"actions is {actions!r}, wanted 'ignored' or 'same'")
         self._wants_same = actions == 'same'
         self._store, self._policy = read_store(store), policy
-        self._setup: Setup | None = None
         self._tape: _Tape | None = None
         episode, trajectory = self._first()
         rate_hz = trajectory.scene.control_rate_hz
@@ -86,18 +85,12 @@ class ReplayHost(Host):
             conditions=tuple(sorted({e.condition for e in self._episodes({})} - {'nominal'})),
         )
 
-    @property
-    def spec(self) -> HostSpec:
-        return self._spec
-
     def prepare(self, setup: Setup) -> None:
         """Take stratum, condition and instance for the next reset."""
         self._setup = setup
 
     def reset(self, task: str, *, seed: int) -> Observation:
-        setup = self._setup
-        if setup is None or (setup.task, setup.seed) != (task, seed):
-            setup = Setup(task=task, seed=seed)
+        setup = self._setup_for(task, seed=seed)
         where: dict[str, Any] = {'task': task, 'seed': seed, 'condition': setup.condition}
         if setup.stratum:
             where['stratum'] = setup.stratum

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from robotrials.catalog import load_attribute
 from robotrials.errors import AnswerError, InputError, NoAnswer, RemoteError, RigError, SetupError, UnknownName
 from robotrials.record import Outcome
-from robotrials.run.host import Host
+from robotrials.run.host import SteppedHost
 from robotrials.run.seam import (
     Action,
     ActionConvention,
@@ -40,20 +40,15 @@ from robotrials.worlds.isolated import IsolatedHost
 START_S = 300.0
 
 
-class RobotHost(Host):
+class RobotHost(SteppedHost):
     """A real arm, run on the wall clock; a subclass says how it connects, takes an action and is read."""
 
     benchmark = ''
 
     def __init__(self, spec: HostSpec) -> None:
-        self._spec = spec
-        self._is_begun, self._began_s = False, 0.0
+        self._spec, self._began_s = spec, 0.0
         self._state: FloatArray = np.zeros(0)  # as last seen
         self._sent: FloatArray | None = None  # what the robot made of the last action
-
-    @property
-    def spec(self) -> HostSpec:
-        return self._spec
 
     def reset(self, task: str, *, seed: int) -> Observation:
         """Connect if need be, and look; the operator has set the scene."""
@@ -64,10 +59,7 @@ class RobotHost(Host):
 
     def step(self, action: Action) -> Observation:
         self._check_begun()
-        wanted, width = np.array(action, dtype=float), self._spec.action.width
-        if wanted.shape != (width,) or not np.isfinite(wanted).all():
-            raise InputError(f'an action is {wanted}, wanted {width} finite numbers')
-        self._sent = self._command(wanted)
+        self._sent = self._command(self._checked(action))
         return self._look()
 
     def outcome(self) -> Outcome | None:
@@ -108,10 +100,6 @@ class RobotHost(Host):
         if not np.isfinite(self._state).all():
             raise AnswerError(f'robot {self._spec.name}: a state of {self._state}, wanted finite numbers')
         return Observation(time.monotonic() - self._began_s, self._state.copy(), images=dict(images))
-
-    def _check_begun(self) -> None:
-        if not self._is_begun:
-            raise InputError('no episode is under way; call reset(task, seed=...) first')
 
 
 def lerobot_robot_host(

@@ -21,7 +21,7 @@ from robotrials.declaration import read_table
 from robotrials.errors import AnswerError, InputError, NoAnswer, RigError, RobotrialsError
 from robotrials.record import Camera, Event, EventKind, Outcome, Scene
 from robotrials.record.media import KnownScene, View, read_scene
-from robotrials.run.host import Host
+from robotrials.run.host import SteppedHost
 from robotrials.run.seam import (
     Action,
     ActionConvention,
@@ -157,7 +157,7 @@ class RosbridgeOptions:
                 raise InputError(f'{name} is {getattr(self, name)}, wanted > 0')
 
 
-class RosbridgeHost(Host):
+class RosbridgeHost(SteppedHost):
     """An arm behind a rosbridge server; the options are the keys of `RosbridgeOptions`.
 
     Run it on the wall clock. A step sends the command and waits for joint states that came after it.
@@ -165,9 +165,7 @@ class RosbridgeHost(Host):
 
     def __init__(self, **options: Any) -> None:
         self._options = read_table(RosbridgeOptions, options, where='rosbridge host')
-        self._setup: Setup | None = None
         self._link: RosbridgeLink | None = None
-        self._is_begun = False
         self._outcome: Outcome | None = None
         self._sent: FloatArray | None = None
         self._first_s: float | None = None
@@ -180,18 +178,12 @@ class RosbridgeHost(Host):
         self._scene: KnownScene | None = None
         self._open()
 
-    @property
-    def spec(self) -> HostSpec:
-        return self._spec
-
     def prepare(self, setup: Setup) -> None:
         self._setup = setup
 
     def reset(self, task: str, *, seed: int) -> Observation:
         """Set the scene and look at it; a pressed emergency stop is a rig that is not ready."""
-        setup = self._setup
-        if setup is None or (setup.task, setup.seed) != (task, seed):
-            setup = Setup(task=task, seed=seed)
+        setup = self._setup_for(task, seed=seed)
         self._is_begun = False
         link = self._listening()
         if self._is_stopped(link):  # the connection is kept: a stop that is not said again must not be forgotten
@@ -204,10 +196,7 @@ class RosbridgeHost(Host):
 
     def step(self, action: Action) -> Observation:
         self._check_begun()
-        sent = np.asarray(action, dtype=float)
-        if sent.shape != (self._spec.action.width,) or not np.isfinite(sent).all():
-            raise InputError(f'an action is {sent}, wanted {self._spec.action.width} finite numbers')
-        link = self._link
+        sent, link = self._checked(action), self._link
         if link is None:
             raise RigError(f'{self._options.url}: the connection was lost')
         try:
@@ -470,10 +459,6 @@ class RosbridgeHost(Host):
         link, self._link = self._link, None
         if link is not None:
             link.close()
-
-    def _check_begun(self) -> None:
-        if not self._is_begun:
-            raise InputError('no episode is under way; call reset(task, seed=...) first')
 
 
 def _spec(options: RosbridgeOptions) -> HostSpec:

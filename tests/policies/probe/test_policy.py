@@ -13,7 +13,8 @@ from tests.policies.probe.build import CONVENTION, TASKS
 from robotrials.errors import InputError, SetupError
 from robotrials.policies.probe import ProbeOptions, ProbePolicy
 from robotrials.policies.probe.option import TaskInput
-from robotrials.run import HostSpec, Setup, check_conventions
+from robotrials.run import HostSpec, Setup
+from robotrials.run.seam import check_conventions
 
 HOST = HostSpec(name='toy', action=CONVENTION, control_rate_hz=10.0, state_width=3, images={'top': (24, 24)})
 

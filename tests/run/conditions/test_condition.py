@@ -12,24 +12,16 @@ from robotrials.errors import InputError, UnknownName
 from robotrials.record import Episode
 from robotrials.run.conditions import (
     CHAOS,
-    KINDS,
     Background,
     CameraFrame,
     CameraShift,
     Compound,
     Distractor,
-    Effect,
-    Exposure,
     Footprint,
-    FrameCondition,
-    Instruction,
-    Latency,
     Layout,
     Light,
     PlanarPose,
     RobotState,
-    SensorNoise,
-    Texture,
     Workspace,
     compose,
     condition_parameters,
@@ -37,9 +29,12 @@ from robotrials.run.conditions import (
     read_condition,
     severity_ladder,
     share_out,
-    table_background,
 )
-from robotrials.run.conditions.camera import expose, sensor_light, sensor_value, temperature_gain
+from robotrials.run.conditions.background import Texture, table_background
+from robotrials.run.conditions.camera import Exposure, SensorNoise, expose, sensor_light, sensor_value, temperature_gain
+from robotrials.run.conditions.condition import Effect, FrameCondition, Latency
+from robotrials.run.conditions.draw import KINDS
+from robotrials.run.conditions.instruction import Instruction
 from robotrials.run.conditions.layout import overlap
 from robotrials.testing.scene import look_at, pinhole
 

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 import pytest
 
 from robotrials.errors import NotEstimable
-from robotrials.run.conditions import Distractor, Instruction, RuleParaphraser, Thing, compare_meaning, keeps_references
+from robotrials.run.conditions import Distractor, Thing
+from robotrials.run.conditions.instruction import Instruction, RuleParaphraser, compare_meaning, keeps_references
 from robotrials.worlds.cell.reset import add_distractors, things_of
 from robotrials.worlds.cell.task import TASKS, DrawnEpisode, draw_layout
 

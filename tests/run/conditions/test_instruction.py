@@ -11,16 +11,16 @@ import pytest
 
 from robotrials.errors import InputError, NotEstimable, RigError
 from robotrials.run.condition import draw_entry
-from robotrials.run.conditions import (
+from robotrials.run.conditions import draw_condition
+from robotrials.run.conditions.instruction import (
     EndpointParaphraser,
     Instruction,
     RuleParaphraser,
     Sameness,
     compare_meaning,
-    draw_condition,
+    load_paraphraser,
     meaning,
 )
-from robotrials.run.conditions.instruction import load_paraphraser
 from robotrials.run.plan import ConditionEntry
 from robotrials.wire.chat import ChatSettings
 

@@ -14,23 +14,21 @@ from hypothesis import strategies as st
 
 from robotrials.run.conditions import (
     CHAOS,
-    KINDS,
     CameraFrame,
     CameraShift,
     Condition,
     Distractor,
     Disturbance,
-    FrameCondition,
-    Instruction,
-    Latency,
     Light,
     RobotState,
-    SensorNoise,
     condition_parameters,
     draw_condition,
     parts_of,
 )
-from robotrials.run.conditions.camera import temperature_gain
+from robotrials.run.conditions.camera import SensorNoise, temperature_gain
+from robotrials.run.conditions.condition import FrameCondition, Latency
+from robotrials.run.conditions.draw import KINDS
+from robotrials.run.conditions.instruction import Instruction
 from robotrials.testing.scene import look_at, pinhole
 
 LADDER = (0.0, 0.2, 0.45, 0.7, 1.0)

@@ -75,8 +75,8 @@ def action(**changes):
 
 
 def test_an_episode_over_the_link_is_the_one_that_runs_at_home(desk):
-    from robotrials.run import Order, run_episode
     from robotrials.run.component import open_host
+    from robotrials.run.loop import Order, run_episode
     from robotrials.run.station import setup_of
 
     given = job()

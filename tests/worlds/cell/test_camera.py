@@ -13,8 +13,9 @@ import pytest
 from robotrials.errors import InputError, SetupError
 from robotrials.record import trajectories_equal
 from robotrials.record.trajectory import Camera
-from robotrials.run import Chunk, Order, Session, run_episode
+from robotrials.run import Chunk, Session
 from robotrials.run.environment import gl
+from robotrials.run.loop import Order, run_episode
 from robotrials.run.seam import Observation, Setup
 from robotrials.worlds.cell import TabletopHost
 from robotrials.worlds.cell import camera as module

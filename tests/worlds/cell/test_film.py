@@ -14,8 +14,9 @@ from tests.cli.command import robotrials
 from robotrials.errors import InputError, UnknownName
 from robotrials.record import Store, trajectories_equal
 from robotrials.record.media import FilmStates
-from robotrials.run import Order, Rollout, read_plan, run_episode, run_trial
+from robotrials.run import read_plan, run_trial
 from robotrials.run.host import Ability
+from robotrials.run.loop import Order, Rollout, run_episode
 from robotrials.run.plan import FilmOptions, RecordingOptions
 from robotrials.run.seam import Setup
 from robotrials.show.page import render_html

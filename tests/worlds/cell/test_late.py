@@ -14,8 +14,9 @@ from tests.worlds.cell.latency_dose import DELAYS_S, dose_plan, run_doses
 
 from robotrials.errors import InputError
 from robotrials.record import Outcome, trajectories_equal
-from robotrials.run import Order, Rollout, Setup, run_episode, run_trial
+from robotrials.run import Setup, run_trial
 from robotrials.run.host import Ability
+from robotrials.run.loop import Order, Rollout, run_episode
 from robotrials.run.plan import LatencyMode, LatencyOptions, LoopOptions, RecordingOptions
 from robotrials.run.seam import StepPart
 from robotrials.worlds.cell import TabletopHost

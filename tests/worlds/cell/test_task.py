@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 
 from robotrials.errors import InputError, UnknownName
-from robotrials.worlds.cell.item import ORDER_ITEMS, Region, Spot, block, order_item, overlap, place_apart, rectangle
+from robotrials.worlds.cell.item import (
+    ORDER_ITEMS,
+    Spot,
+    StartRegion,
+    block,
+    order_item,
+    overlap,
+    place_apart,
+    rectangle,
+)
 from robotrials.worlds.cell.panda import yaw_pose
 from robotrials.worlds.cell.referee import box_overlap
 from robotrials.worlds.cell.task import TASKS, beside, draw_layout, find_task
@@ -45,7 +54,7 @@ def test_the_seed_alone_draws_the_layout() -> None:
 
 def test_a_layout_with_no_room_is_refused() -> None:
     with pytest.raises(InputError, match='no collision-free placement of 6 x block in 100 x 100 mm'):
-        place_apart([block()] * 6, Region((0.5, 0.0), (0.1, 0.1)), rng=np.random.default_rng(0))
+        place_apart([block()] * 6, StartRegion((0.5, 0.0), (0.1, 0.1)), rng=np.random.default_rng(0))
     with pytest.raises(InputError, match='items is 40'):
         draw_layout('bin_to_bin', seed=0, items=40)
 

@@ -14,7 +14,6 @@ from robotrials.catalog import late_names
 if TYPE_CHECKING:
     from robotrials.policies.probe.collect import DemonstrationWriter, collect_demonstrations
     from robotrials.policies.probe.demonstration import (
-        DemonstrationFacts,
         Demonstrations,
         EpisodeFacts,
         read_demonstrations,
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
         demonstrations_from_store,
     )
     from robotrials.policies.probe.train import (
-        ProbeCheckpoint,
-        SweepResult,
         TrainedProbe,
         read_trained,
         sweep_probe,
@@ -36,14 +33,11 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    'DemonstrationFacts',
     'DemonstrationWriter',
     'Demonstrations',
     'EpisodeFacts',
-    'ProbeCheckpoint',
     'ProbeOptions',
     'ProbePolicy',
-    'SweepResult',
     'TrainedProbe',
     'collect_demonstrations',
     'demonstrations_from_hdf5',
@@ -59,10 +53,10 @@ __all__ = [
 
 _PLACES = {
     '.collect': 'DemonstrationWriter collect_demonstrations',
-    '.demonstration': 'DemonstrationFacts Demonstrations EpisodeFacts read_demonstrations',
+    '.demonstration': 'Demonstrations EpisodeFacts read_demonstrations',
     '.option': 'ProbeOptions read_options variants',
     '.policy': 'ProbePolicy',
     '.source': 'demonstrations_from_hdf5 demonstrations_from_lerobot demonstrations_from_store',
-    '.train': 'ProbeCheckpoint SweepResult TrainedProbe read_trained sweep_probe train_probe',
+    '.train': 'TrainedProbe read_trained sweep_probe train_probe',
 }
 __getattr__, __dir__ = late_names(__name__, _PLACES)

@@ -1,15 +1,7 @@
 """What is disturbed, how hard, and by which draw: conditions as small values that are recorded with the episode."""
 
-from robotrials.run.conditions.background import (
-    Background,
-    Distractor,
-    DistractorObject,
-    Shared,
-    Texture,
-    rim_background,
-    table_background,
-)
-from robotrials.run.conditions.camera import CameraShift, Exposure, Light, SensorNoise
+from robotrials.run.conditions.background import Background, Distractor, DistractorObject
+from robotrials.run.conditions.camera import CameraShift, Light
 from robotrials.run.conditions.condition import (
     NOMINAL,
     CameraFrame,
@@ -17,9 +9,6 @@ from robotrials.run.conditions.condition import (
     Condition,
     Delay,
     Disturbance,
-    Effect,
-    FrameCondition,
-    Latency,
     compose,
     condition_parameters,
     parts_of,
@@ -27,27 +16,14 @@ from robotrials.run.conditions.condition import (
 )
 from robotrials.run.conditions.draw import (
     CHAOS,
-    KINDS,
     Application,
     default_severity,
-    draw_chaos,
     draw_condition,
-    frames_of,
     is_drawable,
     severity_ladder,
     share_out,
 )
-from robotrials.run.conditions.instruction import (
-    EndpointParaphraser,
-    Instruction,
-    Paraphraser,
-    RuleParaphraser,
-    Sameness,
-    Thing,
-    compare_meaning,
-    keeps_references,
-    meaning,
-)
+from robotrials.run.conditions.instruction import Thing
 from robotrials.run.conditions.layout import (
     Displacement,
     Footprint,
@@ -60,7 +36,6 @@ from robotrials.run.conditions.layout import (
 
 __all__ = [
     'CHAOS',
-    'KINDS',
     'NOMINAL',
     'Application',
     'Background',
@@ -73,40 +48,21 @@ __all__ = [
     'Distractor',
     'DistractorObject',
     'Disturbance',
-    'Effect',
-    'EndpointParaphraser',
-    'Exposure',
     'Footprint',
-    'FrameCondition',
-    'Instruction',
-    'Latency',
     'Layout',
     'Light',
-    'Paraphraser',
     'PlanarPose',
     'RobotState',
-    'RuleParaphraser',
-    'Sameness',
-    'SensorNoise',
-    'Shared',
     'Support',
-    'Texture',
     'Thing',
     'Workspace',
-    'compare_meaning',
     'compose',
     'condition_parameters',
     'default_severity',
-    'draw_chaos',
     'draw_condition',
-    'frames_of',
     'is_drawable',
-    'keeps_references',
-    'meaning',
     'parts_of',
     'read_condition',
-    'rim_background',
     'severity_ladder',
     'share_out',
-    'table_background',
 ]

@@ -94,40 +94,11 @@ GOING = frozenset({'onto', 'into'})  # only where the verb moves something there
 MOVABLE = frozenset({'block', 'cylinder', 'bowl', 'plate', 'mug', 'peg', 'battery', 'spoon', 'scissors', 'basket'})
 THINGS: Mapping[str, tuple[str, ...]] = {'thing': ('object', 'item', 'thing')}
 CONCEPTS: Mapping[str, tuple[str, ...]] = {**VERBS, **COLORS, **NOUNS, **RELATIONS, **THINGS}
-EMPTY_WORDS = frozenset(
-    [
-        'the',
-        'a',
-        'an',
-        'and',
-        'then',
-        'please',
-        'could',
-        'can',
-        'would',
-        'you',
-        'your',
-        'robot',
-        'i',
-        'we',
-        'need',
-        'want',
-        'to',
-        'it',
-        'up',
-        'now',
-        'go',
-        'ahead',
-        'kindly',
-        'is',
-        'that',
-        'which',
-        'task',
-        'of',
-        'there',
-        'with',
-    ]
+FILLERS = (
+    'the a an and then please could can would you your robot i we need want to it up now go ahead kindly is that which '
+    'task of there with'
 )
+EMPTY_WORDS = frozenset(FILLERS.split())
 WRAPPINGS = (
     'please {}', '{}, please', 'could you {}?', 'robot, {}', 'now {}', 'go ahead and {}', 'I want you to {}',
     'your task: {}',
@@ -221,7 +192,8 @@ def references(text: str, things: Sequence[Thing]) -> list[frozenset[int]]:
             fits = (
                 i
                 for i, thing in enumerate(things)
-                if color in ('', thing.color) and (thing.noun == concept or (concept == 'thing' and _is_movable(thing)))
+                if color in ('', thing.color)
+                and (thing.noun == concept or (concept == 'thing' and thing.noun in MOVABLE))
             )
             candidates.append(frozenset(fits))
             color = ''
@@ -240,10 +212,6 @@ def keeps_references(canonical: str, text: str, things: Sequence[Thing] | None) 
         return said <= wanted
     before, after = references(canonical, things), references(text, things)
     return len(before) != len(after) or all(new <= old for old, new in zip(before, after, strict=True))
-
-
-def _is_movable(thing: Thing) -> bool:
-    return thing.noun in MOVABLE
 
 
 RULES = 'rules'
@@ -388,7 +356,8 @@ class RuleParaphraser:
             is_told_by_color = bool(before) and before[-1][2] in COLORS and concept in MOVABLE
             if severity > 0.6 and is_told_by_color and rng.random() < 0.3:
                 others = ['object']
-            pieces += [instruction[at:start], _like(instruction[start:end], str(rng.choice(others)))]
+            word = str(rng.choice(others))
+            pieces += [instruction[at:start], word[0].upper() + word[1:] if instruction[start].isupper() else word]
             at = end
         text = _articles(''.join([*pieces, instruction[at:]]))
         if severity > 0.3 and rng.random() < severity:
@@ -417,10 +386,6 @@ def _goes_there(instruction: str, start: int, end: int) -> bool:
     comma = instruction.find(',', end)
     stop = min(stop, comma) if comma >= 0 else stop
     return sum(c in RELATIONS and verbs[-1] < s < stop for s, c in concepts) == 1
-
-
-def _like(old: str, new: str) -> str:
-    return new[0].upper() + new[1:] if old[:1].isupper() else new
 
 
 def _articles(text: str) -> str:

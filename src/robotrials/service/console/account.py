@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from robotrials.errors import InputError, RobotrialsError, StoreError
 from robotrials.record import Episode, Event, EventKind, EventSource, Outcome
+from robotrials.record.folder import disk
 
 CLOCK_SLACK_S = 0.5
 TEXT = 500
@@ -230,7 +231,7 @@ class Journal:
         self._lock = threading.Lock()
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self.entries = self._read()
-        _sync_folder(path.parent)
+        disk().sync_folder(path.parent)
 
     def _read(self) -> list[Entry]:
         content = self.path.read_bytes()
@@ -263,11 +264,3 @@ class Journal:
 
     def close(self) -> None:
         os.close(self._handle)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

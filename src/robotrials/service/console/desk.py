@@ -423,7 +423,8 @@ def create_console(desk: Desk, *, key: str = '', is_secure: bool = False) -> Fas
     @app.get('/worker.js')
     def worker() -> Response:
         files = ['/', *MODULES, *map(static_url, VERSIONED)]
-        version = hashlib.sha256(PAGES.text('console.html.j2', **shell).encode() + _modules()).hexdigest()[:12]
+        modules = b''.join(static_url(path.removeprefix('/static/')).encode() for path in MODULES)
+        version = hashlib.sha256(PAGES.text('console.html.j2', **shell).encode() + modules).hexdigest()[:12]
         text = PAGES.text('worker.js.j2', files=files, name=f'{CONSOLE_PREFIX}-{space}-', version=version)
         return Response(text, media_type='text/javascript', headers={'Cache-Control': 'no-cache'})
 
@@ -450,7 +451,3 @@ def _stop_request(body: bytes) -> GivenStopRequest:
         return GivenStopRequest.model_validate_json(body)
     except ValidationError:
         return GivenStopRequest()
-
-
-def _modules() -> bytes:
-    return b''.join(static_url(path.removeprefix('/static/')).encode() for path in MODULES)

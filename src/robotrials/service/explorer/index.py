@@ -25,7 +25,7 @@ from robotrials.measure.safety import Scoring, score_episode
 from robotrials.measure.safety.score import margin_traces
 from robotrials.record import Annotation, Episode, Store, Trajectory
 from robotrials.record.blinding import Where
-from robotrials.record.counted import CountedColumns, counted_columns
+from robotrials.record.counted import CountedColumns
 from robotrials.verdict.analysis.detail import films_of
 
 FILTERS = ('policy', 'benchmark', 'task', 'stratum', 'condition', 'outcome', 'session', 'operator')
@@ -105,11 +105,6 @@ class EpisodeIndex:
         }  # fmt: skip
 
 
-def build_index(store: Store, *, where: Where | None = None) -> EpisodeIndex:
-    """Read the columns that the table needs, as the store shows itself: an open trial without its arms."""
-    return _index(counted_columns(store, COLUMNS, where=where))
-
-
 def _index(table: pa.Table) -> EpisodeIndex:
     codes: dict[str, NDArray[np.int64]] = {}
     values: dict[str, tuple[str, ...]] = {}
@@ -149,7 +144,7 @@ def _coded(column: pa.ChunkedArray) -> tuple[tuple[str, ...], NDArray[np.int64]]
 
 
 class LiveIndex:
-    """The index of a store, brought up to date when the store has changed: only what is new is read."""
+    """The index of a store as it shows itself, an open trial without its arms; of a change only the new is read."""
 
     def __init__(self, store: Store, *, where: Where | None = None) -> None:
         self._store, self._columns = store, CountedColumns(store, COLUMNS, where=where)

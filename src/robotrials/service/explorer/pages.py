@@ -122,12 +122,8 @@ MOST_STEPS = 4000
 MOST_WITNESSES = 1000
 
 
-def figure_points(analysis: Analysis) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Curves with the episode behind every step, and violations with their moments; or why there are none."""
-    return _curves(analysis), _witnesses(analysis)
-
-
 def _curves(analysis: Analysis) -> dict[str, Any]:
+    """Curves with the episode behind every step, or why there are none."""
     points_of = curve_points(analysis)
     if isinstance(points_of, Absent):
         return {'why': points_of.reason, 'policies': []}
@@ -145,6 +141,7 @@ def _curves(analysis: Analysis) -> dict[str, Any]:
 
 
 def _witnesses(analysis: Analysis) -> dict[str, Any]:
+    """Violations with their moments, or why there are none."""
     part = analysis.safety
     if isinstance(part, Absent):
         return {'why': part.reason, 'rows': []}
@@ -227,11 +224,12 @@ def create_explorer(
 
     @app.get('/figures')
     def figures(request: Request) -> HTMLResponse:
-        absent = {'why': CLOSED}
-        curves, witnesses = (absent, absent) if store.is_blinded else figure_points(drawn.analysis())
+        analysis = None if store.is_blinded else drawn.analysis()
         return PAGES.page(
-            'explore_figures.html.j2', title='Figures', curves=curves, witnesses=witnesses,
-            figures=[] if store.is_blinded else store_figures(), **common(request),
+            'explore_figures.html.j2', title='Figures',
+            curves={'why': CLOSED} if analysis is None else _curves(analysis),
+            witnesses={'why': CLOSED} if analysis is None else _witnesses(analysis),
+            figures=[] if analysis is None else store_figures(), **common(request),
         )  # fmt: skip
 
     @app.get('/figures/{name}')

@@ -22,7 +22,7 @@ from sqlalchemy.orm import Session
 
 from robotrials.errors import InputError, StoreError, UnknownName
 from robotrials.old_name import BACKUP_FORMAT
-from robotrials.record import Store
+from robotrials.record import Episode, Store
 from robotrials.record.folder import put_durably
 from robotrials.service.platform.access import Scope, add_user, issue_token
 from robotrials.service.platform.benchmark import ATTEMPTS, store_path
@@ -165,11 +165,9 @@ def _fill(database: Database, tar: tarfile.TarFile, head: dict[str, Any], archiv
 
 def _settle_run_meanwhile(session: Session, config: PlatformConfig, benchmark: BenchmarkRow, *, now: float) -> None:
     """Settle waiting jobs by what the store has of them beyond the rows."""
-    path = store_path(config.folder, benchmark)
-    if not (path / 'trial.json').exists():
+    stored = {e.key: e for e in _recorded(config, benchmark)}
+    if not stored:
         return
-    store = Store.open(path)
-    stored = {e.key: e for part in store.parts() for e in store.recorded(part)}
     for job in session.scalars(
         select(JobRow).where(JobRow.benchmark_id == benchmark.id, JobRow.state == 'queued')
     ).all():
@@ -242,7 +240,7 @@ def check_offline(config: PlatformConfig, *, tell: Callable[[str], None]) -> lis
                     .where(JobRow.benchmark_id == benchmark.id, Lease.state.in_(('done', 'failed', *ENDING)))
                 )
                 settled = [(row[0], row[1], row[2]) for row in rows]
-                recorded = _recorded(config, benchmark)
+                recorded = Counter(e.key for e in _recorded(config, benchmark))
                 tell(f'{benchmark.name}: {len(settled)} attempts, {sum(recorded.values())} on record')
                 problems += _compared(benchmark.name, settled, recorded)
             return problems
@@ -250,13 +248,12 @@ def check_offline(config: PlatformConfig, *, tell: Callable[[str], None]) -> lis
         database.close()
 
 
-def _recorded(config: PlatformConfig, benchmark: BenchmarkRow) -> Counter[tuple[str, int]]:
-    """How often each attempt lies in the store."""
+def _recorded(config: PlatformConfig, benchmark: BenchmarkRow) -> Iterator[Episode]:
+    """Every attempt in the store, as often as it lies there."""
     path = store_path(config.folder, benchmark)
-    if not (path / 'trial.json').exists():
-        return Counter()
-    store = Store.open(path)
-    return Counter(e.key for part in store.parts() for e in store.recorded(part))
+    if (path / 'trial.json').exists():
+        store = Store.open(path)
+        yield from (episode for part in store.parts() for episode in store.recorded(part))
 
 
 def _compared(name: str, settled: Iterable[tuple[str, int, str]], recorded: Counter[tuple[str, int]]) -> list[str]:

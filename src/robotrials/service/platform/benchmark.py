@@ -17,6 +17,7 @@ import threading
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -37,20 +38,23 @@ from robotrials.service.platform.database import Database
 from robotrials.service.platform.job import THINKING_S, benchmark_slots, read_benchmark
 from robotrials.service.platform.table import UNSETTLED, BenchmarkRow, JobRow, Lease, Submission, note
 
+if TYPE_CHECKING:
+    from robotrials.service.platform.schema import BenchmarkIn
+
 ATTEMPTS = 2  # a job that the rig broke is requeued once
 POLICY_FAULTS = ('policy_crash', 'policy_hang', 'policy_late', 'policy_answer')
 MOST_JOBS = 20_000  # of one submission
 MOST_MOMENTS = MOST_FILES - 100  # of RGB-D in an episode, beside its other files
 
 
-def declare(
-    session: Session, name: str, toml: str, *, mode: str, strategy: Strategy, arms: int | None, now: float,
-    reference: str = '', unchecked: bool = False, longest_episode_s: float = math.inf,
-) -> BenchmarkRow:  # fmt: skip
-    """A new benchmark; its store is made when the first submission comes. `unchecked`: whatever cells say they can."""
+def declare(session: Session, body: BenchmarkIn, config: PlatformConfig, *, now: float) -> BenchmarkRow:
+    """A new benchmark; its store is made when the first submission comes."""
+    name, mode, arms, strategy = body.name, body.mode, body.arms, body.strategy or config.strategy
     check_name(name, 'name of a benchmark')
-    plan = platform_plan(toml, name=name, is_trial=mode == 'trial', longest_episode_s=longest_episode_s)
-    if not unchecked:
+    plan = platform_plan(
+        body.plan, name=name, is_trial=mode == 'trial', longest_episode_s=config.longest_episode_s
+    )  # fmt: skip
+    if not body.unchecked:
         check_runnable(session, plan)
     if session.scalar(select(BenchmarkRow).where(BenchmarkRow.name == name)) is not None:
         raise Refusal(409, 'exists', f'there is a benchmark named {name!r} already')
@@ -63,7 +67,7 @@ def declare(
     benchmark = BenchmarkRow(
         id=new_id('ben'), name=name, mode=mode, state='collecting' if mode == 'trial' else 'open', host=plan.host.use,
         strategy=strategy.value, plan=plan.as_json(), arms=arms, created_at=now, closed_at=None,
-        reference=reference,
+        reference=body.reference,
     )  # fmt: skip
     session.add(benchmark)
     note(session, 'benchmark.declare', benchmark.id, name=name, mode=mode, strategy=strategy.value, plan=plan.hash)

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from sqlalchemy import bindparam, select
@@ -20,6 +20,9 @@ from robotrials.service.platform.client import check_public
 from robotrials.service.platform.config import PlatformConfig, WorkerKeys
 from robotrials.service.platform.link import host_spec_from_map
 from robotrials.service.platform.table import LIVE, Lease, WorkerRow, note
+
+if TYPE_CHECKING:
+    from robotrials.service.platform.schema import HeartbeatIn, WorkerIn
 
 PROTOCOL = 2
 ADDRESS = re.compile(r'wss?://[A-Za-z0-9.\-_\[\]:]+(/[A-Za-z0-9._~\-/]*)?')
@@ -39,26 +42,16 @@ class HeartbeatAnswer:
 
 
 def register(
-    session: Session,
-    caller: Caller,
-    *,
-    name: str,
-    host: str,
-    address: str,
-    protocol: int,
-    now: float,
-    key: str,
-    keys: WorkerKeys,
-    private: Sequence[str] = (),
-    spec: str = '',
+    session: Session, caller: Caller, body: WorkerIn, *, keys: WorkerKeys, private: Sequence[str], now: float
 ) -> tuple[WorkerRow, list[str]]:
     """The worker of this name, with a new secret, and its leases that were not begun, which are void.
 
     One that was begun stays until the worker is heard of: an episode may lie finished in its spool.
     """
+    name, address, key, spec = body.name, body.address, body.key, checked_spec(body.spec)
     check_name(name, 'name of a worker')
-    if protocol != PROTOCOL:
-        raise Refusal(409, 'protocol', f'protocol {protocol}, this server speaks {PROTOCOL}; upgrade one side')
+    if body.protocol != PROTOCOL:
+        raise Refusal(409, 'protocol', f'protocol {body.protocol}, this server speaks {PROTOCOL}; upgrade one side')
     if not ADDRESS.fullmatch(address):
         raise Refusal(422, 'bad_address', f'address is {address[:60]!r}, wanted ws://HOST:PORT')
     try:
@@ -76,17 +69,18 @@ def register(
     secret = keys.new()
     if worker is None:
         worker = WorkerRow(
-            id=new_id('wrk'), name=name, user_id=caller.user_id, host=host, address=address, protocol=protocol,
+            id=new_id('wrk'), name=name, user_id=caller.user_id, host=body.host, address=address,
+            protocol=body.protocol,
             secret=secret, state='idle', wanted='run', note='', registered_at=now, heard_at=now, idle_since=now,
             busy_s=0.0, first_at=now, spec=spec, key=key,
         )  # fmt: skip
         session.add(worker)
-        note(session, 'worker.register', worker.id, name=name, host=host, key=key)
+        note(session, 'worker.register', worker.id, name=name, host=body.host, key=key)
         return worker, []
-    worker.host, worker.address, worker.secret, worker.protocol = host, address, secret, protocol
+    worker.host, worker.address, worker.secret, worker.protocol = body.host, address, secret, body.protocol
     worker.spec, worker.key = spec, key
     worker.state, worker.registered_at, worker.heard_at, worker.idle_since = 'busy', now, now, None
-    note(session, 'worker.register', worker.id, name=name, host=host, key=key, again=True)
+    note(session, 'worker.register', worker.id, name=name, host=body.host, key=key, again=True)
     unbegun = session.scalars(select(Lease.id).where(Lease.worker_id == worker.id, Lease.state == 'granted'))
     return worker, list(unbegun)
 
@@ -108,17 +102,17 @@ def find_worker(session: Session, worker_id: str, *, caller: Caller | None = Non
 
 
 def heartbeat(
-    session: Session, worker: WorkerRow, config: PlatformConfig, *, state: str, lease_id: str | None, step: int | None,
-    text: str, now: float,
-) -> HeartbeatAnswer:  # fmt: skip
+    session: Session, worker: WorkerRow, config: PlatformConfig, body: HeartbeatIn, *, now: float
+) -> HeartbeatAnswer:
     """Note that a worker lives, renew the lease it is at, and tell it what is wanted of it."""
     if not worker.secret:
         raise Refusal(410, 'register', 'this server has another key than before; register again')
+    state, lease_id, text = body.state, body.lease_id, body.note
     live = session.scalar(_LIVE_LEASE, {'worker_id': worker.id})
     if live is not None and live.id == lease_id and live.state == 'running' and live.expires_at > now:
         limit = (live.begun_at or now) + config.longest_episode_s
         live.expires_at = min(now + config.lease_s, limit)
-        live.steps = live.steps if step is None else step
+        live.steps = live.steps if body.step is None else body.step
     known = 'busy' if live is not None and state == 'idle' else state
     if worker.state != known and {worker.state, known} - {'idle', 'busy'}:
         note(session, 'worker.state', worker.id, before=worker.state, after=known, note=text)

@@ -92,18 +92,6 @@ _PASSING = frozenset({
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Welcome:
-    """What a client is told before it says what its policy is: the same for every episode of a benchmark.
-
-    Nothing that differs between tasks (a time cap) or attempts may be here: it would tell which episode comes next.
-    """
-
-    host: HostSpec
-    answer_s: float  # for one answer
-    thinking_s: float  # for all answers of the episode together
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeEnd:
     """How an episode ended; `outcome` is empty while blinding hides it."""
 
@@ -166,9 +154,8 @@ def policy_spec_from_map(values: object) -> PolicySpec:
 
 
 def setup_to_map(setup: Setup) -> dict[str, Any]:
-    values = {f.name: getattr(setup, f.name) for f in dataclasses.fields(setup)}
-    plain = {k: dict(v) if isinstance(v, Mapping) else v for k, v in values.items()}
-    return {key: value for key, value in plain.items() if value is not None}
+    values = ((f.name, getattr(setup, f.name)) for f in dataclasses.fields(setup))
+    return {name: dict(v) if isinstance(v, Mapping) else v for name, v in values if v is not None}
 
 
 def told_setup(setup: Setup, *, seed: int) -> Setup:
@@ -314,17 +301,15 @@ class Stopped(Exception):  # noqa: N818 - not an error: the emergency stop ends 
     """The emergency stop was pressed while a policy was thinking."""
 
 
-def greet(link: ClientLink, welcome: Welcome, *, timeout_s: float) -> PolicySpec:
-    """Tell a client of the cell, and hear what its policy is."""
-    link.send(
-        encode(
-            MessageType.WELCOME,
-            version=VERSION,
-            host=spec_to_map(welcome.host),
-            answer_s=welcome.answer_s,
-            thinking_s=welcome.thinking_s,
-        )
-    )
+def greet(link: ClientLink, host: HostSpec, *, answer_s: float, thinking_s: float, timeout_s: float) -> PolicySpec:
+    """Tell a client of the cell, and hear what its policy is.
+
+    What it is told is the same for every episode of a benchmark: the host, and how long one answer (`answer_s`) and all
+    answers of the episode together (`thinking_s`) may take. Nothing that differs between tasks (a time cap) or attempts
+    may be in it, as it would tell which episode comes next.
+    """
+    words = {'version': VERSION, 'host': spec_to_map(host), 'answer_s': answer_s, 'thinking_s': thinking_s}
+    link.send(encode(MessageType.WELCOME, **words))
     fields = link.receive(MessageType.POLICY, timeout_s=timeout_s)
     try:
         return policy_spec_from_map(fields.get('spec'))

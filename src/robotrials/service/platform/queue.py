@@ -6,6 +6,7 @@ take turns, and the idle cells are dealt out along that order; who asks gets wha
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -369,8 +370,6 @@ def planning_order(submission: Submission) -> JobOrder:
 
 def job_order(session: Session, job: JobRow, *, attempt: int) -> JobOrder:
     """A job as its worker is told of it."""
-    import json
-
     submission = session.get_one(Submission, job.submission_id)
     values = {'job_id': job.id, 'plan': submission.plan, 'slot': job.slot, 'attempt': attempt, 'code': submission.code}
     if submission.dial:

@@ -332,7 +332,10 @@ class Scores:
         standings = read_standings(session, benchmark)
         analysis = self.analysis(benchmark, standings, where=where)
         if isinstance(analysis, Absent):
-            return _empty_board(benchmark.name, analysis.reason, standings.aside)
+            return Board(
+                benchmark=benchmark.name, endpoint='', rows=(), pairs=(), statement='', source='', cautions=(), head='',
+                note=analysis.reason, aside=standings.aside,
+            )  # fmt: skip
         key = (benchmark.id, analysis.head, standings.key, *sorted((where or {}).items()))
         with self._lock:
             if key in self._boards:
@@ -446,7 +449,7 @@ def make_board(benchmark: str, by_number: Mapping[int, Analysis], standings: Sta
         pairs=tuple(
             BoardPair(
                 policy_a=p.policy_a, policy_b=p.policy_b, difference=p.difference, p_corrected=p.p_corrected,
-                verdict=board_verdict(analysis, p.policy_a, p.policy_b),
+                verdict=short_decision(present(analysis.pairs).decision(p.policy_a, p.policy_b)),
                 needed=None if p.needed is None else finite(p.needed.n),
             )
             for p in neighbours
@@ -483,11 +486,6 @@ def _missing_caution(analysis: Analysis) -> tuple[str, ...]:
     missing = {p: sum(map(len, side.missing.values())) for p, side in sides.items()}
     counts = ', '.join(f'{n} of {policy}' for policy, n in missing.items() if n)
     return (f'Runs that came to nothing count as failures in order, letters and pairs: {counts}.',) if counts else ()
-
-
-def board_verdict(analysis: Analysis, a: str, b: str) -> str:
-    """What is said of two neighbours over all primary endpoints."""
-    return short_decision(present(analysis.pairs).decision(a, b))
 
 
 def policy_values(analysis: Analysis, policy: str) -> dict[str, Value]:
@@ -544,10 +542,3 @@ def from_rate(rate: Rate) -> Value:
 def finite(number: float | None) -> float | None:
     """A number that JSON can hold."""
     return None if number is None or not math.isfinite(number) else float(number)
-
-
-def _empty_board(benchmark: str, why: str, aside: tuple[SetAside, ...]) -> Board:
-    return Board(
-        benchmark=benchmark, endpoint='', rows=(), pairs=(), statement='', source='', cautions=(), head='', note=why,
-        aside=aside,
-    )  # fmt: skip

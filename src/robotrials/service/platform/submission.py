@@ -6,8 +6,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import bindparam, func, select
 from sqlalchemy.exc import IntegrityError
@@ -22,6 +21,9 @@ from robotrials.service.platform.config import DialRules
 from robotrials.service.platform.dial import check_dial
 from robotrials.service.platform.table import LIVE, BenchmarkRow, JobRow, Lease, Submission, User, note
 
+if TYPE_CHECKING:
+    from robotrials.service.platform.schema import SubmissionIn
+
 DAY_S = 86_400.0
 OPEN_STATES = ('waiting', 'queued')
 OVER_STATES = ('finished', 'cancelled', 'void')
@@ -29,49 +31,27 @@ _SUBMISSION = select(Submission).where(Submission.id == bindparam('submission_id
 _LOCKED_SUBMISSION = _SUBMISSION.with_for_update(of=Submission)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubmissionRequest:
-    client_key: str
-    benchmark: str
-    name: str
-    card: Mapping[str, Any]
-    dial: Mapping[str, Any] | None
-    fingerprint: str = ''  # of the policy and its options where the client runs it, if the client says
-
-    @property
-    def content(self) -> str:
-        """What makes two requests the same."""
-        bare = self.bare_content
-        return hashlib.sha256(f'{bare} {self.fingerprint}'.encode()).hexdigest() if self.fingerprint else bare
-
-    @property
-    def bare_content(self) -> str:
-        """The same without the fingerprint: of a submission that was made in a browser, for a client to go on with."""
-        values = [self.benchmark, self.name, dict(self.card), None if self.dial is None else dict(self.dial)]
-        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
-
-
 def submit(
-    session: Session,
-    caller: Caller,
-    request: SubmissionRequest,
-    *,
-    rules: DialRules,
-    now: float,
-    private: Sequence[str] = (),
+    session: Session, caller: Caller, request: SubmissionIn, *, rules: DialRules, now: float, private: Sequence[str]
 ) -> tuple[Submission, bool]:
     """The submission, and whether it is new. The same key with the same content is the same submission."""
+    dial = None if request.dial is None else request.dial.model_dump(exclude_none=True)
+    values = json.dumps([request.benchmark, request.name, request.card, dial], sort_keys=True)
+    # Without a fingerprint: of a submission that was made in a browser, for a client to resume.
+    content = bare_content = hashlib.sha256(values.encode()).hexdigest()
+    if request.fingerprint:
+        content = hashlib.sha256(f'{bare_content} {request.fingerprint}'.encode()).hexdigest()
     earlier = _with_key(session, caller.user_id, request.client_key)
     if earlier is not None:
-        if earlier.content not in (request.content, request.bare_content):
+        if earlier.content not in (content, bare_content):
             raise Refusal(
                 409, 'key_taken', 'this client_key was used for another submission (another policy, option, name or '
                 'benchmark); repeat it as it was, or give this one a new name and key',
             )  # fmt: skip
-        earlier.content = request.content  # the first client to say what it runs settles it
+        earlier.content = content  # the first client to say what it runs settles it
         return earlier, False
     check_name(request.name, 'name of a submission')
-    entry = _checked_entry(request, rules, private)
+    entry = _checked_entry(request.card, dial, rules, private)
     # PostgreSQL: submissions of one user, and those that may start a trial, come one after the other.
     user = session.scalars(select(User).where(User.id == caller.user_id).with_for_update()).one()
     earlier = _with_key(session, caller.user_id, request.client_key)
@@ -83,9 +63,9 @@ def submit(
     _check_quota(session, user, now=now)
     submission = Submission(
         id=new_id('sub'), benchmark_id=benchmark.id, user_id=user.id, client_key=request.client_key,
-        content=request.content, name=request.name, policy=f'{user.name}/{request.name}',
-        code=f'arm-{secrets.token_hex(4)}', kind='client' if request.dial is None else 'dial',
-        dial='' if request.dial is None else json.dumps(dict(request.dial), sort_keys=True),
+        content=content, name=request.name, policy=f'{user.name}/{request.name}',
+        code=f'arm-{secrets.token_hex(4)}', kind='client' if dial is None else 'dial',
+        dial='' if dial is None else json.dumps(dial, sort_keys=True),
         card=json.dumps(dict(entry.card), sort_keys=True), plan=submission_plan(benchmark), priority=0,
         state='waiting' if benchmark.mode == 'trial' else 'queued', created_at=now, asked_at=None, finished_at=None,
         opened_at=None,
@@ -116,16 +96,15 @@ def _start_if_full(session: Session, benchmark: BenchmarkRow, *, now: float) -> 
         start_trial(session, benchmark, now=now)
 
 
-def _checked_entry(request: SubmissionRequest, rules: DialRules, private: Sequence[str]) -> PolicyEntry:
+def _checked_entry(
+    card: Mapping[str, Any], dial: Mapping[str, Any] | None, rules: DialRules, private: Sequence[str]
+) -> PolicyEntry:
     """What was asked for as a policy's entry; a dialled one may only be a wire, at an address that is allowed."""
     try:
-        values: dict[str, Any] = {'use': 'client', 'card': dict(request.card)}
-        if request.dial is not None:
-            values |= dict(request.dial)
-        entry = read_table(PolicyEntry, values, where='submission')
+        entry = read_table(PolicyEntry, {'use': 'client', 'card': card, **(dial or {})}, where='submission')
     except InputError as error:
         raise Refusal(422, 'bad_submission', str(error)) from error
-    if request.dial is not None:
+    if dial is not None:
         try:
             check_dial(entry, allowed=rules.allow, private=private)
         except InputError as error:

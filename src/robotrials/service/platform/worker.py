@@ -23,7 +23,7 @@ from types import FrameType
 
 from robotrials.errors import AnswerError, InputError, RobotrialsError, WriteError
 from robotrials.record.log import load_key, make_key, public_half
-from robotrials.run.fault import Fault, FaultKind
+from robotrials.run.fault import FaultKind
 from robotrials.run.seam import HostSpec
 from robotrials.service.platform.bundle import BUNDLE_LIMITS, SIGNED_BYTES, sign_bundle
 from robotrials.service.platform.client import UNREACHABLE, Api, ApiError
@@ -39,7 +39,6 @@ from robotrials.service.platform.job import (
 from robotrials.service.platform.link import (
     VERSION,
     ClientLink,
-    EpisodeEnd,
     ErrorCode,
     MessageType,
     encode,
@@ -483,18 +482,14 @@ class CellWorker:
         self._leaving.set()
 
 
-def _told_fault(job: Job, fault: Fault) -> str:
-    """Why an episode ended, for its client: what a broken host says may tell task and scene, which come again."""
-    return f'{fault.kind}: the cell broke' if job.blinded and not fault.kind.is_the_policys else fault.reason
-
-
 def _farewell(job: Job, attempt: Attempt) -> bytes:
     """The last word to a client: how it ended, as far as blinding lets it be told."""
     if attempt.fault is not None:
-        return encode_error(error_code(attempt.fault), _told_fault(job, attempt.fault))
-    end = EpisodeEnd(
-        outcome='' if job.blinded else attempt.episode.outcome.value,
-        reason='' if job.blinded else attempt.episode.reason,
-        n_steps=attempt.n_steps,
-    )
-    return encode(MessageType.END, outcome=end.outcome, reason=end.reason, n_steps=end.n_steps)
+        # What a broken host says may tell task and scene, which come again.
+        is_hidden = job.blinded and not attempt.fault.kind.is_the_policys
+        reason = f'{attempt.fault.kind}: the cell broke' if is_hidden else attempt.fault.reason
+        return encode_error(error_code(attempt.fault), reason)
+    outcome, reason = attempt.episode.outcome.value, attempt.episode.reason
+    if job.blinded:
+        outcome = reason = ''
+    return encode(MessageType.END, outcome=outcome, reason=reason, n_steps=attempt.n_steps)

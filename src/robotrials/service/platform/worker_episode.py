@@ -33,7 +33,7 @@ from robotrials.run.station import Station, rollout_of_fault, setup_of
 from robotrials.service.platform.bundle import BUNDLE_LIMITS, pack_fitting
 from robotrials.service.platform.dial import open_dialled
 from robotrials.service.platform.job import ARM, Job
-from robotrials.service.platform.link import ClientLink, ErrorCode, LinkPolicy, Stopped, Welcome, greet
+from robotrials.service.platform.link import ClientLink, ErrorCode, LinkPolicy, Stopped, greet
 from robotrials.wire import WireLimits
 from robotrials.worlds.wrapper import GuardedHost, Interrupts, ToolWorkspace
 
@@ -293,11 +293,6 @@ class CellStation(Station):
             return f'{type(error).__name__}: {error}'
         return ''
 
-    @property
-    def _may_have_wrong_options(self) -> bool:
-        """Whether options that a host refuses may be the cell's own: they are not once it has opened with them."""
-        return bool(self._cell.options) and not self._has_opened
-
     def _open(self, plan: TrialPlan) -> GuardedHost:
         if plan.host.use != self._cell.host:
             problem = f'the benchmark wants host {plan.host.use}, this cell is {self._cell.host}'
@@ -308,7 +303,8 @@ class CellStation(Station):
             try:
                 self._host = open_host(inspected_entry(entry, checks_reset=self._cell.checks_reset))
             except Exception as error:
-                if isinstance(error, InputError) and not self._may_have_wrong_options:
+                may_be_ours = self._cell.options and not self._has_opened  # once it has opened, they are not wrong
+                if isinstance(error, InputError) and not may_be_ours:
                     raise NotBegun(ErrorCode.WORKER_FAILED, str(error), is_plans=True) from error
                 raise NotBegun(ErrorCode.WORKER_FAILED, f'host crash: {error}') from error
             self._entry, self._has_opened = entry, True
@@ -342,8 +338,7 @@ class CellStation(Station):
                 )
             else:
                 answer_s = 0.95 * plan.watchdog.policy_s  # before the alarm, which would tell less
-                welcome = Welcome(host=host.spec, answer_s=answer_s, thinking_s=job.thinking_s)
-                spec = greet(link, welcome, timeout_s=GREET_S)
+                spec = greet(link, host.spec, answer_s=answer_s, thinking_s=job.thinking_s, timeout_s=GREET_S)
                 at_link = LinkPolicy(
                     link, spec, code=job.code, seed=job.policy_seed, answer_s=answer_s, hold=lambda: _hold(host)
                 )
@@ -378,7 +373,9 @@ class CellStation(Station):
         if trajectory is not None and episode.is_valid:
             episode = with_geometry(episode, trajectory)
         files = dict(rollout.media)
-        if scores_views(context.plan) and episode.is_valid and all(name in files for name in VIEWS):
+        analysis = context.plan.analysis  # whoever has views fresh should score them where the analysis looks at them
+        wants_score = analysis is not None and analysis.success.wants_cameras
+        if wants_score and episode.is_valid and all(name in files for name in VIEWS):
             files[OWN_SCORE] = pack_own_score(episode, files, self._scorer.score(files), by=self._name)
         media, trajectory = context.parts(episode, fault=fault, trajectory=trajectory, files=files)
         bundle = pack_fitting(episode, trajectory=trajectory, media=media, most_bytes=self.most_bundle_bytes)
@@ -390,11 +387,6 @@ class CellStation(Station):
 def _hold(host: GuardedHost) -> Action:
     """An action that is never carried out: it stands for the answer that the emergency stop did not wait for."""
     return host.hold() if Ability.HOLD in host.abilities else np.zeros(host.spec.action.width)
-
-
-def scores_views(plan: TrialPlan) -> bool:
-    """Whether the analysis of a plan looks at kept views, so that whoever has them fresh should score them."""
-    return plan.analysis is not None and plan.analysis.success.wants_cameras
 
 
 def with_geometry(episode: Episode, trajectory: Trajectory) -> Episode:

@@ -17,7 +17,7 @@ from robotrials.errors import InputError, UnknownName
 from robotrials.record import Outcome
 from robotrials.record.media import FilmStates, KnownScene, View
 from robotrials.run.conditions import Thing
-from robotrials.run.host import Host
+from robotrials.run.host import SteppedHost
 from robotrials.run.plan import FilmOptions
 from robotrials.run.recording import film_steps
 from robotrials.run.seam import (
@@ -55,7 +55,7 @@ from robotrials.worlds.cell.control import (
 )
 from robotrials.worlds.cell.item import ItemType
 from robotrials.worlds.cell.referee import ROBOT_BODIES, ContactMonitor, Referee, hardest_robot_contact_n, held_items
-from robotrials.worlds.cell.reset import VerifiedStart, Watch, at_home, known_scene, reset_cell, things_of
+from robotrials.worlds.cell.reset import VerifiedStart, WatchingCameras, at_home, known_scene, reset_cell, things_of
 from robotrials.worlds.cell.scene import (
     BIN_INNER_M,
     CAMERAS,
@@ -96,7 +96,7 @@ CONVENTIONS: Mapping[Control, ActionConvention] = {
 }
 
 
-class TabletopHost(Host):
+class TabletopHost(SteppedHost):
     """One cell. `cameras` are rendered with depth and calibration; none are by default.
 
     camera_rate_hz: how often pictures are taken; each is shown until the next. Every control step unless given.
@@ -133,10 +133,9 @@ class TabletopHost(Host):
         self._filming = Filming(('front' if not cameras else cameras[0], OVERVIEW))
         self._has_shadows = bool(shadows)
         fixed = tuple(c for c in cameras if c != 'wrist') if watchers is None else tuple(watchers)
-        self._watch = Watch(fixed, size=watcher_size, noise=watcher_noise)
+        self._watch = WatchingCameras(fixed, size=watcher_size, noise=watcher_noise)
         self._camera_steps = _steps_a_picture(camera_rate_hz)
         self._stop_force_n = float(stop_force_n)
-        self._setup: Setup | None = None
         self._start: VerifiedStart | None = None
         self._spec = HostSpec(
             name='tabletop',
@@ -147,10 +146,6 @@ class TabletopHost(Host):
             conditions=_in_world(conditions, has_cameras=bool(cameras)),
             tasks=tuple(TASKS),
         )
-
-    @property
-    def spec(self) -> HostSpec:
-        return self._spec
 
     def check_cell(self, task: str, *, stratum: str, items: int | None) -> None:
         """Refuse an object type or a number of items that the task cannot be laid out with."""
@@ -164,9 +159,7 @@ class TabletopHost(Host):
 
     def reset(self, task: str, *, seed: int) -> Observation:
         """The automatic reset; without a `prepare` for this task and seed the first object type is used."""
-        setup = self._setup
-        if setup is None or setup.task != task or setup.seed != seed:
-            setup = Setup(task=task, seed=seed)
+        setup = self._setup_for(task, seed=seed)
         world = World.of(setup, self._spec.conditions)
         start = reset_cell(
             task,
@@ -207,7 +200,7 @@ class TabletopHost(Host):
 
     def step(self, action: Action) -> Observation:
         """Clip the action, run one control step of physics at full rate, and look at what it did."""
-        self._processed = self._command(np.asarray(action, dtype=float))
+        self._processed = self._command(action)
         self._run(self._controller.references(self._opening * panda.FINGER_TRAVEL_M))
         return self._look()
 
@@ -231,7 +224,7 @@ class TabletopHost(Host):
             if part.start:
                 self._read_poses()
             lasting, left = stretch(end - part.start), (part.ends - part.start) / SUBSTEPS
-            moved.append(self._command(np.asarray(part.action, dtype=float), lasting, left=left))
+            moved.append(self._command(part.action, lasting, left=left))
             self._run(self._controller.references(self._opening * panda.FINGER_TRAVEL_M, lasting))
         is_delta = self._control is Control.SE3
         self._processed = np.append(sum(m[:-1] for m in moved), moved[-1][-1]) if is_delta else moved[-1]
@@ -386,9 +379,8 @@ class TabletopHost(Host):
         # A slow camera keeps showing what it saw at its own time, so it has to be drawn then.
         return self._observe(draws=self._is_looked_at or self._camera_steps > 1)
 
-    def _command(self, action: FloatArray, lasting: Stretch = WHOLE, *, left: float = 1.0) -> FloatArray:
-        if action.shape != (self._spec.action.width,) or not np.isfinite(action).all():
-            raise InputError(f'an action is {action}, wanted {self._spec.action.width} finite numbers')
+    def _command(self, given: Action, lasting: Stretch = WHOLE, *, left: float = 1.0) -> FloatArray:
+        action = self._checked(given)
         if self._control is Control.SE3:
             motion = self._controller.move_tool(action[:6], self._tool, lasting)
         else:

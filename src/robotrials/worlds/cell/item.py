@@ -187,7 +187,7 @@ RESTARTS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class StartRegion:
     """An upright rectangle on the stage that items may start in."""
 
     center_m: tuple[float, float]
@@ -227,7 +227,7 @@ def overlap(a: FloatArray, b: FloatArray) -> bool:
 
 def place_apart(
     items: Sequence[ItemType],
-    region: Region,
+    region: StartRegion,
     *,
     rng: np.random.Generator,
     clearance_m: float = 0.004,
@@ -257,7 +257,7 @@ def place_apart(
 
 
 def _find(
-    item: ItemType, region: Region, occupied: Sequence[FloatArray], *, rng: np.random.Generator, clearance_m: float
+    item: ItemType, region: StartRegion, occupied: Sequence[FloatArray], *, rng: np.random.Generator, clearance_m: float
 ) -> Spot | None:
     half_x, half_y = (v / 2 for v in region.size_m)
     for _ in range(ATTEMPTS):

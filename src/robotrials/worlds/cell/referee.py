@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -140,15 +140,12 @@ class Referee:
 
     def _close_if_done(self) -> None:
         wanted = [t for t in self._tracks.values() if t.goal is not None]
-        if all(t.is_placed for t in wanted) and self._all_still_there(wanted):
+        if all(t.is_placed for t in wanted) and not any(t.is_lost for t in wanted):
             self._end(Outcome.SUCCESS, '')
         elif all(t.is_placed or t.is_lost for t in wanted) or (
             not self._layout.is_order and any(t.is_lost for t in wanted)
         ):
             self._end(Outcome.FAILURE, f'{sum(t.is_lost for t in wanted)} of {len(wanted)} items left the workspace')
-
-    def _all_still_there(self, wanted: Sequence[_Track]) -> bool:
-        return not any(t.is_lost for t in wanted)
 
     def _end(self, outcome: Outcome, reason: str) -> None:
         if self.outcome is None:

@@ -92,7 +92,9 @@ def spread_layout(
     rng = generator(condition.kind, condition.seed, attempt)
     pieces = pieces_of(layout)
     for _ in range(RESTARTS):
-        moved, taken = layout, _fixed_rectangles(layout)
+        taken = [fixture_rectangle(f) for f in layout.scene.fixtures if f.name in layout.fixed]
+        taken += [item_rectangle(layout, n) for n in layout.poses if n in layout.fixed]
+        moved = layout
         for piece in pieces:
             placed = _place(moved, piece, condition, taken, rng)
             if placed is None:
@@ -135,8 +137,7 @@ def _place(
     home = _middle(layout, piece)
     footprint = Footprint('piece', (0.0, 0.0), PlanarPose(home[0], home[1], 0.0))
     for _ in range(ATTEMPTS):
-        found = condition.draw_pose(footprint, workspace, rng)
-        moved = _moved(layout, piece, found)
+        moved = _moved(layout, piece, condition.draw_pose(footprint, workspace, rng))
         covered = _rectangles(moved, piece)
         if not all(region.holds(r) for r in covered) or not _has_finger_room(moved, piece):
             continue
@@ -201,11 +202,6 @@ def _rectangles(layout: DrawnEpisode, piece: Piece) -> list[FloatArray]:
     rectangles = [item_rectangle(layout, n) for n in piece.items]
     rectangles += [goal_rectangle(layout.goals[i]) for i in piece.goals if not layout.is_order]
     return rectangles + [fixture_rectangle(f) for f in layout.scene.fixtures if f.name in piece.fixtures]
-
-
-def _fixed_rectangles(layout: DrawnEpisode) -> list[FloatArray]:
-    fixtures = [fixture_rectangle(f) for f in layout.scene.fixtures if f.name in layout.fixed]
-    return fixtures + [item_rectangle(layout, n) for n in layout.poses if n in layout.fixed]
 
 
 def item_rectangle(layout: DrawnEpisode, name: str, *, clearance_m: float = CLEARANCE_M) -> FloatArray:
@@ -311,7 +307,7 @@ def add_support(layout: DrawnEpisode, condition: Support) -> DrawnEpisode:
     poses, supports = dict(layout.poses), []
     for name in dict.fromkeys(goal.item for goal in layout.goals):
         at = layout.poses[name].copy()
-        spot = Spot(float(at[0]), float(at[1]), heading(at[3:].tolist()))
+        spot = _spot(at)
         box = layout.scene.item_types[name].box_m
         half = (box[0] / 2 + RIM_M, box[1] / 2 + RIM_M, condition.height_m / 2)
         place = yaw_pose(spot.x_m, spot.y_m, STAGE_TOP_M, yaw_rad=spot.yaw_rad)
@@ -441,15 +437,14 @@ def _find_fault(scene: CompiledCell, data: Any, layout: DrawnEpisode, angles: Fl
         if name in layout.on_belt:
             center, size = BELT_CENTER_M, BELT_SIZE_M
         address = scene.item_qpos[name]
-        found = data.qpos[address : address + 7]
+        laid = data.qpos[address : address + 7]
         if _speed(scene, data, name) >= REST_M_S:
             return f'{name} is still moving'
-        if np.any(np.abs(found[:2] - np.array(center)) > np.array(size) / 2) or abs(found[2] - drawn[2]) > HEIGHT_M:
+        if np.any(np.abs(laid[:2] - np.array(center)) > np.array(size) / 2) or abs(laid[2] - drawn[2]) > HEIGHT_M:
             return f'{name} is not on its place'
-        if float(np.linalg.norm(found[:2] - drawn[:2])) > MOVED_M:
-            return f'{name} has moved by {1000 * float(np.linalg.norm(found[:2] - drawn[:2])):.0f} mm'
-        spot = Spot(float(found[0]), float(found[1]), heading(found[3:].tolist()))
-        if layout.is_order and not ORDER_REGION.holds(finger_room(layout.scene.item_types[name], spot)):
+        if (moved_m := float(np.linalg.norm(laid[:2] - drawn[:2]))) > MOVED_M:
+            return f'{name} has moved by {1000 * moved_m:.0f} mm'
+        if layout.is_order and not ORDER_REGION.holds(finger_room(layout.scene.item_types[name], _spot(laid))):
             return f'{name} lies too near to a wall for the fingers'
     return None
 
@@ -561,7 +556,7 @@ def at_home(start: VerifiedStart) -> Any:
     return data
 
 
-class Watch:
+class WatchingCameras:
     """Draws the watching cameras when asked, without shadows: they would take ten times as long.
 
     With a noise model each camera is a unit of its own that keeps its bias for good; a picture's noise comes from the

@@ -135,13 +135,13 @@ class ScriptedPolicy:
     def temper(self) -> Temper:
         return self._temper
 
-    def start(self, setup: Setup, *, seed: int) -> ScriptedSession:
+    def start(self, setup: Setup, *, seed: int) -> TabletopSession:
         rng = np.random.Generator(np.random.PCG64(seed))
         tracker = Tracker() if setup.task in MOVING_TASKS else None
-        return ScriptedSession(self._temper, rng, chunk_length=self._chunk_length, tracker=tracker)
+        return TabletopSession(self._temper, rng, chunk_length=self._chunk_length, tracker=tracker)
 
 
-class ScriptedSession:
+class TabletopSession:
     """One episode of a script. With a tracker it follows things that move while it picks them up."""
 
     def __init__(

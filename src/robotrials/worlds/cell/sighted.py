@@ -31,7 +31,7 @@ from robotrials.run.conditions.instruction import COLORS as COLOR_WORDS
 from robotrials.run.conditions.instruction import spans
 from robotrials.run.seam import Chunk, Observation, PolicySpec, Setup
 from robotrials.worlds.cell.panda import CONVENTION
-from robotrials.worlds.cell.scripted import RATE_HZ, TEMPERS, ScriptedSession
+from robotrials.worlds.cell.scripted import RATE_HZ, TEMPERS, TabletopSession
 from robotrials.worlds.cell.task import SLOT_WIDTH, SLOTS_AT, STATE_WIDTH, TO_MOVE, read_state
 
 # Where a named thing shall go, as a sighted policy hears and sees it: on the white square, or beside or on a block.
@@ -199,7 +199,7 @@ class SightedPolicy:
     def start(self, setup: Setup, *, seed: int) -> SightedSession:
         instruction = setup.instruction
         return SightedSession(
-            ScriptedSession(self._temper, np.random.Generator(np.random.PCG64(seed))),
+            TabletopSession(self._temper, np.random.Generator(np.random.PCG64(seed))),
             heard_color(instruction, self._hearing),
             heard_destination(instruction, colors=tuple(PAINTS), is_literal=self._hearing == 'literal'),
             attention=self._attention,
@@ -223,7 +223,7 @@ class SightedSession:
 
     def __init__(
         self,
-        inner: ScriptedSession,
+        inner: TabletopSession,
         color: str | None,
         destination: Destination | None,
         *,

@@ -25,8 +25,8 @@ from robotrials.worlds.cell import panda as pose
 from robotrials.worlds.cell.item import (
     ORDER_ITEMS,
     ItemType,
-    Region,
     Spot,
+    StartRegion,
     block,
     cylinder,
     order_item,
@@ -50,9 +50,9 @@ from robotrials.worlds.cell.scene import (
 FloatArray = NDArray[np.floating[Any]]
 MAX_ITEMS = 6
 DEFAULT_ORDER = 4
-ORDER_REGION = Region(SOURCE_CENTER_M, BIN_INNER_M)
-BLOCK_REGION = Region(PLATFORM_CENTER_M, (0.26, 0.42))
-SPREAD_REGION = Region(PLATFORM_CENTER_M, (0.33, 0.53))
+ORDER_REGION = StartRegion(SOURCE_CENTER_M, BIN_INNER_M)
+BLOCK_REGION = StartRegion(PLATFORM_CENTER_M, (0.26, 0.42))
+SPREAD_REGION = StartRegion(PLATFORM_CENTER_M, (0.33, 0.53))
 GAP_M = 0.085  # between the centres of neighbours
 DEFAULT_THRESHOLD = 0.25
 COLORS = ('red', 'green', 'blue', 'yellow')
@@ -80,7 +80,7 @@ class DrawnEpisode:
     stratum: str = ''
     threshold: float | None = None  # the least IoU with the target box
     gripper_yaw_rad: float = 0.0
-    region: Region = ORDER_REGION  # where a layout may be spread over, and distractors laid
+    region: StartRegion = ORDER_REGION  # where a layout may be spread over, and distractors laid
     fixed: tuple[str, ...] = ()  # items and fixtures whose place is the task itself
     is_tied: bool = True  # goals move with the bystanders that they refer to
     distractors: tuple[str, ...] = ()  # items that are no part of the task
@@ -182,7 +182,7 @@ def _blocks_layout(
     fixtures: tuple[Fixture, ...] = (),
     threshold: float = DEFAULT_THRESHOLD,
     gripper_yaw_rad: float = 0.0,
-    region: Region = SPREAD_REGION,
+    region: StartRegion = SPREAD_REGION,
     fixed: tuple[str, ...] = (),
     is_tied: bool = True,
 ) -> DrawnEpisode:
@@ -239,7 +239,7 @@ def _draw_with_room(
     rng: np.random.Generator, movers: list[ItemType], anchor: ItemType, find_goals: Callable[[Spot], list[Spot]]
 ) -> tuple[Spot, list[Spot], list[Spot]]:
     """An anchor near the middle whose goal spots lie on the platform, and movers away from all of them."""
-    middle = Region(BLOCK_REGION.center_m, (0.15, 0.26))
+    middle = StartRegion(BLOCK_REGION.center_m, (0.15, 0.26))
     for _ in range(100):
         dx, dy, yaw = rng.uniform((-0.06, -0.09, -0.4), (0.06, 0.09, 0.4))
         at = Spot(middle.center_m[0] + dx, middle.center_m[1] + dy, yaw)
@@ -410,7 +410,7 @@ def _draw_occlusion(rng: np.random.Generator, instance: int) -> DrawnEpisode:
     )
     hidden = Spot(screen_x - 0.095, y, float(rng.uniform(-0.3, 0.3)))
     taken = [rectangle(Spot(screen_x - 0.06, y, 0.0), 0.11, 0.09)]
-    left = Region((0.50, 0.12), (0.26, 0.16))
+    left = StartRegion((0.50, 0.12), (0.26, 0.16))
     seen, mark = place_apart([item, item], left, rng=rng, clearance_m=0.02, taken=taken)
     return _blocks_layout(
         items={'hidden_block': item, 'seen_block': item},
@@ -418,7 +418,7 @@ def _draw_occlusion(rng: np.random.Generator, instance: int) -> DrawnEpisode:
         goals={'hidden_block': _on_stage(mark, item)},
         instruction=f'put the {color} block that the front camera cannot see on the white square',
         fixtures=(screen, _mark(mark)),
-        region=Region((0.50, 0.14), (0.32, 0.22)),
+        region=StartRegion((0.50, 0.14), (0.32, 0.22)),
         fixed=('hidden_block', 'screen'),
         is_tied=False,
     )
@@ -451,7 +451,7 @@ def _draw_scale(rng: np.random.Generator, instance: int) -> DrawnEpisode:
     )
 
 
-BELT_REGION = Region(BESIDE_BELT_CENTER_M, (0.13, 0.34))  # where the square may lie
+BELT_REGION = StartRegion(BESIDE_BELT_CENTER_M, (0.13, 0.34))  # where the square may lie
 
 
 def _draw_belt(speed_m_s: float) -> Draw:

@@ -136,19 +136,7 @@ def shown_benchmark(session: Session, benchmark: BenchmarkRow) -> BenchmarkOut:
 def post_benchmark(body: BenchmarkIn, caller: AnAdmin, platform: ThePlatform) -> BenchmarkOut:
     """Declare a benchmark: a plan without policies, open to submissions or a blinded trial."""
     with platform.database.write(caller.actor) as session:
-        strategy = body.strategy or platform.config.strategy
-        made = declare(
-            session,
-            body.name,
-            body.plan,
-            mode=body.mode,
-            strategy=strategy,
-            arms=body.arms,
-            reference=body.reference,
-            unchecked=body.unchecked,
-            longest_episode_s=platform.config.longest_episode_s,
-            now=platform.clock(),
-        )
+        made = declare(session, body, platform.config, now=platform.clock())
         session.flush()
         return shown_benchmark(session, made)
 

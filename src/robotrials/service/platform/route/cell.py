@@ -9,7 +9,7 @@ from fastapi.concurrency import run_in_threadpool
 from sqlalchemy import func, select
 
 from robotrials.service.platform.access import Refusal, not_found
-from robotrials.service.platform.cells import checked_spec, command, find_worker, heartbeat, list_workers, register
+from robotrials.service.platform.cells import command, find_worker, heartbeat, list_workers, register
 from robotrials.service.platform.client import press
 from robotrials.service.platform.job import Job as JobOrder
 from robotrials.service.platform.queue import Settled, begin, grant_to_worker, own_lease, queue_order
@@ -37,19 +37,8 @@ router = APIRouter()
 def post_worker(body: WorkerIn, caller: AWorker, platform: ThePlatform) -> WorkerRegistered:
     """Register a cell. The same name is the same worker, with a new secret; leases it no longer speaks of end."""
     with platform.database.write(caller.actor) as session:
-        worker, unbegun = register(
-            session,
-            caller,
-            name=body.name,
-            host=body.host,
-            address=body.address,
-            protocol=body.protocol,
-            spec=checked_spec(body.spec),
-            key=body.key,
-            keys=platform.keys,
-            private=platform.config.private_addresses,
-            now=platform.clock(),
-        )
+        private, now = platform.config.private_addresses, platform.clock()
+        worker, unbegun = register(session, caller, body, keys=platform.keys, private=private, now=now)
         answer = WorkerRegistered(
             worker_id=worker.id,
             secret=platform.keys.secret(worker.id, worker.secret),
@@ -70,25 +59,12 @@ def post_heartbeat(worker_id: Id, body: HeartbeatIn, caller: AWorker, platform: 
     """Say that a worker lives; renews the lease it is at. Send one at once when the cell is ready again."""
     with platform.database.write(caller.actor, is_lazy=True) as session:
         worker = find_worker(session, worker_id, caller=caller, lock=True)
-        heard = heartbeat(
-            session,
-            worker,
-            platform.config,
-            state=body.state,
-            lease_id=body.lease_id,
-            step=body.step,
-            text=body.note,
-            now=platform.clock(),
-        )
+        heard = heartbeat(session, worker, platform.config, body, now=platform.clock())
     if heard.abandoned:
         platform.intake.fail(heard.abandoned, 'its worker started anew', actor=caller.actor)
-    answer = {
-        'leases': heard.leases,
-        'commands': heard.commands,
-        'expires_at': heard.expires_at,
-        'now': platform.clock(),
-    }
-    return HeartbeatOut.model_validate(answer)
+    return HeartbeatOut.model_validate({
+        'leases': heard.leases, 'commands': heard.commands, 'expires_at': heard.expires_at, 'now': platform.clock(),
+    })  # fmt: skip
 
 
 @router.post(

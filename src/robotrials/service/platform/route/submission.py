@@ -27,7 +27,6 @@ from robotrials.service.platform.schema import (
 from robotrials.service.platform.server import Platform
 from robotrials.service.platform.submission import (
     OVER_STATES,
-    SubmissionRequest,
     cancel,
     find_submission,
     job_counts,
@@ -69,13 +68,9 @@ def _waits(submission: Submission, platform: Platform) -> str:
 )
 def post_submission(body: SubmissionIn, caller: ASubmitter, platform: ThePlatform, response: Response) -> SubmissionOut:
     """Submit a policy. The same `client_key` with the same content is taken once."""
-    request = SubmissionRequest(
-        client_key=body.client_key, benchmark=body.benchmark, name=body.name, card=body.card,
-        dial=None if body.dial is None else body.dial.model_dump(exclude_none=True), fingerprint=body.fingerprint,
-    )  # fmt: skip
     with platform.database.write(caller.actor) as session:
         submission, is_new = submit(
-            session, caller, request, rules=platform.config.dial, now=platform.clock(),
+            session, caller, body, rules=platform.config.dial, now=platform.clock(),
             private=platform.config.private_addresses,
         )  # fmt: skip
         session.flush()
