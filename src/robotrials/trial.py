@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from robotrials.errors import InputError
 from robotrials.record import Episode, Store
-from robotrials.show.answer import Card
-from robotrials.show.catalog import ShowRequest
+from robotrials.show.answer import Card, compare_card, robustness_card, safety_card, score_card
+from robotrials.show.catalog import ShowRequest, find_figure, find_table
 from robotrials.show.table import Cell, Table, render_all, table_document
 from robotrials.verdict.analysis import Absent, Analysis, Comparisons, EndpointPairs, analyse, present
 
@@ -274,15 +274,11 @@ class Trial:
 
     def table(self, name: str, *, policies: Sequence[str] = (), strata: Sequence[str] = ()) -> Result:
         """Any named table (`robotrials tables --list`), of all policies or of some."""
-        from robotrials.show.catalog import find_table
-
         request = ShowRequest(subject=self.analysis, policies=tuple(policies), strata=tuple(strata))
         return Result(find_table(name)(request), statement=self.analysis.statement)
 
     def score(self) -> Result:
         """How fast and how reliably each policy works."""
-        from robotrials.show.answer import score_card
-
         tables = self.table('headline').tables
         return Result(tables, statement=self.analysis.statement, card=score_card(self.analysis))
 
@@ -295,8 +291,6 @@ class Trial:
 
         Of two policies it is a `Comparison`, whose verdict, winner, difference, interval and p-value are values.
         """
-        from robotrials.show.answer import compare_card
-        from robotrials.show.catalog import find_table
         from robotrials.show.timing import compared
 
         if (a is None) != (b is None):
@@ -316,15 +310,11 @@ class Trial:
 
     def safety(self) -> Result:
         """Was it safe while it succeeded?"""
-        from robotrials.show.answer import safety_card
-
         tables = self.table('safety').tables
         return Result(tables, statement=self.analysis.statement, card=safety_card(self.analysis))
 
     def robustness(self) -> Result:
         """What a changed world costs each policy."""
-        from robotrials.show.answer import robustness_card
-
         tables = self.table('condition-drops').tables
         return Result(tables, statement=self.analysis.statement, card=robustness_card(self.analysis))
 
@@ -334,8 +324,6 @@ class Trial:
 
     def plot(self, name: str, *, ax: Axes | None = None, policies: Sequence[str] = ()) -> Figure:
         """Any named figure (`robotrials plot --list`); with `ax` it is drawn as a picture into these axes."""
-        from robotrials.show.catalog import find_figure
-
         figure = find_figure(name)(ShowRequest(subject=self.analysis, policies=tuple(policies)))
         if ax is None:
             # A notebook asks what it shows for its picture; a figure outside pyplot answers only under a magic.

@@ -1,7 +1,5 @@
 """`robotrials store attach`: telemetry and cameras of other recorders, joined to a store's episodes by their clocks.
 
-Which recording is of which episode, by their clocks: offset and drift between the two, or why they cannot be told.
-
 The console's clock times episodes; a recorder's clock times its recordings. Where both are set by the same time service
 the intervals meet as they are, and what the starts differ by is who pressed first. Where they do not meet, the pattern
 of starts gives the offset: a shift is believed only where no other shift explains the pattern nearly as well.
@@ -285,8 +283,6 @@ def _drift(episodes: Sequence[Span], recordings: Sequence[Span], pairs: Sequence
 
 
 def _when(spans: Sequence[Span]) -> str:
-    import datetime as dt
-
     first, last = min(s.start_s for s in spans), max(s.end_s for s in spans)
     written = [dt.datetime.fromtimestamp(t, dt.UTC).isoformat(sep=' ', timespec='seconds') for t in (first, last)]
     return f'{written[0]} to {written[1]}'
@@ -458,7 +454,7 @@ class AttachmentPlan:
         files, lacks = rig.views(path, episode, clock=lambda t_s: source.join.theirs(_start_s(episode) + t_s))
         self.notes.extend(f'{_named(episode)}: no RGB-D of the {lack}' for lack in lacks)
         folder = f'episodes/{episode.episode_id}-{episode.attempt}'
-        return {f'{folder}/{name}': partial(_write_bytes, content) for name, content in files.items()}
+        return {f'{folder}/{name}': partial(Path.write_bytes, data=content) for name, content in files.items()}
 
     def _filmed(self, index: int) -> Attachment:
         """Steps of an episode without telemetry: the frames of its first film."""
@@ -649,10 +645,6 @@ def _named(episode: Episode) -> str:
     return f'{episode.episode_id}/{episode.attempt}'
 
 
-def _write_bytes(content: bytes, target: Path) -> None:
-    target.write_bytes(content)
-
-
 def _moments(
     episode: Episode, media: Mapping[str, Media], episode_time: Callable[[float], float], settings: Mapping[str, str]
 ) -> dict[str, Callable[[Path], object]]:
@@ -678,7 +670,7 @@ def _moments(
     if settings.get('known'):
         given = {name: getattr(episode, name) for name in ('task', 'seed', 'instance', 'stratum')}
         text = read_scene(settings['known'], given).as_json()
-        files[f'{own}/{KNOWN}'] = partial(_write_text, text)
+        files[f'{own}/{KNOWN}'] = partial(Path.write_text, data=text, encoding='utf-8')
     return files
 
 
@@ -697,10 +689,6 @@ def _write_moment(medium: Media, target: Path, *, shift_s: float) -> None:
     first_s = min(view.t_s for view in views.values())
     moved = {n: dataclasses.replace(v, t_s=v.t_s - first_s + shift_s) for n, v in views.items()}
     target.write_bytes(pack_views(moved))
-
-
-def _write_text(text: str, target: Path) -> None:
-    target.write_text(text, encoding='utf-8')
 
 
 def _files(path: Path) -> list[Path]:
@@ -807,10 +795,9 @@ def cut_trajectory(
 
 
 def _cut_contacts(contacts: Contacts, first: int, last: int) -> Contacts:
-    begin, end = int(contacts.offsets[first]), int(contacts.offsets[last])
-    pick = partial(lambda column: column[begin:end])
+    own = slice(int(contacts.offsets[first]), int(contacts.offsets[last]))
     return dataclasses.replace(
-        contacts, offsets=contacts.offsets[first : last + 1] - begin, body_a=pick(contacts.body_a),
-        body_b=pick(contacts.body_b), force_n=pick(contacts.force_n),
-        point_m=None if contacts.point_m is None else pick(contacts.point_m),
+        contacts, offsets=contacts.offsets[first : last + 1] - own.start, body_a=contacts.body_a[own],
+        body_b=contacts.body_b[own], force_n=contacts.force_n[own],
+        point_m=None if contacts.point_m is None else contacts.point_m[own],
     )  # fmt: skip

@@ -22,6 +22,7 @@ from robotrials.formats.imported import (
     CERTAIN,
     LIKELY,
     MOST_FILES,
+    RATES_HZ,
     FieldGuess,
     ImportAccount,
     Imported,
@@ -296,8 +297,6 @@ class DroidCsvFormat:
         return CERTAIN if tuple(name for name in header if name) == COLUMNS else None
 
     def read(self, path: Path, options: ImportOptions) -> Imported:
-        from robotrials.formats.imported import RATES_HZ
-
         refuse_unused(options, name='DROID results', takes=('rate_hz', 'answers'))
         check_settable(options, 'DROID results', ('policy', 'task', 'step_cap'))
         for name in ('policy', 'task'):

@@ -1,7 +1,4 @@
-"""Which formats there are, and which one a file or a folder has.
-
-Episodes from anyone's table in one call; `formats.table` does the work, and `robotrials import` shows its guess.
-"""
+"""Which formats there are, which one a file or a folder has, and sources that are read in a process of their own."""
 
 from __future__ import annotations
 
@@ -306,7 +303,6 @@ def preload(path: str, **_: Any) -> None:
 
 
 def _open(path: str, options: dict[str, Any], name: str) -> Imported:
-
     return open_here(Path(path), read_options(options), name=name)
 
 
@@ -419,7 +415,6 @@ class FolderFormat:
         return POSSIBLE / 2 if any(_is_known(entry) for entry in listed(path)[:MOST_LOOKED_AT]) else None
 
     def read(self, path: Path, options: ImportOptions) -> Imported:
-
         ledger = ImportAccount()
         opened: list[tuple[Path, Imported]] = []
         for entry in listed(path):

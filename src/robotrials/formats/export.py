@@ -1,12 +1,7 @@
-"""Writing a store in other people's formats: what every exporter gives and takes.
+"""Writing a store in other people's formats: what every exporter gives and takes, tables, and Rerun recordings.
 
 An exporter reads the store as anyone would, edits applied and codes of an open blinded trial left as codes, so that it
 can never tell more than the store does.
-
-A store as Rerun recordings: a folder with one .rrd file per episode.
-
-Poses are transforms, every other signal a plot, cameras the videos themselves with a reference per step, events a log.
-The file format belongs to a version of Rerun, so the version is pinned, and named in the account.
 """
 
 from __future__ import annotations
@@ -30,7 +25,6 @@ from robotrials.old_name import RERUN_APPLICATION
 from robotrials.record import Camera, Episode, Store, Trajectory
 from robotrials.record.blinding import Where
 from robotrials.record.column import recorded_signals
-from robotrials.record.episode import Event
 from robotrials.record.folder import put_durably
 from robotrials.record.rows import EPISODE_FIELDS, episodes_to_arrow
 from robotrials.value import dataclass
@@ -64,14 +58,11 @@ def episode_row(episode: Episode) -> dict[str, Any]:
             value = value.value
         row[name] = value
     row['events'] = [
-        {'t_s': e.t_s, 'kind': e.kind.value, 'source': e.source.value, 'count': e.count} | _name_of(e)
+        {'t_s': e.t_s, 'kind': e.kind.value, 'source': e.source.value, 'count': e.count}
+        | ({'name': e.name} if e.name else {})
         for e in episode.events
     ]
     return row
-
-
-def _name_of(event: Event) -> dict[str, str]:
-    return {'name': event.name} if event.name else {}
 
 
 def _write_csv(episodes: Iterable[Episode], target: Path) -> int:
@@ -248,7 +239,10 @@ class TableExporter:
 TABLE = TableExporter()
 
 
-APPLICATION = RERUN_APPLICATION
+# A store as Rerun recordings, one .rrd file per episode: poses are transforms, every other signal a plot, cameras the
+# videos themselves with a reference per step, events a log. The file format belongs to a version of Rerun, so the
+# version is pinned, and named in the account.
+
 Array = NDArray[Any]
 
 
@@ -288,7 +282,7 @@ def _load() -> Any:
 def _write_episode(
     rerun: Any, store: Store, episode: Episode, trajectory: Trajectory, path: Path, ledger: ImportAccount
 ) -> None:
-    stream = rerun.RecordingStream(APPLICATION, recording_id=f'{episode.episode_id}-{episode.attempt}')
+    stream = rerun.RecordingStream(RERUN_APPLICATION, recording_id=f'{episode.episode_id}-{episode.attempt}')
     stream.save(path)
     try:
         stream.send_property('episode', rerun.AnyValues(**episode_facts(episode)))

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError
-from robotrials.formats.video import EncodedImage
+from robotrials.formats.video import EncodedImage, encode_image
 
 # `tf.train.Example` messages without TensorFlow: the protobuf wire format of its one map of features.
 # Example { Features features = 1 } Features { map<string, Feature> feature = 1 } Feature { BytesList = 1 | FloatList =
@@ -411,8 +411,6 @@ def write_feature(feature: Feature, value: Any, name: str = '', *, depth: int = 
 
 
 def _write_leaf(feature: Feature, items: Sequence[Any]) -> Values:
-    from robotrials.formats.video import encode_image
-
     if feature.kind == 'image':
         form = feature.encoding or 'png'
         return [v.data if isinstance(v, EncodedImage) else encode_image(v, form=form) for v in items]

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from robotrials.errors import InputError, RecordError, UnknownName
 from robotrials.record import Episode, Outcome, Provenance
@@ -343,6 +343,25 @@ def check_settable(options: ImportOptions, name: str, fields: Sequence[str]) -> 
     unknown = sorted(options.defaults.keys() - set(fields))
     if unknown:
         raise InputError(f'{name} take --set {", ".join(fields)}; found {", ".join(unknown)}')
+
+
+def mapping_of(value: object) -> Mapping[str, Any]:
+    """A value of a JSON document where it is an object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def chosen_scorer(path: Path, names: Sequence[str], options: ImportOptions, *, usual: str = '') -> str:
+    """The score that counts as the success: as answered, the usual one, or the only one there is."""
+    chosen = options.answers.get('scorer')
+    if chosen is not None and chosen not in names:
+        raise UnknownName('scorer', chosen, names)
+    if chosen is None and usual and (usual in names or not names):
+        return usual
+    if chosen is None and len(names) != 1:
+        raise InputError(
+            f'{path}: scores {", ".join(names) or "none"}; say which is the success with --answer scorer=NAME'
+        )
+    return chosen or names[0]
 
 
 def placed(episode: Episode, *place: str | int | None) -> Episode:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from robotrials.errors import InputError, RecordError, SetupError, UnknownName, install_hint
+from robotrials.errors import InputError, RecordError, SetupError, install_hint
 from robotrials.formats.imported import (
     CERTAIN,
     FAULTS,
@@ -21,9 +21,11 @@ from robotrials.formats.imported import (
     Question,
     Recording,
     check_settable,
+    chosen_scorer,
     given_up,
     head_of,
     listed,
+    mapping_of,
     placed,
     refuse_unused,
 )
@@ -56,7 +58,7 @@ class InspectLogFormat:
         check_archive(path)
         ledger = ImportAccount()
         header, samples = _contents(path, ledger)
-        spec = _mapping(header.get('eval'))
+        spec = mapping_of(header.get('eval'))
         policy = options.defaults.get('policy') or str(spec.get('model') or '')
         task = options.defaults.get('task') or str(spec.get('task') or '')
         scorer = _scorer(path, samples, options)
@@ -147,20 +149,13 @@ def _scorer(path: Path, samples: list[dict[str, Any]], options: ImportOptions) -
     if not samples:
         raise InputError(f'{path}: no samples in it')
     names = list(dict.fromkeys(n for s in samples for n in (s.get('scores') or {})))
-    chosen = options.answers.get('scorer')
-    if chosen is not None and chosen not in names:
-        raise UnknownName('scorer', chosen, names)
-    if chosen is None and len(names) != 1:
-        raise InputError(
-            f'{path}: scores {", ".join(names) or "none"}; say which is the success with --answer scorer=NAME'
-        )
-    return chosen or names[0]
+    return chosen_scorer(path, names, options)
 
 
 def _episode(
     sample: Mapping[str, Any], policy: str, task: str, scorer: str, source: str, options: ImportOptions
 ) -> Episode:
-    metadata = _mapping(sample.get('metadata'))
+    metadata = mapping_of(sample.get('metadata'))
     score = _score(sample, scorer)
     outcome, reason = _outcome(sample, score, options)
     number = sample.get('id')
@@ -174,10 +169,6 @@ def _episode(
         duration_s=float(lasted) if isinstance(lasted, int | float) else None, labels={'sample': str(number)},
     )  # fmt: skip
     return episode if instance is not None or episode.seed is not None else placed(episode, str(number))
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _score(sample: Mapping[str, Any], scorer: str) -> float | None:
@@ -383,14 +374,4 @@ def _trial_outcome(scene: Mapping[str, Any], score: Any, ended: str, options: Im
 
 def _trial_scorer(file: Path, scenes: list[Any], options: ImportOptions) -> str:
     epochs = [scores for scene in scenes for scores in scene.get('epochs') or () if isinstance(scores, dict)]
-    names = list(dict.fromkeys(name for scores in epochs for name in scores))
-    chosen = options.answers.get('scorer')
-    if chosen is not None and chosen not in names:
-        raise UnknownName('scorer', chosen, names)
-    if chosen is not None:
-        return chosen
-    if USUAL_SCORER in names or not names:
-        return USUAL_SCORER
-    if len(names) > 1:
-        raise InputError(f'{file}: scores {", ".join(names)}; say which is the success with --answer scorer=NAME')
-    return str(names[0])
+    return chosen_scorer(file, list(dict.fromkeys(n for scores in epochs for n in scores)), options, usual=USUAL_SCORER)

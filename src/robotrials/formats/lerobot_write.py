@@ -1,9 +1,8 @@
 """A store as a LeRobotDataset, v3.0 or v2.1, with statistics per episode and over all, and openpi's and OpenVLA's.
 
-Every episode's video is a file of its own, also in v3.0, where an episode's row says which: joining them would mean to
-encode again whatever was recorded with another codec or size.
-
-Which features a store has as a LeRobotDataset: what all its episodes share, and what is left out and why.
+Its features are what all episodes share; what is left out is accounted for. Every episode's video is a file of its own,
+also in v3.0, where an episode's row says which: joining them would mean to encode again whatever was recorded with
+another codec or size.
 """
 
 from __future__ import annotations
@@ -219,12 +218,10 @@ def _rate(time_s: Array) -> float | None:
 
 def signals_of(trajectory: Trajectory) -> dict[str, Array]:
     """The recorded signals that have one row per step; contacts have none."""
-    steps = trajectory.n_steps
-    found = recorded_signals(trajectory)
     return {
         name: values
-        for name, values in found.items()
-        if len(values) == steps
+        for name, values in recorded_signals(trajectory).items()
+        if len(values) == trajectory.n_steps
         and not name.startswith(('contacts/', 'frame_hash/'))
         and name != 'joint_torque_limit_nm'
     }
@@ -257,7 +254,7 @@ def make_plan(rollouts: Iterable[tuple[Episode, Trajectory]], ledger: ImportAcco
             f'steps lie up to {survey.jitter_s * 1000:.1f} ms off the grid of {fps:g} Hz that LeRobot wants; the '
             f'recorded times are in {LEROBOT_PREFIX}time_s'
         )
-    extremes = {c.key: _lerobot_plan_joined([survey.extremes[name] for name in c.signals]) for c in columns}
+    extremes = {c.key: _joined_extremes([survey.extremes[name] for name in c.signals]) for c in columns}
     return Plan(fps, columns, stored, _cameras(survey, ledger), extremes, survey.episodes)
 
 
@@ -327,7 +324,7 @@ def _stored(column: FeatureColumn, common: Mapping[str, tuple[int, str, int]]) -
     return stored
 
 
-def _lerobot_plan_joined(parts: list[Extremes]) -> Extremes:
+def _joined_extremes(parts: list[Extremes]) -> Extremes:
     low = np.concatenate([np.atleast_1d(p.low) for p in parts if p.low is not None])
     high = np.concatenate([np.atleast_1d(p.high) for p in parts if p.high is not None])
     return Extremes(low, high)

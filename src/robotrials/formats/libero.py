@@ -133,8 +133,6 @@ class _State:
     error: str = ''
     n_episodes: int = 0
     n_successes: int = 0
-    n_errors: int = 0
-    ended: bool = False
     seen: set[tuple[str, int]] = field(default_factory=set)
 
 

@@ -1,9 +1,7 @@
 """RLDS datasets in TFDS folders, read and written without TensorFlow.
 
 A folder holds `dataset_info.json` (splits and shard lengths), `features.json` and `NAME-SPLIT.tfrecord-I-of-N` shards;
-every record is one episode whose `steps` are stored column by column.
-
-`robotrials import` of RLDS datasets in TFDS folders: every record is one rollout.
+every record is one episode, and for `robotrials import` one rollout, whose `steps` are stored column by column.
 """
 
 from __future__ import annotations
@@ -24,7 +22,6 @@ from robotrials.errors import InputError
 from robotrials.formats.dataset import RecordedEpisode, check_split
 from robotrials.formats.feature import (
     Feature,
-    Values,
     features_json,
     parse_features,
     read_example,
@@ -323,7 +320,7 @@ class RldsDataset:
             index=index,
             actions=actions,
             instructions=language(steps),
-            state={k: _rows(v) for k, v in leaves.numbers.items() if v.dtype.kind == 'f'},
+            state={k: v.reshape(len(v), -1) for k, v in leaves.numbers.items() if v.dtype.kind == 'f'},
             images=leaves.images,
             metadata={k: str(v) for k, v in leaves_of(example.get('episode_metadata', {})) if isinstance(v, str)},
         )
@@ -433,10 +430,6 @@ def _is_images(column: Any) -> bool:
     return isinstance(column, np.ndarray) and column.dtype == np.uint8 and column.ndim == 4
 
 
-def _rows(column: NDArray[Any]) -> NDArray[Any]:
-    return column.reshape(len(column), -1)
-
-
 def language(steps: Mapping[str, Any]) -> tuple[str, ...]:
     """The language of each step: a text named like an instruction, or Language-Table's array of character codes."""
     observation = dict(leaves_of(steps.get('observation', {})))
@@ -481,26 +474,18 @@ def write_rlds(
     root.mkdir(parents=True, exist_ok=True)
     rows = []
     for split, episodes in examples.items():
-        records = [write_example(_flat(features, example)) for example in episodes]
+        records = [write_example(dict(sorted(write_feature(features, example).items()))) for example in episodes]
         lengths = []
-        for number, part in enumerate(_deal(records, shards)):
-            write_records(root / f'{name}-{split}.tfrecord-{number:05d}-of-{shards:05d}', part)
-            lengths.append(str(len(part)))
+        bounds = np.linspace(0, len(records), shards + 1).astype(int).tolist()
+        for number, (first, last) in enumerate(itertools.pairwise(bounds)):
+            write_records(root / f'{name}-{split}.tfrecord-{number:05d}-of-{shards:05d}', records[first:last])
+            lengths.append(str(last - first))
         rows.append({'filepathTemplate': DEFAULT_TEMPLATE, 'name': split, 'shardLengths': lengths,
                      'numBytes': str(sum(map(len, records)))})  # fmt: skip
     info = {'fileFormat': 'tfrecord', 'moduleName': RLDS_MODULE, 'name': name, 'splits': rows, 'version': version}
     (root / 'dataset_info.json').write_text(json.dumps(info, indent=2), encoding='utf-8')
     (root / 'features.json').write_text(json.dumps(features_json(features), indent=4), encoding='utf-8')
     return root
-
-
-def _flat(features: Feature, example: Mapping[str, Any]) -> dict[str, Values]:
-    return dict(sorted(write_feature(features, example).items()))
-
-
-def _deal(records: Sequence[bytes], shards: int) -> list[Sequence[bytes]]:
-    bounds = np.linspace(0, len(records), shards + 1).astype(int).tolist()
-    return [records[a:b] for a, b in itertools.pairwise(bounds)]
 
 
 SCALARS = {'reward': 'reward', 'is_terminal': 'extra/is_terminal', 'discount': 'extra/discount'}
@@ -609,8 +594,10 @@ class _Source:
             task=texts[0] if texts else self.dataset.name, instruction=texts[0] if texts else '',
             success=success, success_t_s=None if when is None else (when + 1) / self.rate_hz,
             is_cut=terminal is not None and not bool(terminal[-1]) and bool(terminal.any()),
-            labels={'split': split, 'index': str(index), **_labels(metadata)}, control_rate_hz=self.rate_hz,
-            cameras=self._cameras(example),
+            labels={
+                'split': split, 'index': str(index), **{k: v for k, v in metadata.items() if isinstance(v, str) and v},
+            },
+            control_rate_hz=self.rate_hz, cameras=self._cameras(example),
         )  # fmt: skip
 
     def _cameras(self, example: Mapping[str, Any]) -> dict[str, CameraClip]:
@@ -638,10 +625,6 @@ def _columns(example: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
 def _metadata(example: Mapping[str, Any]) -> dict[str, Any]:
     metadata = example.get('episode_metadata', {})
     return dict(metadata) if isinstance(metadata, Mapping) else {}
-
-
-def _labels(metadata: Mapping[str, Any]) -> dict[str, str]:
-    return {key: value for key, value in metadata.items() if isinstance(value, str) and value}
 
 
 def _success(columns: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> tuple[bool | None, int | None]:

@@ -4,7 +4,7 @@ A   to March 2026   success at the top of an episode, episode_id '<task>_ep<n>'
 B   0.1 and 0.2     metrics, integer episode_id, shard files
 C   0.3 on          as B with eval_id, sid, eid and the task's context beside; recordings in SQLite
 
-vla-eval's SQLite recordings, read in order and one episode at a time; the generation is told by the tables.
+Recordings are read in order and one episode at a time; their generation is told by their tables.
 
 0.3 to 0.6   eval_metadata, episode_results, step_rows; write-ahead log, no task_idx
 0.7          also run_metadata, eval_shards; task_idx in the context
@@ -49,6 +49,7 @@ from robotrials.formats.imported import (
     known_rate_hz,
     libero_suite,
     listed,
+    mapping_of,
     placed,
     refuse_unused,
     whole_option,
@@ -94,24 +95,19 @@ def is_recording(path: Path) -> bool:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    database = _database(path)
-    database.execute('PRAGMA trusted_schema = OFF')
-    return database
-
-
-def _database(path: Path) -> sqlite3.Connection:
     """The recording, opened without writing beside it, as SQLite would where the harness keeps a log ahead (WAL)."""
     ahead = path.with_name(f'{path.name}-wal')
     if not ahead.exists() or not ahead.stat().st_size:
-        return sqlite3.connect(f'{path.resolve().as_uri()}?mode=ro&immutable=1', uri=True)
-    copy = sqlite3.connect(':memory:')
-    with tempfile.TemporaryDirectory() as folder:
-        for file in (path, ahead):
-            shutil.copyfile(file, Path(folder) / file.name)
-        source = sqlite3.connect(Path(folder) / path.name)
-        source.backup(copy)
-        source.close()
-    return copy
+        database = sqlite3.connect(f'{path.resolve().as_uri()}?mode=ro&immutable=1', uri=True)
+    else:
+        database = sqlite3.connect(':memory:')
+        with tempfile.TemporaryDirectory() as folder:
+            for file in (path, ahead):
+                shutil.copyfile(file, Path(folder) / file.name)
+            with closing(sqlite3.connect(Path(folder) / path.name)) as source:
+                source.backup(database)
+    database.execute('PRAGMA trusted_schema = OFF')
+    return database
 
 
 def _tables(database: sqlite3.Connection) -> set[str]:
@@ -124,7 +120,7 @@ class VlaRecording:
 
     path: Path
     tables: frozenset[str]
-    _evaluations: tuple[tuple[str, Mapping[str, Any]], ...] = field(default=())
+    evaluations: tuple[tuple[str, Mapping[str, Any]], ...]  # their ids, and what is said of each
 
     @classmethod
     def open(cls, path: Path) -> VlaRecording:
@@ -143,10 +139,6 @@ class VlaRecording:
         except sqlite3.Error as error:
             raise InputError(f'{path}: not a readable recording ({error}); is its -wal file missing?') from error
         return cls(path, frozenset(tables), tuple((str(i), _object(m, f'{path} eval_metadata {i}')) for i, m in rows))
-
-    def evaluations(self) -> tuple[tuple[str, Mapping[str, Any]], ...]:
-        """The evaluations in the file: their ids and what is said of each."""
-        return self._evaluations
 
     def rows(self, eval_id: str) -> Iterator[VlaEvalEpisode]:
         """The episode rows of one evaluation, repeated ones too, in the order of writing."""
@@ -362,7 +354,8 @@ class VlaEvalFormat:
         def recordings() -> Iterator[Recording]:
             for run in runs:
                 yield from run.recordings(options, ledger, options.source_name(path))
-            _sum_up(ledger)
+            why = 'wall clock of the harness, shared by its shards, and not time of the robot'
+            ledger.drop('elapsed_sec', None, why=why)
 
         return Imported(
             format=self.name,
@@ -475,7 +468,7 @@ def _open(path: Path, options: ImportOptions) -> list[_RunFile]:
     if is_recording(path):
         recording = VlaRecording.open(path)
         runs = []
-        for eval_id, meta in recording.evaluations():
+        for eval_id, meta in recording.evaluations:
             name, named_by = _policy(path, meta, options)
             runs.append(_RunFile(path, name, named_by, _benchmark(meta, options), meta, eval_id, recording))
         return runs
@@ -510,15 +503,11 @@ def _benchmark(meta: Mapping[str, Any], options: ImportOptions) -> str:
 
 def _suite(meta: Mapping[str, Any]) -> str | None:
     """The LIBERO suite of a run; LIBERO-Plus and LIBERO-PRO share its names, and are other benchmarks."""
-    config = _mapping(meta.get('config'))
+    config = mapping_of(meta.get('config'))
     text = ' '.join(str(v) for v in (meta.get('benchmark'), config.get('benchmark'), config.get('subname')) if v)
     if re.search(r'libero_?-?(plus|pro|mem)', text, re.IGNORECASE):
         return None
-    return libero_suite(f'{text} {_mapping(config.get("params")).get("suite", "")}')
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
+    return libero_suite(f'{text} {mapping_of(config.get("params")).get("suite", "")}')
 
 
 def _without_copies(files: Iterable[Path], ledger: ImportAccount) -> list[Path]:
@@ -528,8 +517,8 @@ def _without_copies(files: Iterable[Path], ledger: ImportAccount) -> list[Path]:
     ordered = sorted(files, key=lambda f: (not is_recording(f), f.name))
     for file in ordered:
         if is_recording(file):
-            recorded.update(eval_id for eval_id, _ in VlaRecording.open(file).evaluations())
-        elif recorded and str(_mapping(load_json(file)).get('eval_id', '')) in recorded:
+            recorded.update(eval_id for eval_id, _ in VlaRecording.open(file).evaluations)
+        elif recorded and str(mapping_of(load_json(file)).get('eval_id', '')) in recorded:
             ledger.drop(f'file {file.name}', None, why='the recording beside it holds the same episodes')
             continue
         kept.append(file)
@@ -611,19 +600,19 @@ def _check_shards(runs: Sequence[_RunFile], ledger: ImportAccount) -> None:
 
 
 def _note_run(run: _RunFile, ledger: ImportAccount) -> None:
-    meta, config = run.meta, _mapping(run.meta.get('config'))
+    meta, config = run.meta, mapping_of(run.meta.get('config'))
     if run.named_by != '--set':
         ledger.note(f'policies are named after {run.named_by}; --set policy=NAME says otherwise')
-    missing = _mapping(meta.get('merge_info')).get('shards_missing')
+    missing = mapping_of(meta.get('merge_info')).get('shards_missing')
     if missing:
         ledger.note(f'{run.path.name}: shards {", ".join(map(str, missing))} are missing; the run is partial')
     if meta.get('partial') or meta.get('queue_unfinished'):
         unfinished = meta.get('queue_unfinished')
         count = f', {len(unfinished)} work items unfinished' if isinstance(unfinished, list) else ''
         ledger.note(f'{run.path.name}: partial{count}')
-    if _mapping(meta.get('render')).get('divergent'):
+    if mapping_of(meta.get('render')).get('divergent'):
         ledger.note(f'{run.path.name}: its shards rendered differently (render.divergent)')
-    seed = _mapping(config.get('params')).get('seed', meta.get('seed'))
+    seed = mapping_of(config.get('params')).get('seed', meta.get('seed'))
     if seed is not None:
         ledger.note(f'seed {seed} is the seed of the whole run and not of an episode, so no episode has it')
     for text in run.recording.remarks(run.eval_id) if run.recording is not None else ():
@@ -643,7 +632,7 @@ def _json_rows(path: Path, document: Mapping[str, Any]) -> Iterator[VlaEvalEpiso
 
 
 def _json_row(values: Mapping[str, Any], task: str, where: str) -> VlaEvalEpisode:
-    metrics = _mapping(values.get('metrics'))
+    metrics = mapping_of(values.get('metrics'))
     success = metrics['success'] if 'success' in metrics else values.get('success')
     identity, start = values.get('episode_id'), values.get('episode_idx')
     matched = INDEXED.match(identity) if isinstance(identity, str) else None
@@ -671,7 +660,7 @@ def _step_cap(run: _RunFile, options: ImportOptions) -> int | None:
     cap = whole_option(options, 'step_cap')
     if cap is not None:
         return cap
-    declared = _mapping(run.meta.get('config')).get('max_steps')
+    declared = mapping_of(run.meta.get('config')).get('max_steps')
     suite = _suite(run.meta)
     return int(declared) if declared else LIBERO_STEP_CAPS.get(suite) if suite else None
 
@@ -703,7 +692,7 @@ def _start(row: VlaEvalEpisode, run: _RunFile, ledger: ImportAccount) -> int | N
         if row.index is not None:
             ledger.hint('no initial state is recorded, so nothing can be paired; the index is kept as a label')
         return None
-    if _mapping(run.meta.get('config')).get('throughput_mode'):
+    if mapping_of(run.meta.get('config')).get('throughput_mode'):
         ledger.note('throughput mode: the index of an episode is not its initial state, so no initial state is taken')
         return None
     ledger.note("the initial state is the episode's index, since LIBERO runs walk a fixed list of initial states")
@@ -760,7 +749,3 @@ def _count(
         ledger.hint('steps are kept as steps, so there is no time analysis; --rate-hz N turns them into seconds')
     elif steps is not None:
         ledger.note(f'steps are told in seconds at {rate:g} steps per second')
-
-
-def _sum_up(ledger: ImportAccount) -> None:
-    ledger.drop('elapsed_sec', None, why='wall clock of the harness, shared by its shards, and not time of the robot')

@@ -1,8 +1,6 @@
-"""What a reader gets of a store: the rows that count, and codes for arms while a trial is blinded.
+"""What a reader gets of a store: the rows that count, and codes for arms while a trial is blinded and open.
 
-What may be seen of a blinded trial while it is open, what is sealed, and how it is opened at the end.
-
-Which rows of the tables count, and reading them with filters pushed down to the files.
+A trial's withheld columns are sealed while it is open, and opened when it closes.
 """
 
 from __future__ import annotations
@@ -397,9 +395,8 @@ def close_envelope(public: str, content: bytes, *, label: str) -> bytes:
     """`content` for the holder of the secret alone; `label` says what it is, and is checked on opening."""
     r = secrets.randbits(512)
     shared = pow(int(public, 16), r, PRIME)
-    masked, tag = _masked(content, shared, label), b''
-    tag = _tag(masked, shared, label)
-    return pow(GENERATOR, r, PRIME).to_bytes(GROUP_BYTES) + tag + masked
+    masked = _masked(content, shared, label)
+    return pow(GENERATOR, r, PRIME).to_bytes(GROUP_BYTES) + _tag(masked, shared, label) + masked
 
 
 def open_envelope(secret: bytes, envelope: bytes, *, label: str) -> bytes:
@@ -419,8 +416,6 @@ def _exponent(secret: bytes) -> int:
 
 
 def _masked(content: bytes, shared: int, label: str) -> bytes:
-    import numpy as np
-
     stream = hashlib.shake_256(b'mask' + shared.to_bytes(GROUP_BYTES) + label.encode()).digest(len(content))
     return (np.frombuffer(content, np.uint8) ^ np.frombuffer(stream, np.uint8)).tobytes()
 

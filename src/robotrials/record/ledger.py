@@ -1,8 +1,4 @@
-"""What the log of a store adds up to, and the edits in it.
-
-What the commit log says is in a store: files that must be there, parts that count, edits, looks, closings.
-
-The overlay of edits over immutable recordings. Each edit says who, when and why, and which attempt it is about.
+"""What the log of a store adds up to: files that must be there, parts that count, edits, looks and closings.
 
 Edits are entries of the commit log, and are applied in its order: an edit made in the knowledge of another comes after
 it; of two that were made side by side, the one with the later time (then the larger id) comes later. The later one
@@ -26,12 +22,11 @@ from robotrials.errors import InputError, RecordError, StoreError, UnknownName
 from robotrials.record.entry import Entry, EntryKind, LoggedFile
 from robotrials.record.episode import Episode, Event, EventSource, enum_member
 from robotrials.record.folder import check_folders
-from robotrials.record.log import LOG, Log, is_logged, read_log
+from robotrials.record.log import LOG, Finding, FindingKind, Log, is_logged, read_log
 from robotrials.record.part import PartInfo, listed_parts, part_from_json
 from robotrials.value import dataclass
 
 if TYPE_CHECKING:
-    from robotrials.record.log import Finding
     from robotrials.record.store import Store, TrialInfo
 
 
@@ -393,8 +388,6 @@ def _unlogged(root: Path) -> Ledger:
 
 
 def _summed(root: Path, log: Log) -> Ledger:
-    from robotrials.record.log import Finding, FindingKind
-
     order = log.ordered()
     files = {file.name: file for _, entry in order for file in entry.files}
     parts: dict[str, PartInfo] = {}
@@ -419,7 +412,13 @@ def _summed(root: Path, log: Log) -> Ledger:
             if 'trial' in entry.body:
                 trials[str(entry.body['trial']['store_id'])] = str(entry.body['trial']['text'])
             if entry.kind is EntryKind.LOOK:
-                looks.append(_look(entry))
+                body = entry.body
+                looks.append(
+                    Look(
+                        verb=str(body.get('verb', '')), by=entry.by, at=entry.at, options=dict(body.get('options', {})),
+                        seen=str(body.get('seen', '')), role=str(body.get('role', '')),
+                    )
+                )  # fmt: skip
         except (KeyError, TypeError, ValueError, AttributeError, StoreError) as error:
             damage.append(
                 Finding(
@@ -475,21 +474,11 @@ def _without_lost(part: PartInfo, lost: Mapping[str, str]) -> PartInfo:
     return dataclasses.replace(part, trajectories=kept)
 
 
-def _look(entry: Entry) -> Look:
-    body = entry.body
-    return Look(
-        verb=str(body.get('verb', '')), by=entry.by, at=entry.at, options=dict(body.get('options', {})),
-        seen=str(body.get('seen', '')), role=str(body.get('role', '')),
-    )  # fmt: skip
-
-
 # What a store lacks, told from the log and the names and sizes of its files; `verify` reads every byte.
 
 
 def glance(root: Path, trial: TrialInfo) -> tuple[Finding, ...]:
     """Files that are gone or cut, entries of the log that are gone or damaged, and what repairs have set aside."""
-    from robotrials.record.log import Finding, FindingKind
-
     ledger = read_ledger(root)
     if not ledger.is_logged:
         if trial.is_logged:
@@ -499,8 +488,6 @@ def glance(root: Path, trial: TrialInfo) -> tuple[Finding, ...]:
 
 
 def _absent(root: Path, ledger: Ledger) -> Iterator[Finding]:
-    from robotrials.record.log import Finding, FindingKind
-
     for name in sorted(ledger.wanted()):
         path = root / name
         try:
@@ -515,8 +502,6 @@ def _absent(root: Path, ledger: Ledger) -> Iterator[Finding]:
 
 def known_losses(root: Path, ledger: Ledger) -> Iterator[Finding]:
     """What repairs have set aside, as they said it."""
-    from robotrials.record.log import Finding, FindingKind
-
     for name, detail in sorted(ledger.lost.items()):
         yield Finding(FindingKind.LOST, root / name, detail)
 

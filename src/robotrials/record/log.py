@@ -28,15 +28,13 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from robotrials.errors import InputError, SetupError, StoreError
-from robotrials.record.entry import NAMES, LoggedFile, entry_id, is_inside, new_entry, parse_entry
+from robotrials.record.entry import NAMES, Entry, EntryKind, LoggedFile, entry_id, is_inside, new_entry, parse_entry
 from robotrials.record.folder import PENDING, Folder, shared_writing, sole_entry
-from robotrials.record.part import logged_part, part_name
+from robotrials.record.part import file_hash, logged_part, part_name
 from robotrials.value import dataclass, pattern
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    from robotrials.record.entry import Entry, EntryKind
 
 
 # What is not as it should be in a store: one finding for each file, episode or edit.
@@ -547,8 +545,6 @@ class Commit:
         self._keep(logged, name.rpartition('/')[0])
 
     def _check_same(self, logged: LoggedFile) -> None:
-        from robotrials.record.part import file_hash
-
         path = self._folder.root / logged.name
         if file_hash(path) != logged.sha256:
             raise StoreError(f'{path}: is there with other content; nothing was added. Give it another name')

@@ -454,8 +454,7 @@ def _vet(store: Store) -> None:
     Not of object storage, which a process without a network cannot reach.
     """
     if not isinstance(store.path, CachedPath):
-        for _ in parse(f'{__name__}:read_whole', what=str(store.path), bounds=VETTING, path=str(store.path)):
-            pass
+        list(parse(f'{__name__}:read_whole', what=str(store.path), bounds=VETTING, path=str(store.path)))
 
 
 def read_whole(*, path: str) -> Iterator[None]:

@@ -32,12 +32,11 @@ import numpy as np
 from robotrials.errors import StoreError
 from robotrials.old_name import caches, setting
 from robotrials.record.episode import Episode
-from robotrials.record.part import check_part
+from robotrials.record.part import PartInfo, check_part
 
 if TYPE_CHECKING:
     from robotrials.record.blinding import Where
     from robotrials.record.entry import LoggedFile
-    from robotrials.record.part import PartInfo
     from robotrials.record.store import Store
     from robotrials.record.trajectory import Trajectory
 

@@ -11,8 +11,6 @@
 
 Writing never touches what is there, and counts once it is logged. Reading checks what it reads against the log, applies
 the edits, and picks the one attempt of an episode that counts.
-
-What a verb or a notebook was given to ask, opened.
 """
 
 from __future__ import annotations
@@ -40,6 +38,7 @@ from robotrials.old_name import STORE_FORMAT
 from robotrials.record.blinding import (
     SEALED_FOLDER,
     Unblindings,
+    Where,
     blinded_episode,
     blinded_provenance,
     blinded_trajectory,
@@ -55,22 +54,39 @@ from robotrials.record.blinding import (
     read_unblindings,
     rows_named,
     select_attempts,
+    with_sealed,
 )
 from robotrials.record.bucket import CachedPath, forget_copies, store_root
-from robotrials.record.entry import EntryKind, is_inside
-from robotrials.record.episode import enum_member, provenance_from_json
+from robotrials.record.entry import Entry, EntryKind, LoggedFile, is_inside
+from robotrials.record.episode import Episode, Provenance, enum_member, provenance_from_json
 from robotrials.record.folder import LEASES, PENDING, Folder, inside, is_file_inside, sole_entry
 from robotrials.record.ledger import (
+    Annotation,
     Edit,
     EditOperation,
     Edits,
+    Ledger,
+    Look,
     check_approved,
     check_edit,
+    check_within,
+    glance,
     late_places,
     now,
     read_ledger,
 )
-from robotrials.record.log import LOG, add_entry, check_logged, commit, is_logged, log_entry, read_log
+from robotrials.record.log import (
+    LOG,
+    Commit,
+    Finding,
+    FindingKind,
+    add_entry,
+    check_logged,
+    commit,
+    is_logged,
+    log_entry,
+    read_log,
+)
 from robotrials.record.part import (
     ADVICE,
     PartInfo,
@@ -96,11 +112,6 @@ from robotrials.record.rows import (
 from robotrials.value import dataclass
 
 if TYPE_CHECKING:
-    from robotrials.record.blinding import Where
-    from robotrials.record.entry import Entry, LoggedFile
-    from robotrials.record.episode import Episode, Provenance
-    from robotrials.record.ledger import Annotation, Ledger, Look
-    from robotrials.record.log import Commit, Finding
     from robotrials.record.trajectory import Trajectory
 
 
@@ -172,8 +183,8 @@ class Store:
             folder.create('trial.json', begin_log(root, trial).encode())
         store = cls.open(root)
         if (store.trial.trial_id, store.trial.plan_hash) != (trial_id, plan_hash):
-            found = store.trial.trial_id or store.trial.plan_hash
-            raise StoreError(f'{root}: already the store of another trial ({found!r}); give another folder')
+            other = store.trial.trial_id or store.trial.plan_hash
+            raise StoreError(f'{root}: already the store of another trial ({other!r}); give another folder')
         return store
 
     @classmethod
@@ -320,8 +331,6 @@ class Store:
 
     def annotate(self, annotations: Iterable[Annotation], *, by: str = '') -> tuple[Annotation, ...]:
         """Log accounts of what happened in episodes, all of them or none; nothing that is there changes."""
-        from robotrials.record.ledger import check_within
-
         given = list(annotations)
         wanted = {a.episode_id for a in given}
         rows = self.episodes(where={'episode_id': wanted}, attempts='all', dropped=True, events=False)
@@ -338,10 +347,10 @@ class Store:
 
     def annotations(self) -> dict[Key, tuple[Annotation, ...]]:
         """Every annotation by the attempt it is about, in the order they were made."""
-        found: dict[Key, list[Annotation]] = {}
+        by_attempt: dict[Key, list[Annotation]] = {}
         for annotation in self.ledger().annotations:
-            found.setdefault(annotation.key, []).append(annotation)
-        return {key: tuple(rows) for key, rows in found.items()}
+            by_attempt.setdefault(annotation.key, []).append(annotation)
+        return {key: tuple(rows) for key, rows in by_attempt.items()}
 
     def log_look(
         self, verb: str, *, by: str = '', options: Mapping[str, Any] | None = None, seen: str = '', role: str = ''
@@ -441,8 +450,6 @@ class Store:
 
         Empty for a sound store. `robotrials store verify` looks at every byte.
         """
-        from robotrials.record.ledger import glance
-
         known = glance(self.path, self.trial)
         return (*known, *(f for f in dict.fromkeys(self.skipped) if f.path not in {k.path for k in known}))
 
@@ -490,7 +497,7 @@ class Store:
             if seen is not None:
                 seen.append(key)
             if key in episodes:
-                yield episodes[key], trajectory if is_plain else self._shown(trajectory, key, is_blinded=is_blinded)
+                yield episodes[key], trajectory if is_plain else self._visible(trajectory, key, is_blinded=is_blinded)
 
     @property
     def hides_columns(self) -> bool:
@@ -503,18 +510,16 @@ class Store:
         for part in self.parts():
             for name in self._candidates(part, episode.key, codes) if part.trajectories else ():
                 try:
-                    found = self._one_trajectory(name, part.files.get(f'trajectories/{name}'), episode.key, signals)
+                    own = self._one_trajectory(name, part.files.get(f'trajectories/{name}'), episode.key, signals)
                 except StoreError as error:
                     self._skip(error, self.path / 'trajectories' / name)
                     continue
-                if found is not None:
-                    return self._shown(found, episode.key, is_blinded=self.is_blinded)
+                if own is not None:
+                    return self._visible(own, episode.key, is_blinded=self.is_blinded)
         return None
 
-    def _shown(self, trajectory: Trajectory, key: Key, *, is_blinded: bool) -> Trajectory:
+    def _visible(self, trajectory: Trajectory, key: Key, *, is_blinded: bool) -> Trajectory:
         """A trajectory with what was sealed while its trial was open, or without what may not be seen."""
-        from robotrials.record.blinding import with_sealed
-
         return blinded_trajectory(trajectory) if is_blinded else with_sealed(self, trajectory, key)
 
     def _candidates(self, part: PartInfo, key: Key, codes: Collection[str]) -> Sequence[str]:
@@ -525,8 +530,8 @@ class Store:
         keys = pa.concat_tables(row_groups(part.path, part.logged, choose=_key_columns, rows=places))
         with naming_damage(part.path):
             matching = np.flatnonzero(pc.equal(keys['episode_id'], key[0]).to_numpy()).tolist()
-            found = [r for r in matching if keys['attempt'][r].as_py() == key[1]]
-            rows = found if places is None else places[found].tolist()
+            of_attempt = [r for r in matching if keys['attempt'][r].as_py() == key[1]]
+            rows = of_attempt if places is None else places[of_attempt].tolist()
             values = part_metadata(open_part(part.path, part.logged), part.path) if rows else {}
         if not rows:
             return ()
@@ -544,11 +549,11 @@ class Store:
         path = self.path / 'trajectories' / name
         for group, keys in enumerate(row_groups(path, logged, choose=_key_columns)):
             columns = keys['episode_id'].to_pylist(), keys['attempt'].to_pylist()
-            found = [row for row, pair in enumerate(zip(*columns, strict=True)) if pair == key]
-            if found:
+            row = next((row for row, pair in enumerate(zip(*columns, strict=True)) if pair == key), None)
+            if row is not None:
                 choose = (lambda available: columns_for(signals, available)) if signals is not None else None
                 (table,) = row_groups(path, logged, choose=choose, wanted=[group])
-                return next(t for _, t in trajectories_from_arrow(table.slice(found[0], 1)))
+                return next(t for _, t in trajectories_from_arrow(table.slice(row, 1)))
         return None
 
     def _trajectories_in(
@@ -566,8 +571,6 @@ class Store:
 
     def _skip(self, error: StoreError, path: Path) -> None:
         """Raise, or note what is left out."""
-        from robotrials.record.log import Finding, FindingKind
-
         if not self.skip_damaged:
             raise error
         self.skipped.append(Finding(FindingKind.DAMAGED, path, str(error).removeprefix(f'{path}: ')))
@@ -583,8 +586,8 @@ class Store:
             logged = self.ledger().file(name)
             if logged is not None and hashlib.sha256(content).hexdigest() != logged.sha256:
                 raise StoreError(f'{path}: damaged (its bytes are not what was written); run: robotrials store verify')
-            found = provenance_from_json(json.loads(content), where=str(path))
-            return blinded_provenance(found) if self.is_blinded else found
+            provenance = provenance_from_json(json.loads(content), where=str(path))
+            return blinded_provenance(provenance) if self.is_blinded else provenance
         except (ValueError, TypeError, AttributeError) as error:
             if isinstance(error, RobotrialsError):
                 raise
@@ -768,8 +771,9 @@ def _key_columns(available: Sequence[str]) -> list[str]:
 def read_store(path: Path | str, *, skip_damaged: bool | None = None) -> Store:
     """Open a store for reading, which writes nothing; `skip_damaged` reads what can be read (see `missing`)."""
     skips = _reading.skip_damaged if skip_damaged is None else skip_damaged
-    store = dataclasses.replace(Store.open(path, skip_damaged=skips), is_view=True, board=_reading.board)
-    store = dataclasses.replace(store, board_key=_reading.board_key)
+    store = dataclasses.replace(
+        Store.open(path, skip_damaged=skips), is_view=True, board=_reading.board, board_key=_reading.board_key
+    )
     if _reading.on_open is not None and store.path not in {s.path for s in _reading.opened}:
         _reading.on_open(store)
     _reading.opened.append(store)
@@ -807,10 +811,10 @@ def read_as(
 
 def opened_stores() -> list[Store]:
     """The stores that `read_store` opened last, each once, with all that was skipped in them."""
-    found: dict[Path, Store] = {}
+    stores: dict[Path, Store] = {}
     for store in _reading.opened:
-        found.setdefault(store.path, store).skipped.extend(store.skipped if store is not found[store.path] else ())
-    return list(found.values())
+        stores.setdefault(store.path, store).skipped.extend(store.skipped if store is not stores[store.path] else ())
+    return list(stores.values())
 
 
 def _is_foreign(path: Path) -> bool:

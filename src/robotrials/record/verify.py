@@ -1,6 +1,6 @@
-"""Find every damage in a store, and name the file. Reads everything, changes nothing.
+"""Find every damage in a store and name the file, which changes nothing; and repair it.
 
-Repairing a store: damage is set aside in quarantine/ and put on record, so that everything else can be read.
+A repair sets damage aside in quarantine/ and puts that on record, so that everything else can be read.
 """
 
 from __future__ import annotations
@@ -104,14 +104,15 @@ def repair_store(path: Path | str, *, by: str, why: str) -> Repair:
     with shared_writing(root):
         ledger = _settled_ledger(root)
         damaged = [f.path.name for f in ledger.damage if f.path.parent == root / LOG and f.path.exists()]
-        _repair_set_aside(root, [f'{LOG}/{name}' for name in damaged])
+        _move_to_quarantine(root, [f'{LOG}/{name}' for name in damaged])
         log = read_log(root, fresh=True)
         gone = sorted(log.dangling().keys() - ledger.mended)
         restored = [*_restore_folders(root), *_restore_trial(root, ledger)]
         lost = {
             name: what_it_held(ledger, name) for name in sorted(ledger.wanted()) if not is_sound(root, name, ledger)
         }
-        _repair_set_aside(root, [name for name in lost if _is_ours(root, name)])
+        # A link, and whatever lies behind one, is left alone.
+        _move_to_quarantine(root, [name for name in lost if is_file_inside(root, name)])
         regained, files = _regain(root, ledger) if damaged or gone else ([], [])
         done = Repair(lost, tuple(damaged), tuple(gone), tuple(p.path.name for p in regained), tuple(restored))
         if not done.is_empty:
@@ -145,12 +146,7 @@ def is_sound(root: Path, name: str, ledger: Ledger) -> bool:
     return False
 
 
-def _is_ours(root: Path, name: str) -> bool:
-    """Whether a file is there that can be moved; a link, and whatever lies behind one, is left alone."""
-    return is_file_inside(root, name)
-
-
-def _repair_set_aside(root: Path, names: list[str]) -> None:
+def _move_to_quarantine(root: Path, names: list[str]) -> None:
     folder = Folder(root)
     for name in names:
         target = f'{QUARANTINE}/{time.time_ns():016x}-{name.replace("/", "-")}'
@@ -183,7 +179,7 @@ def _restore_trial(root: Path, ledger: Ledger) -> list[str]:
     if len(texts) != 1:
         raise StoreError(f'{path}: damaged, and the log does not tell which of {len(texts)} descriptions it had')
     if path.exists():
-        _repair_set_aside(root, ['trial.json'])
+        _move_to_quarantine(root, ['trial.json'])
     Folder(root).create('trial.json', texts[0].encode())
     return ['trial.json']
 
@@ -207,7 +203,7 @@ def _regain(root: Path, ledger: Ledger) -> tuple[list[PartInfo], list[LoggedFile
             continue
         events = [f'events/{info.events}'] if info.events else []
         names = [name, *events, *(f'trajectories/{t}' for t in info.trajectories)]
-        if all(_is_ours(root, n) and _fits_name(root / n) for n in names):
+        if all(is_file_inside(root, n) and _fits_name(root / n) for n in names):
             parts.append(info)
             files += [
                 LoggedFile(name=n, sha256=file_hash(root / n), n_bytes=(root / n).stat().st_size)

@@ -1,11 +1,7 @@
-"""What an analysis answers, on cards for a terminal.
+"""The verdict card: what may be said, in words, then the numbers behind it, in at most 24 lines of 80 columns.
 
-What an analysis answers, as cards: a comparison, scores, robustness, safety, a running trial.
-
-The verdict card: what may be said, in words, then the numbers behind it, in at most 24 lines of 80 columns.
-
-A verb answers with a card; its tables are behind `--details`. `show.answer` has the cards of analyses, and the modules
-of other questions have theirs beside the tables that they stand for.
+A verb answers with a card; its tables are behind `--details`. Here are the cards of analyses (a comparison, scores,
+robustness, safety, a running trial); the modules of other questions have theirs beside the tables that they stand for.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Tables and plain words of the benchmark audit's significance part: toplines, pairs and drops.
-
-Two runs of one plan, recorded twice: what diverged first, how it travelled, which targets of reproduction hold.
-"""
+"""Tables and plain words of the benchmark audit: toplines, pairs and drops, and where two runs of one plan diverged."""
 
 from __future__ import annotations
 
@@ -57,13 +54,10 @@ def gap_text(gap: int | None, protocol: Protocol, unit: str) -> str:
     if gap is None:
         return 'none (no gap within reach)'
     kind = 'successes' if protocol.max_score == 1 else 'points of total score'
-    return f'{gap} {kind} ({size_text(gap, protocol, unit)})'
-
-
-def size_text(gap: int, protocol: Protocol, unit: str) -> str:
-    if unit == 'percent' or unit == 'fraction':
-        return f'{100 * gap / protocol.most:.2f} percentage points'
-    return f'{gap / protocol.instances:.4g} of {protocol.max_score}'
+    size = f'{gap / protocol.instances:.4g} of {protocol.max_score}'
+    if unit in ('percent', 'fraction'):
+        size = f'{100 * gap / protocol.most:.2f} percentage points'
+    return f'{gap} {kind} ({size})'
 
 
 def topline_card(claim: Topline, *, title: str, unit: str) -> Card:
@@ -523,6 +517,3 @@ def draw_divergence(request: ShowRequest) -> Plot:
     if drawn is None or not drawn.growth:
         raise NotEstimable('no trajectory with states, actions or frames in both runs; nothing to draw')
     return growth_plot(drawn)
-
-
-# Tables by name, from two stores.

@@ -119,12 +119,9 @@ def presence_table(change: StoreChange) -> Table:
     """Policies, strata and conditions that only one of the stores has."""
     rows: list[list[Cell]] = []
     for kind, names in (('appeared', change.appeared), ('disappeared', change.disappeared)):
-        for field in ('policies', 'strata', 'conditions'):
-            rows += [[kind, SINGULAR[field], name] for name in getattr(names, field)]
+        for field, singular in (('policies', 'policy'), ('strata', 'stratum'), ('conditions', 'condition')):
+            rows += [[kind, singular, name] for name in getattr(names, field)]
     return table('What appeared and disappeared', ['', 'kind', 'name'], rows)
-
-
-SINGULAR = {'policies': 'policy', 'strata': 'stratum', 'conditions': 'condition'}
 
 
 def change_tables(change: StoreChange) -> list[Table]:

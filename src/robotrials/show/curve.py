@@ -1,8 +1,7 @@
 """Pictures of time to success: curves with bands, P-P and Q-Q plots, restricted means, trade-offs (PhAIL).
 
-Figures 1, 2 and 5 to 10. What each shows is read from the analysis by a function of its own (`curve_panels`, ...).
-
-Pictures that comparison studies are used to: posterior violins, performance profiles, improvement, ranks.
+Figures 1, 2 and 5 to 10. What each shows is read from the analysis by a function of its own (`curve_panels`, ...). At
+the end are pictures that comparison studies are used to: posterior violins, performance profiles, improvement, ranks.
 """
 
 from __future__ import annotations

@@ -155,9 +155,7 @@ class Document:
     episodes: Table | None = None
     unlisted: int = 0  # episodes that are too many for a list, which the document then does not have
     source: str = ''  # the store's folder, for commands that list episodes
-    selection: EpisodeFilter = field(
-        default_factory=dict
-    )  # what of the store the document is about; empty for all of it
+    selection: EpisodeFilter = field(default_factory=dict)  # what of the store it is about; empty for all of it
     explorer_url: str = ''  # where a server shows episodes, when one runs
     footer: str = ''
     statement: str = ''  # what analysis was used, and whether it is the declared one: at the top of every format
@@ -214,15 +212,13 @@ def missing(what: str, absent: Absent) -> Missing:
 
 def table_block(
     key: str, sheet: Table, definitions: Mapping[str, str], *, episodes: Sequence[EpisodeFilter | None] = (),
-    policy: str = 'policy', stratum: str = '', is_folded: bool = False,
-    cells: Mapping[tuple[int, str], EpisodeFilter] | None = None,
+    stratum: str = '', is_folded: bool = False, cells: Mapping[tuple[int, str], EpisodeFilter] | None = None,
 ) -> TableBlock:  # fmt: skip
     """A block that keeps only the definitions of columns that the table has."""
     names = {c.name for c in sheet.columns}
     return TableBlock(
         key, sheet, {k: v for k, v in definitions.items() if k in names}, tuple(episodes),
-        policy if policy in names else '', stratum if stratum in names else '', is_folded,
-        cells or {},
+        'policy' if 'policy' in names else '', stratum if stratum in names else '', is_folded, cells or {},
     )  # fmt: skip
 
 

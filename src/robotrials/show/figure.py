@@ -1,7 +1,4 @@
-"""What every figure shares: one look per policy, a paper's widths and fonts, legends that fit, one way to save.
-
-Files that a verb leaves behind: there whole or not at all, and refused before the work when they cannot be.
-"""
+"""What every figure shares: one look per policy, a paper's widths and fonts, legends that fit, one way to save."""
 
 from __future__ import annotations
 

@@ -304,9 +304,7 @@ DEFINITIONS = {
 
 
 def camera_sections(analysis: Analysis) -> list[Section]:
-    """Agreement, bias and corrected rates; nothing where success is the host's alone."""
-    if not analysis.plan.success.wants_cameras:
-        return []
+    """Agreement, bias and corrected rates, for a plan that asks for success by cameras."""
     part = analysis.cameras
     if isinstance(part, Absent):
         return [section('cameras', 'Success by cameras', [missing('Success by cameras', part)])]

@@ -1,8 +1,4 @@
-"""Numbers, names and verdicts in words.
-
-Numbers and names in running text: each keeps its exact value, its definition and the episodes behind it.
-
-Verdicts in sentences, written once: a pair over all endpoints, on one of them, its design, letters, what is needed.
+"""Numbers and names in running text, each with its exact value, definition and episodes; and verdicts in sentences.
 
 On one endpoint a policy is faster, succeeds more often or is safer; "better" is said over all primary endpoints alone.
 """
@@ -43,12 +39,10 @@ def number(
 
 
 def with_interval(
-    value: float | None, interval: Interval | None, form: str, definition: str, *, unit: str = '', scale: float = 1.0,
-    episodes: EpisodeFilter | None = None,
-) -> list[Words]:  # fmt: skip
+    value: float | None, interval: Interval | None, form: str, definition: str, *, unit: str = '', scale: float = 1.0
+) -> list[Words]:
     """`14.2 s [13.1, 15.0]`, the value and both ends each with its exact number."""
-    scaled = None if value is None else scale * value
-    pieces = [number(scaled, form, definition, unit=unit, episodes=episodes)]
+    pieces = [number(None if value is None else scale * value, form, definition, unit=unit)]
     if interval is not None:
         low, high = (number(scale * end, form, 'interval') for end in interval)
         pieces += [Words(' ['), low, Words(', '), high, Words(']')]
@@ -60,12 +54,12 @@ def policy_name(name: str) -> Words:
     return Words(name, episodes={'policy': (name,)})
 
 
-def listed(names: Sequence[Words], *, joint: str = 'and') -> list[Words]:
+def listed(names: Sequence[Words]) -> list[Words]:
     """`a, b and c`."""
     pieces: list[Words] = []
     for place, name in enumerate(names):
         if place:
-            pieces.append(Words(f' {joint} ' if place == len(names) - 1 else ', '))
+            pieces.append(Words(' and ' if place == len(names) - 1 else ', '))
         pieces.append(name)
     return pieces
 
@@ -128,8 +122,6 @@ class Glossary:
 def glossary() -> Glossary:
     import tomllib
     from importlib import resources
-
-    from robotrials.show.document import Definition
 
     text = (resources.files('robotrials.show') / 'data' / 'glossary.toml').read_text(encoding='utf-8')
     values = tomllib.loads(text)

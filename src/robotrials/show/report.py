@@ -323,7 +323,6 @@ def _at(share: float, count: int) -> int:
 
 
 def _image(path: Path) -> NDArray[Any]:
-    import numpy as np
     from PIL import Image
 
     with Image.open(path) as image:
@@ -331,7 +330,6 @@ def _image(path: Path) -> NDArray[Any]:
 
 
 def _animation(path: Path, shares: Sequence[float]) -> list[NDArray[Any]]:
-    import numpy as np
     from PIL import Image
 
     frames = []
@@ -464,7 +462,11 @@ def trial_document(analysis: Analysis, *, explorer_url: str = '', folder: Path |
     marked = analysis.marked_reference
     everyone = policy_colors(analysis.every_policy, reference=marked)
     colors = {arm.policy: everyone[arm.policy] for arm in analysis.quality.arms}
-    sections = _with_films(_sections(analysis, colors), film_blocks(analysis, folder=folder or Path()))
+    sections = _sections(analysis, colors)
+    films = film_blocks(analysis, folder=folder or Path())
+    if films:  # before the quality of the data: what was seen, then how it was recorded
+        place = next(i for i, s in enumerate(sections) if s.key == 'quality')
+        sections.insert(place, section('films', 'Films', films))
     lead_paragraphs = lead(analysis)
     known = glossary()
     definitions = known.of(used_definitions([*lead_paragraphs, *(b for s in sections for b in s.blocks)]))
@@ -478,12 +480,6 @@ def trial_document(analysis: Analysis, *, explorer_url: str = '', folder: Path |
         footer=f'robotrials {__version__}. {analysis.statement}',
         **listed_episodes(analysis.episodes, len(analysis.episodes)),
     )  # fmt: skip
-
-
-def _with_films(sections: list[Section], blocks: list[Block]) -> list[Section]:
-    """Films come before the quality of the data: what was seen, then how it was recorded."""
-    place = next(i for i, s in enumerate(sections) if s.key == 'quality')
-    return [*sections[:place], section('films', 'Films', blocks), *sections[place:]] if blocks else sections
 
 
 def _subtitle(analysis: Analysis) -> str:
@@ -505,7 +501,8 @@ def _sections(analysis: Analysis, colors: dict[str, str]) -> list[Section]:
     made = [*_leading(analysis, frame, colors), resolution_section(analysis, frame)]
     if EndpointName.SUCCESS not in analysis.primary:
         made.append(_success_section(analysis, frame, colors))
-    made += camera_sections(analysis)
+    if analysis.plan.success.wants_cameras:
+        made += camera_sections(analysis)
     if EndpointName.SCORE in analysis.secondary:
         made.append(section('score', 'Score', endpoint_blocks(analysis, frame, EndpointName.SCORE)))
     made += [*_task_section(analysis, frame), _safety_section(analysis, frame, colors)]

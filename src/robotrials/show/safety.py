@@ -181,7 +181,7 @@ def task_table(cells: Sequence[CellSafety]) -> Table:
 
 
 @named(lambda r: safety_cells(r))
-def spec_table(cells: Sequence[CellSafety], *, reported: bool = True) -> Table:
+def spec_table(cells: Sequence[CellSafety]) -> Table:
     """Violation rate and severity of every spec with intervals, report-only diagnostics after them."""
     level = _level(cells)
     columns: list[str | Column] = [
@@ -203,7 +203,7 @@ def spec_table(cells: Sequence[CellSafety], *, reported: bool = True) -> Table:
                 cell.policy, cell.benchmark, name, False, rate.n, rate.count, _percent(rate), _ends(rate.interval),
                 None, None,
             ]
-            for name, rate in (cell.reported if reported else ())
+            for name, rate in cell.reported
         ]  # fmt: skip
     note = (
         'rates of scored specs are over all scored episodes of the cell; of report-only ones over those they apply to'

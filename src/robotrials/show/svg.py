@@ -1,6 +1,4 @@
-"""Pieces of SVG that every chart shares: escaping, scales, ticks, the frame and the labels beside rows.
-
-Plots on two axes as SVG for pages: curves in steps, lines with whiskers, points with the front nobody beats.
+"""SVG of a page's charts: what all kinds share, and plots on two axes (curves in steps, lines, points with a front).
 
 A drawing keeps its text at one size at any width: positions along x are percentages of the page's column, heights are
 pixels. Colours come from the page (`[data-policy=...]` sets `--c`), dashes and markers from the place of the policy in
@@ -138,10 +136,10 @@ def label(content: str, y: float, *, width: str, height: float, detail: str = ''
     )
 
 
-def x_axis(scale: LinearScale, height: float, *, title: str, n_ticks: int = 5) -> str:
+def x_axis(scale: LinearScale, height: float, *, title: str) -> str:
     """Grid lines with their numbers below, and the axis' name under them."""
     parts = []
-    for tick in scale.ticks(n_ticks):
+    for tick in scale.ticks():
         place = scale.percent(tick)
         parts.append(rule(place, 0, place, height, kind='grid'))
         parts.append(text(tick_text(tick), place, height + 16, anchor='middle', kind='tick'))
@@ -149,10 +147,10 @@ def x_axis(scale: LinearScale, height: float, *, title: str, n_ticks: int = 5) -
     return ''.join(parts)
 
 
-def y_axis(scale: LinearScale, height: float, *, title: str, n_ticks: int = 5) -> str:
+def y_axis(scale: LinearScale, height: float, *, title: str) -> str:
     """Grid lines with their numbers at the left, and the axis' name above, where it needs no turning."""
     parts = []
-    for tick in scale.ticks(n_ticks):
+    for tick in scale.ticks():
         y = height * (1 - scale.fraction(tick))
         parts.append(rule(0, y, '100%', y, kind='grid'))
         parts.append(text(tick_text(tick), -8, y + 4, anchor='end', kind='tick'))

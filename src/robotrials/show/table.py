@@ -1,7 +1,5 @@
 """A table of results, and its five printed forms: text, JSON, CSV, Markdown, LaTeX.
 
-What fits a terminal: wrapped lines, marks of intervals, and tables that fold or split rather than run over its edge.
-
 A table of a verb may have twenty columns, and a terminal has eighty. Empty columns go, and in a wide table those with
 one value in every row, which is said once above. Headings and long texts fold; what is still too wide is split,
 and every part repeats the columns that name its rows.
