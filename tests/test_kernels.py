@@ -188,6 +188,13 @@ def test_hashes_of_ids_have_the_same_bits(length: int) -> None:
 
 
 @needs_both
+@pytest.mark.parametrize('length', [0, 1, 7, 8, 4099])
+def test_checksums_have_the_same_bits(length: int) -> None:
+    data = np.random.default_rng(0).integers(0, 256, length).astype(np.uint8)
+    twins(formats, 'crc32c', (data,), [np.array([0xE3069283], np.int64)])
+
+
+@needs_both
 def test_traces_have_the_same_bits() -> None:
     rng = np.random.default_rng(3)
     offsets = np.r_[0, np.cumsum(rng.integers(1, 300, 6))].astype(np.int64)

@@ -22,7 +22,6 @@ from robotrials.formats.imported import (
     CERTAIN,
     LIKELY,
     RATES_HZ,
-    FieldGuess,
     ImportAccount,
     Imported,
     ImportOptions,
@@ -35,11 +34,9 @@ from robotrials.formats.rollout import (
     RolloutRecorder,
     SourceRollout,
     account_signals,
-    asked,
     assign,
     camera_question,
-    nan_question,
-    spelled_out,
+    import_rollouts,
     take_signals,
 )
 from robotrials.formats.video import TimedClip, opened_video
@@ -87,16 +84,11 @@ class DroidFormat:
             assignments = _assignments(file, options)
         account_signals(assignments, {}, ledger)
         source = _Source(path, tuple(folders), assignments, options, ledger)
-        return Imported(
-            format=self.name,
-            sources=tuple(file for folder in folders for file in source.files(folder)),
-            recordings=source.recordings,
-            ledger=ledger,
-            guesses=tuple(FieldGuess(a.signal, str(a.place), a.change) for a in assignments),
-            resolved=spelled_out(assignments, options),
-            questions=asked(options, nan_question(), camera_question()),
+        return import_rollouts(
+            self.name, source.recordings, assignments, options=options, ledger=ledger,
+            sources=(file for folder in folders for file in source.files(folder)),
             origin=Provenance(environment_id='droid', success_parsing='metadata, or the attributes of trajectory.h5'),
-        )
+        )  # fmt: skip
 
 
 def _folders(path: Path, *, most: int | None = None) -> Iterator[Path]:
@@ -211,9 +203,9 @@ class _Source:
 
     def _films(self, folder: Path) -> dict[str, Path]:
         """The films by their cameras' serials; both lenses side by side only where one lens alone is not there."""
-        found = sorted((folder / 'recordings' / 'MP4').glob('*.mp4'))
-        films = {p.stem.removesuffix('-stereo'): p for p in found if p.stem.endswith('-stereo')}
-        return {**films, **{p.stem: p for p in found if not p.stem.endswith('-stereo')}}
+        paths = sorted((folder / 'recordings' / 'MP4').glob('*.mp4'))
+        stereo = {p.stem.removesuffix('-stereo'): p for p in paths if p.stem.endswith('-stereo')}
+        return {**stereo, **{p.stem: p for p in paths if not p.stem.endswith('-stereo')}}
 
     def _cameras(
         self, file: Any, folder: Path, facts: Mapping[str, Any], *, start_ms: float | None, time_s: NDArray[np.float64]

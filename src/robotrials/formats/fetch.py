@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from robotrials.errors import InputError, SetupError
-from robotrials.formats.rlds import extend_crc32c
+from robotrials.formats.rlds import crc32c
 from robotrials.record.folder import move_durably
 
 BUCKET_HOST = 'https://storage.googleapis.com'
@@ -178,6 +178,6 @@ def _fits(path: Path, file: RemoteFile) -> bool:
             if file.md5:
                 digest.update(chunk)
             else:
-                crc = extend_crc32c(crc, chunk)
+                crc = crc32c(chunk, crc)
     actual = digest.digest() if file.md5 else crc.to_bytes(4, 'big')
     return actual == base64.b64decode(file.md5 or file.crc32c)

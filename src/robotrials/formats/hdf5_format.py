@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from robotrials.errors import InputError, SetupError, install_hint
 from robotrials.formats.imported import (
     CERTAIN,
-    FieldGuess,
     ImportAccount,
     Imported,
     ImportOptions,
@@ -34,11 +33,9 @@ from robotrials.formats.rollout import (
     RolloutRecorder,
     SourceRollout,
     account_signals,
-    asked,
     assign,
     camera_question,
-    nan_question,
-    spelled_out,
+    import_rollouts,
     take_signals,
 )
 from robotrials.formats.video import FrameClip
@@ -81,15 +78,12 @@ class Hdf5Format:
         rate_hz = _rate(facts, options, ledger)
         source = _Source(path, numbers, assignments, facts, rate_hz, options, ledger)
         source.account()
-        return Imported(
-            format=self.name,
-            sources=(path,),
-            recordings=source.recordings,
-            ledger=ledger,
-            guesses=tuple(FieldGuess(a.signal, str(a.place), a.change) for a in assignments),
-            resolved=spelled_out(assignments, options),
-            questions=asked(options, nan_question(), camera_question()),
-            origin=_origin(facts),
+        origin = Provenance(
+            environment_id=facts.environment, config=json.dumps(dict(facts.texts)) if facts.texts else '',
+            success_parsing='a reward of 1 or more at any step',
+        )  # fmt: skip
+        return import_rollouts(
+            self.name, source.recordings, assignments, sources=(path,), options=options, ledger=ledger, origin=origin
         )
 
 
@@ -167,14 +161,6 @@ def _json(text: str, path: Path, name: str) -> dict[str, Any]:
     except ValueError as error:
         raise InputError(f'{path}: data.attrs[{name!r}] is not JSON ({error})') from error
     return values if isinstance(values, dict) else {}
-
-
-def _origin(facts: Facts) -> Provenance:
-    return Provenance(
-        environment_id=facts.environment,
-        config=json.dumps(dict(facts.texts)) if facts.texts else '',
-        success_parsing='a reward of 1 or more at any step',
-    )
 
 
 def _rate(facts: Facts, options: ImportOptions, ledger: ImportAccount) -> float:

@@ -240,7 +240,8 @@ class InspectRobotsFormat:
                     yield Recording(episode)
             ledger.drop('actions, frames and transcripts', None, why='steps are counted; the files stay where they are')
 
-        asked = any(log.is_policys_own for log in logs)
+        errors = [str(scene.get('error') or '') for log in logs for scene in log.scenes]
+        asked = any(error.startswith(POLICYS_OWN) for error in errors)
         return Imported(
             format=self.name,
             sources=tuple(files),
@@ -303,10 +304,6 @@ class _Log:
             task=options.defaults.get('task') or str(spec.get('task') or ''),
             source=options.source if options.source is not None else file.resolve().name,
         )  # fmt: skip
-
-    @property
-    def is_policys_own(self) -> bool:
-        return any(str(scene.get('error') or '').startswith(POLICYS_OWN) for scene in self.scenes)
 
     def episodes(self, options: ImportOptions, ledger: ImportAccount) -> Iterator[Episode]:
         for number, scene in enumerate(self.scenes):

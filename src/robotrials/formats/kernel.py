@@ -1,4 +1,4 @@
-"""Ids of the rows of a table, and hashes of ids, many at once."""
+"""Ids of the rows of a table, hashes of ids, and checksums of many bytes at once."""
 
 from __future__ import annotations
 
@@ -39,3 +39,21 @@ def row_ids(texts: U1, ends: I8, codes: I8, numbers: I8, suffix: U1, ids: U1, is
 def fnv1a(letters: U1, hashes: I8) -> None:
     """The FNV-1a hash of each row of letters, into the 64 bits of `hashes`."""
     hashes[:] = fnv1a_in_numpy(letters).view(np.int64)
+
+
+def _remainder(value: int) -> int:
+    for _ in range(8):
+        value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)  # Castagnoli's polynomial, reflected
+    return value
+
+
+CRC_TABLE = tuple(map(_remainder, range(256)))
+
+
+@in_c
+def crc32c(data: U1, crc: I8) -> None:
+    """The CRC-32C of `data` after that of what came before it, which stands in `crc` (1,) and is replaced."""
+    remainder = int(crc[0]) ^ 0xFFFFFFFF
+    for byte in data.tobytes():
+        remainder = CRC_TABLE[(remainder ^ byte) & 0xFF] ^ remainder >> 8
+    crc[0] = remainder ^ 0xFFFFFFFF

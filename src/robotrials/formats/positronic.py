@@ -1,9 +1,8 @@
 """positronic's dataset folders, such as PhAIL's releases: facts, signals and films of each episode, edits applied.
 
-The signals and cameras of a positronic episode: files beside `static.json`, laid on the steps of the robot's state.
-
-A signal is `NAME.parquet` with `value` and one column of nanoseconds per timeline: `ts.<timeline>`, or `timestamp` in
-files from before timelines had names. A camera is `NAME.mp4` with the times of its frames in `NAME.frames.parquet`.
+Signals and cameras are files beside `static.json`, and are laid on the steps of the robot's state. A signal is
+`NAME.parquet` with `value` and one column of nanoseconds per timeline: `ts.<timeline>`, or `timestamp` in files from
+before timelines had names. A camera is `NAME.mp4` with the times of its frames in `NAME.frames.parquet`.
 """
 
 from __future__ import annotations
@@ -166,13 +165,8 @@ def _values(path: Path, column: pa.ChunkedArray) -> Array:
     widths = {np.size(row) for row in rows}
     if len(widths) != 1:
         raise InputError(f'{path}: value has {min(widths)} to {max(widths)} numbers per sample, wanted always as many')
-    return np.stack(
-        [np.concatenate([np.ravel(part) for part in row]) if _nested(row) else np.ravel(row) for row in rows]
-    )
-
-
-def _nested(row: Any) -> bool:
-    return isinstance(row, np.ndarray) and row.dtype == object
+    is_nested = isinstance(rows[0], np.ndarray) and rows[0].dtype == object
+    return np.stack([np.concatenate([np.ravel(part) for part in row]) if is_nested else np.ravel(row) for row in rows])
 
 
 def _timeline(files: Mapping[str, SignalFile], folder: Path) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError, RecordError, UnknownName
-from robotrials.formats.imported import Clip, ImportAccount, ImportOptions, Media, Question, Recording
+from robotrials.formats.imported import (
+    Clip,
+    FieldGuess,
+    ImportAccount,
+    Imported,
+    ImportOptions,
+    Media,
+    Question,
+    Recording,
+)
 from robotrials.formats.video import TimedClip, VideoClip
-from robotrials.record import Camera, Episode, Event, EventKind, EventSource, Outcome, Scene, Trajectory
+from robotrials.record import Camera, Episode, Event, EventKind, EventSource, Outcome, Provenance, Scene, Trajectory
 from robotrials.record.episode import PARSERS, parse_field
 from robotrials.record.trajectory import POSE_WIDTH, STEP_COLUMNS
 
@@ -125,6 +134,24 @@ def spelled_out(assignments: Sequence[Assignment], options: ImportOptions) -> Im
     """The options with every guess as the user might have said it, for `--save-map`."""
     guessed = {a.signal: str(a.place) for a in assignments if not a.signal.startswith(EXTRA)}
     return dataclasses.replace(options, columns={**guessed, **options.columns})
+
+
+def import_rollouts(
+    name: str, recordings: Callable[[], Iterator[Recording]], assignments: Sequence[Assignment], *,
+    sources: Iterable[Path], options: ImportOptions, ledger: ImportAccount, origin: Provenance,
+    questions: Sequence[Question] = (),
+) -> Imported:  # fmt: skip
+    """A dataset of rollouts, opened: the places of its signals as guesses, and the questions that every dataset asks.
+
+    name: of the format. recordings: the rollouts, anew at every call. sources: the files that its hash is made of.
+    questions: what this format asks beside those about missing numbers and cameras.
+    """
+    return Imported(
+        format=name, sources=tuple(sources), recordings=recordings, ledger=ledger, origin=origin,
+        guesses=tuple(FieldGuess(a.signal, str(a.place), a.change) for a in assignments),
+        resolved=spelled_out(assignments, options),
+        questions=asked(options, nan_question(), camera_question(), *questions),
+    )  # fmt: skip
 
 
 def check_signal(name: str) -> str:

@@ -220,7 +220,8 @@ def flatten_action(
         names += [key] if leaf.ndim == 1 or flat.shape[1] == 1 else [f'{key}[{i}]' for i in range(flat.shape[1])]
     if not columns:
         kind = 'floating-point ' if floating_only else 'numeric '
-        raise InputError(f'{name}: no {kind}part in it; found {_describe(action)}')
+        leaves = ', '.join(f'{key or "action"} ({leaf.dtype})' for key, leaf in _sorted_leaves(action, ''))
+        raise InputError(f'{name}: no {kind}part in it; found {leaves or "nothing"}')
     return np.concatenate(columns, axis=1), ActionSpace.from_names(names)
 
 
@@ -231,10 +232,6 @@ def _sorted_leaves(action: Any, prefix: str) -> list[tuple[str, NDArray[Any]]]:
     for key in sorted(action):
         leaves += _sorted_leaves(action[key], f'{prefix}/{key}' if prefix else key)
     return leaves
-
-
-def _describe(action: Any) -> str:
-    return ', '.join(f'{key or "action"} ({leaf.dtype})' for key, leaf in _sorted_leaves(action, '')) or 'nothing'
 
 
 NUMBERS = ('mean', 'std', 'min', 'max', 'q01', 'q99')

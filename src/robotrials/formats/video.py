@@ -44,17 +44,15 @@ class EncodedImage:
 
     def array(self) -> NDArray[Any]:
         """The pixels, (height, width, channels), checked against the declared shape."""
-        pixels = decode_pixels(self.data, channels=self._stored_channels(), dtype=self.dtype, where=self.where)
-        if self.dtype == 'float32':
-            # TFDS stores a float image as the four bytes of each float in an RGBA image.
-            pixels = np.ascontiguousarray(pixels).view('<f4')
+        # TFDS stores a float image as the four bytes of each float in an RGBA image.
+        is_float = self.dtype == 'float32'
+        channels = 4 if is_float else self.shape[-1]
+        pixels = decode_pixels(self.data, channels=channels, dtype=self.dtype, where=self.where)
+        pixels = np.ascontiguousarray(pixels).view('<f4') if is_float else pixels
         for wanted, found in zip(self.shape, pixels.shape, strict=True):
             if wanted is not None and wanted != found:
                 raise InputError(f'{self.where}: image of shape {pixels.shape}, the features declare {self.shape}')
         return pixels
-
-    def _stored_channels(self) -> int | None:
-        return 4 if self.dtype == 'float32' else self.shape[-1]
 
 
 def decode_pixels(data: bytes, *, channels: int | None, dtype: str, where: str) -> NDArray[Any]:
@@ -215,27 +213,14 @@ class VideoFrames(Sequence[VideoFrame]):
         return frame
 
     def _decode(self) -> Iterator[NDArray[Any]]:
-        try:
-            av = importlib.import_module('av')
-        except ModuleNotFoundError as error:
-            raise SetupError(
-                f'{self.path}: this camera is stored as video; decoding it needs PyAV: {install_hint("video")}. '
-                'Actions and states are readable without it'
-            ) from error
-        if not self.path.exists():
-            raise InputError(f'{self.path}: missing; the metadata name this video')
         half_frame_s = 0.5 / self.fps
-        try:
-            with av.open(str(self.path)) as container:
-                stream = container.streams.video[0]
-                check_decoder(self.path, stream)
-                if self.start_s > 0:
-                    container.seek(int(self.start_s / float(stream.time_base)), stream=stream)
-                for frame in container.decode(stream):
-                    if frame.time is None or frame.time >= self.start_s - half_frame_s:
-                        yield np.asarray(frame.to_ndarray(format='rgb24'))
-        except (av.error.FFmpegError, IndexError, OSError) as error:
-            raise InputError(f'{self.path}: not readable as video ({error}); fetch it again') from error
+        with opened_video(self.path, why='decoding a camera (actions and states are readable without it)') as container:
+            stream = container.streams.video[0]
+            if self.start_s > 0:
+                container.seek(int(self.start_s / float(stream.time_base)), stream=stream)
+            for frame in container.decode(stream):
+                if frame.time is None or frame.time >= self.start_s - half_frame_s:
+                    yield np.asarray(frame.to_ndarray(format='rgb24'))
 
 
 def check_decoder(path: Path, stream: Any) -> None:
@@ -346,9 +331,9 @@ def _ticks(times_s: Sequence[float]) -> list[int]:
 
 
 @contextmanager
-def opened_video(path: Path) -> Iterator[Any]:
-    """An open container with a video stream; whatever the file breaks is named by its path."""
-    av = load_av(f'{path}: cutting an episode out of a video')
+def opened_video(path: Path, *, why: str = 'cutting an episode out of a video') -> Iterator[Any]:
+    """An open container with a video stream; whatever the file breaks is named by its path, a missing PyAV by `why`."""
+    av = load_av(f'{path}: {why}')
     if not path.exists():
         raise InputError(f'{path}: missing; the metadata name this video')
     try:

@@ -662,7 +662,7 @@ def read_part_episodes(
         for table in _tables(part, expression=expression) if tables is None else tables:
             for episode in episodes_from_arrow(table, events):
                 edited = edits.apply(opened.apply(episode) if opened is not None else episode)
-                if where is None or _matches(edited, where):
+                if all(getattr(edited, name) in _values(wanted) for name, wanted in (where or {}).items()):
                     yield edited
             start += table.num_rows
     except RecordError as error:
@@ -735,7 +735,3 @@ def where_expression(where: Where | None) -> Any:
             term = term | pc.field(name).is_null()
         expression = term if expression is None else expression & term
     return expression
-
-
-def _matches(episode: Episode, where: Where) -> bool:
-    return all(getattr(episode, name) in _values(wanted) for name, wanted in where.items())

@@ -69,7 +69,8 @@ def adoption_of(store: Store) -> Entry:
     parts = store.parts()
     root, folder = store.path, Folder(store.path)
     names = [name for part in parts for name in _files_of(part)]
-    names += [n for room in ('provenance', 'media', UNBLINDING) for n in folder.files(room) if not _is_draft(n)]
+    others = [name for room in ('provenance', 'media', UNBLINDING) for name in folder.files(room)]
+    names += [name for name in others if not name.rpartition('/')[2].startswith('.')]  # which is a draft
     names += [EDITS] if (root / EDITS).exists() else []
     files = [_found(root, name) for name in names]
     text = folder.read('trial.json').decode('utf-8')
@@ -84,10 +85,6 @@ def adoption_of(store: Store) -> Entry:
 def _files_of(part: PartInfo) -> list[str]:
     events = [f'events/{part.events}'] if part.events else []
     return [f'episodes/{part.path.name}', *events, *(f'trajectories/{name}' for name in part.trajectories)]
-
-
-def _is_draft(name: str) -> bool:
-    return name.rpartition('/')[2].startswith('.')
 
 
 def _found(root: Path, name: str) -> LoggedFile:

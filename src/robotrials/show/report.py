@@ -6,7 +6,6 @@ Films: strips of frames in a report and for a paper, the worst moment of an unsa
 from __future__ import annotations
 
 import base64
-import importlib
 import io
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -342,18 +341,18 @@ def _animation(path: Path, shares: Sequence[float]) -> list[NDArray[Any]]:
 
 
 def _decoded(path: Path, shares: Sequence[float]) -> list[NDArray[Any]]:
-    try:
-        av: Any = importlib.import_module('av')
-    except ModuleNotFoundError as error:
-        raise SetupError(f'{path}: decoding {path.suffix} needs PyAV; install it with: pip install av') from error
-    with av.open(str(path)) as container:
+    from robotrials.formats.video import opened_video
+
+    why = f'decoding {path.suffix}'
+    with opened_video(path, why=why) as container:
         count = sum(1 for _ in container.decode(video=0))
     wanted = [_at(share, count) for share in shares]
-    decoded: dict[int, NDArray[Any]] = {}
-    with av.open(str(path)) as container:
-        for number, frame in enumerate(container.decode(video=0)):
-            if number in wanted:
-                decoded[number] = frame.to_ndarray(format='rgb24')
+    with opened_video(path, why=why) as container:
+        decoded = {
+            number: frame.to_ndarray(format='rgb24')
+            for number, frame in enumerate(container.decode(video=0))
+            if number in wanted
+        }
     return [decoded[number] for number in wanted]
 
 

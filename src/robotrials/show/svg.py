@@ -215,13 +215,6 @@ def policy_marks(colors: Mapping[str, str]) -> dict[str, Mark]:
     return marks
 
 
-def marks_for(policies: Iterable[str], colors: Mapping[str, str] | None) -> dict[str, Mark]:
-    """Marks for these policies; those that `colors` does not know come after those it does."""
-    known = dict(colors or {})
-    missing = [p for p in dict.fromkeys(policies) if p not in known]
-    return policy_marks({**known, **policy_colors(missing)})
-
-
 UNITS = 1000  # the inside of a plot of curves is stretched, so whole units are finer than pixels
 CURVE_PX = 230
 PLANE = (26, 18, 42, 42)  # room for text around two axes
@@ -239,7 +232,8 @@ class Painter:
         self.bars = [layer for layer in layers if isinstance(layer, Bar)]
         self.tiles = [layer for layer in layers if isinstance(layer, Tile)]
         self.marked = [*(c.policy for c in self.curves), *(p.policy for p in self.points)]
-        self.marks = marks_for(self.marked, colors)
+        known = colors or {}  # policies that it lacks come after those it has
+        self.marks = policy_marks({**known, **policy_colors(p for p in dict.fromkeys(self.marked) if p not in known)})
 
     def words(self, facet: Facet) -> Words:
         """What the facet says, mark by mark."""

@@ -391,7 +391,8 @@ def text_table(sheet: Table, width: int | None = None) -> str:
     """The table in lines of at most `width` columns."""
     most = width or terminal_width()
     lines = wrap(sheet.title, most) if sheet.title else []
-    kept, constants = _without_constants(without_empty(_in_supported_digits(_blank_as_none(sheet))), most)
+    blanks = replace(sheet, rows=tuple(tuple(None if cell == '' else cell for cell in row) for row in sheet.rows))
+    kept, constants = _without_constants(without_empty(_in_supported_digits(blanks)), most)
     if constants:
         lines += wrap(f'In every row: {", ".join(constants)}.', most)
     for place, part in enumerate(_parts(kept, most)):
@@ -399,10 +400,6 @@ def text_table(sheet: Table, width: int | None = None) -> str:
     if sheet.note:
         lines += wrap(sheet.note, most)
     return '\n'.join(line.rstrip() for line in lines) + '\n'
-
-
-def _blank_as_none(sheet: Table) -> Table:
-    return replace(sheet, rows=tuple(tuple(None if cell == '' else cell for cell in row) for row in sheet.rows))
 
 
 def _in_supported_digits(sheet: Table) -> Table:
