@@ -330,11 +330,6 @@ class Reading:
     columns: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)  # of RGB-D views, as `import` takes them
 
-    @property
-    def has_rig_views(self) -> bool:
-        """Whether the plan's rig says which views are kept; settings of the user's own go before."""
-        return self.rig is not None and not self.settings
-
     def options(self, path: Path, *, cameras: bool) -> ImportOptions:
         formats = candidates(path)
         name = formats[0].format.name if formats else ''
@@ -445,7 +440,7 @@ class AttachmentPlan:
 
     def _views(self, episode: Episode, source: Source, recorded: Recorded) -> dict[str, Callable[[Path], object]]:
         rig, path = self.reading.rig, recorded.path
-        if rig is None or not self.reading.has_rig_views:
+        if rig is None or self.reading.settings:  # the user's own settings go before the rig's views
             moved = partial(_episode_time, source.join, episode)
             clock = lambda t_s: float(moved(np.array(recorded.start_s + t_s)))  # noqa: E731
             return _moments(episode, recorded.media, clock, self.reading.settings)

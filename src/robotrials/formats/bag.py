@@ -63,15 +63,15 @@ class Bag:
                 if first_ns is None or last_ns is None or first_ns <= message.log_ns < last_ns:
                     yield message
             return
-        found = dict.fromkeys((t for t in topics if t in self.topics), 0)
+        counts = dict.fromkeys((t for t in topics if t in self.topics), 0)
         with _reader(self.path) as reader:
             chosen = [c for c in reader.connections if c.topic in topics]
             read = _deserializer(self.path, chosen)
             messages = reader.messages(connections=chosen, start=first_ns, stop=last_ns) if chosen else ()
             for connection, log_ns, raw in messages:
-                found[connection.topic] += 1
+                counts[connection.topic] += 1
                 yield BagMessage(connection.topic, log_ns, read(raw, connection.msgtype))
-        for topic, count in found.items() if between_ns is None else ():
+        for topic, count in counts.items() if between_ns is None else ():
             if count != self.counts[topic]:
                 raise InputError(
                     f'{self.path}: {count} messages on {topic}, and its metadata say {self.counts[topic]}; not whole'
@@ -100,8 +100,8 @@ class Bag:
     def stamps_ns(self, topic: str) -> tuple[list[int], list[int]]:
         """Log times and header stamps of a topic whose messages begin with a header; the rest of them is not read."""
         if self.lost:
-            found = [(m.log_ns, header_stamp_ns(m.content)) for m in _streamed(self.path, [topic])]
-            return [log for log, _ in found], [stamp for _, stamp in found]
+            stamps = [(m.log_ns, header_stamp_ns(m.content)) for m in _streamed(self.path, [topic])]
+            return [log for log, _ in stamps], [stamp for _, stamp in stamps]
         log_ns, stamp_ns = [], []
         with _reader(self.path) as reader:
             chosen = [c for c in reader.connections if c.topic == topic]

@@ -29,8 +29,8 @@ class RecordedObservation:
         """The pixels of one image, (height, width, channels)."""
         if name not in self.images:
             raise UnknownName('image of the observation', name, self.images)
-        found = self.images[name]
-        return found if isinstance(found, np.ndarray) else found.array()
+        frames = self.images[name]
+        return frames if isinstance(frames, np.ndarray) else frames.array()
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

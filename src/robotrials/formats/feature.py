@@ -235,9 +235,9 @@ def _parse(node: Mapping[str, Any], where: str) -> Feature:
 
 def _image_feature(image: Mapping[str, Any], name: str, *, is_video: bool) -> Feature:
     shape = _dimensions(image.get('shape', {})) or (None, None, 3)
-    one = Feature('image', dtype=image.get('dtype') or 'uint8', shape=shape[-3:],
+    image_feature = Feature('image', dtype=image.get('dtype') or 'uint8', shape=shape[-3:],
                   encoding=image.get('encodingFormat') or '', class_name='Image')  # fmt: skip
-    return Feature('sequence', inner=one, class_name=name) if is_video else one
+    return Feature('sequence', inner=image_feature, class_name=name) if is_video else image_feature
 
 
 def _dimensions(shape: Mapping[str, Any]) -> Shape:

@@ -132,28 +132,28 @@ def parse_seconds(name: str, value: Any, *, scale: float, decimal_comma: bool, c
 
     `clock` scales times of day, which is what a spreadsheet makes of `1:23`.
     """
-    found = _quantity(name, value, decimal_comma, 'seconds, such as 83.5 or 1:23')
-    if found.unit in ('', 'clock', 'time'):
-        return found.value * {'': scale, 'clock': 1.0, 'time': clock}[found.unit]
-    if found.unit not in UNITS:
+    quantity = _quantity(name, value, decimal_comma, 'seconds, such as 83.5 or 1:23')
+    if quantity.unit in ('', 'clock', 'time'):
+        return quantity.value * {'': scale, 'clock': 1.0, 'time': clock}[quantity.unit]
+    if quantity.unit not in UNITS:
         raise RecordError(f'{name} is {short(value)}, wanted seconds, such as 83.5, 12 s or 1:23')
-    return found.value * UNITS[found.unit]
+    return quantity.value * UNITS[quantity.unit]
 
 
 def parse_plain(name: str, value: Any, *, decimal_comma: bool) -> float:
     """A cell that holds a bare number."""
-    found = _quantity(name, value, decimal_comma, 'a number')
-    if found.unit:
+    quantity = _quantity(name, value, decimal_comma, 'a number')
+    if quantity.unit:
         raise RecordError(f'{name} is {short(value)}, wanted a number without a unit')
-    return found.value
+    return quantity.value
 
 
 def parse_share(name: str, value: Any, *, scale: float, decimal_comma: bool) -> float:
     """A cell that holds a share: `85%` is 0.85, and so is 85 in a column of percentages (`scale` 0.01)."""
-    found = _quantity(name, value, decimal_comma, 'a number or a percentage')
-    if found.unit not in ('', '%'):
+    quantity = _quantity(name, value, decimal_comma, 'a number or a percentage')
+    if quantity.unit not in ('', '%'):
         raise RecordError(f'{name} is {short(value)}, wanted a number or a percentage')
-    return found.value * (0.01 if found.unit == '%' else scale)
+    return quantity.value * (0.01 if quantity.unit == '%' else scale)
 
 
 def parse_whole(name: str, value: Any, *, decimal_comma: bool) -> int:
@@ -204,12 +204,12 @@ def parse_other(name: str, value: Any) -> Any:
 
 def _quantity(name: str, value: Any, decimal_comma: bool, wanted: str) -> Quantity:
     try:
-        found = parse_quantity(value, decimal_comma=decimal_comma)
+        quantity = parse_quantity(value, decimal_comma=decimal_comma)
     except (ValueError, OverflowError) as error:
         raise RecordError(f'{name} is {short(value)}, wanted {wanted}') from error
-    if not math.isfinite(found.value):
+    if not math.isfinite(quantity.value):
         raise RecordError(f'{name} is {short(value)}, wanted a finite number')
-    return found
+    return quantity
 
 
 SYNONYMS: Mapping[str, tuple[str, ...]] = {
@@ -535,12 +535,12 @@ def groups_alike(names: Iterable[str]) -> list[list[str]]:
 
 def alike_names(cells: Mapping[str, Sequence[Any]]) -> AlikeNames | None:
     """What to ask about the names of these fields; None where all are clearly apart."""
-    found = {name: groups_alike(map(str, values)) for name, values in cells.items()}
-    told = [f'{name} {" = ".join(map(repr, group))}' for name, groups in found.items() for group in groups]
+    alike = {name: groups_alike(map(str, values)) for name, values in cells.items()}
+    told = [f'{name} {" = ".join(map(repr, group))}' for name, groups in alike.items() for group in groups]
     if not told:
         return None
     more = f' and {len(told) - MOST_TOLD} more' if len(told) > MOST_TOLD else ''
-    first = {plain_name(group[0]): group[0] for groups in found.values() for group in groups}
+    first = {plain_name(group[0]): group[0] for groups in alike.values() for group in groups}
     return AlikeNames(
         Question('names', f'Names that look alike: {"; ".join(told[:MOST_TOLD])}{more}?', ('apart', 'join'), 'apart'),
         lambda name: first.get(plain_name(name), name),

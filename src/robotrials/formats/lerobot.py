@@ -1,10 +1,7 @@
-"""LeRobotDatasets, read as episodes to predict and as rollouts to import.
+"""LeRobotDatasets, versions 2.0, 2.1 and 3.0, read without LeRobot: as episodes to predict and as rollouts to import.
 
-LeRobotDataset folders, versions 2.0, 2.1 and 3.0, as recorded actions to predict; read without LeRobot.
-
-Images inside the Parquet files are read. Cameras stored as video are named, and decoded where PyAV is installed.
-
-`robotrials import` of LeRobotDataset folders: frames become trajectories, `next.*` outcomes, language phases.
+Images inside the Parquet files are read. Cameras stored as video are named, and decoded where PyAV is installed. On
+import, frames become trajectories, `next.*` outcomes, and language phases.
 """
 
 from __future__ import annotations
@@ -25,7 +22,6 @@ from robotrials.errors import InputError, UnknownName
 from robotrials.formats.dataset import RecordedEpisode, RecordedImage, check_split
 from robotrials.formats.imported import (
     CERTAIN,
-    FieldGuess,
     ImportAccount,
     Imported,
     ImportOptions,
@@ -53,12 +49,11 @@ from robotrials.formats.rollout import (
     RolloutRecorder,
     SourceRollout,
     account_signals,
-    asked,
     assign,
     camera_question,
     check_finite,
+    import_rollouts,
     nan_question,
-    spelled_out,
     take_signals,
 )
 from robotrials.formats.space import ActionSpace
@@ -130,14 +125,14 @@ def read_modality(path: Path) -> dict[str, dict[str, Any]]:
         return {}
     try:
         parsed = json.loads(path.read_text(encoding='utf-8'))
-        found = {kind: dict(parts) for kind, parts in parsed.items()}
+        slices = {kind: dict(parts) for kind, parts in parsed.items()}
         for kind in ('state', 'action'):
-            for name, part in found.get(kind, {}).items():
+            for name, part in slices.get(kind, {}).items():
                 if not 0 <= int(part['start']) < int(part['end']):
                     raise ValueError(f'{kind}.{name} goes from {part["start"]} to {part["end"]}')
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f'{path}: not readable as slices of state and action ({error!r})') from error
-    return found
+    return slices
 
 
 def _action(root: Path, features: Features, modality: Mapping[str, Mapping[str, Any]]) -> str:
@@ -159,14 +154,14 @@ def _state(
     own = [given] if given else [n for n in floating if n.startswith(OBSERVATION)]
     if not own:
         own = [n for n in floating if n not in BOOKKEEPING and n != action and not n.startswith(('action', 'next.'))]
-    found = {short(name): Slice(name) for name in own}
+    slices = {short(name): Slice(name) for name in own}
     parts = modality.get('state', {})
     for name, part in parts.items():
         feature = str(part.get('original_key') or given or 'observation.state')
         if feature in features:
-            found.pop(short(feature), None)
-            found[str(name)] = Slice(feature, int(part['start']), int(part['end']))
-    return found
+            slices.pop(short(feature), None)
+            slices[str(name)] = Slice(feature, int(part['start']), int(part['end']))
+    return slices
 
 
 def _action_names(features: Features, modality: Mapping[str, Mapping[str, Any]], action: str) -> tuple[str, ...]:
@@ -214,8 +209,8 @@ class LeRobotDataset:
             key: {'dtype': f.dtype, 'shape': list(f.shape), 'names': list(f.names)}
             for key, f in layout.features.items()
         }
-        found = find_names(layout.path, features, given=names)
-        return cls(layout, layout.path.name, ActionSpace.from_names(found.action_names), found)
+        feature_names = find_names(layout.path, features, given=names)
+        return cls(layout, layout.path.name, ActionSpace.from_names(feature_names.action_names), feature_names)
 
     @property
     def path(self) -> Path:
@@ -315,14 +310,14 @@ def _persistent(frames: EpisodeFrames) -> set[tuple[float, str]]:
     if column is None:
         return set()
     start_s = float(frames.numbers['timestamp'].reshape(-1)[0])
-    found = set()
+    spoken = set()
     for cell in column.to_pylist():
         for row in _subtasks(cell):
             stamp = row.get('timestamp')
             if stamp is None:
                 raise InputError(f'{frames.where}: a subtask of language_persistent has no timestamp')
-            found.add((max(0.0, float(stamp) - start_s), str(row['content'])))
-    return found
+            spoken.add((max(0.0, float(stamp) - start_s), str(row['content'])))
+    return spoken
 
 
 def _events(frames: EpisodeFrames, fps: float) -> set[tuple[float, str]]:
@@ -399,8 +394,8 @@ def counted_rollouts(path: Path) -> tuple[Path, int, int] | None:
     expected = _expected(info, name)
     if expected is None:
         return None
-    found = sum(_total(meta) for meta in sorted((top / name).rglob('meta/info.json')))
-    return info, expected, found
+    n_recorded = sum(_total(meta) for meta in sorted((top / name).rglob('meta/info.json')))
+    return info, expected, n_recorded
 
 
 def _expected(info: Path, name: str) -> int | None:
@@ -525,16 +520,12 @@ class LeRobotFormat:
                 f'{own.path}: this dataset holds the whole record of its episodes; leave out --map and --set'
             )
         own_files = [own.path] if own is not None else []
-        return Imported(
-            format=self.name,
-            sources=tuple(dict.fromkeys((*layout.meta_files, *own_files, *layout.data_files, *videos))),
-            recordings=source.recordings,
-            ledger=ledger,
-            guesses=tuple(FieldGuess(a.signal, str(a.place), a.change) for a in source.assignments),
-            resolved=spelled_out(source.assignments, options) if own is None else None,
-            questions=asked(options, nan_question(), camera_question(), rollouts_question(), unscored_question()),
+        return import_rollouts(
+            self.name, source.recordings, source.assignments, options=options, ledger=ledger,
+            sources=dict.fromkeys((*layout.meta_files, *own_files, *layout.data_files, *videos)),
+            questions=(rollouts_question(), unscored_question()), is_guessed=own is None,
             origin=Provenance(environment_id=layout.robot_type, success_parsing=source.success_parsing),
-        )
+        )  # fmt: skip
 
 
 def _assignments(layout: DatasetLayout, options: ImportOptions, own: OwnRecord | None) -> tuple[Assignment, ...]:

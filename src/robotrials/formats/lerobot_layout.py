@@ -474,9 +474,9 @@ def _finished(
     if number in seen:
         raise InputError(f'{path}: the rows of episode {number} do not lie together')
     seen.add(number)
-    row, found = rows[number], sum(len(p.numbers['episode_index']) for p in pieces)
-    if found != row.length:
-        raise InputError(f'{path}: episode {number} has {found} rows, the metadata say {row.length}')
+    row, n_frames = rows[number], sum(len(p.numbers['episode_index']) for p in pieces)
+    if n_frames != row.length:
+        raise InputError(f'{path}: episode {number} has {n_frames} rows, the metadata say {row.length}')
     if len(pieces) == 1:
         numbers = pieces[0].numbers
     else:

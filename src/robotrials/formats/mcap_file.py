@@ -176,26 +176,26 @@ def _reader(path: Path) -> Iterator[Any]:
 
 
 def _contents(path: Path) -> tuple[Mapping[str, str], Mapping[str, str], _Messages]:
-    found = _Messages({}, [], [], {}, None)
+    messages = _Messages({}, [], [], {}, None)
     with _reader(path) as reader:
         metadata = {record.name: record.metadata for record in reader.iter_metadata()}
         if MCAP_EPISODE not in metadata or MCAP_SCENE not in metadata:
             raise InputError(f'{path}: no record of its episode; it was not whole when it was written')
         for _, channel, message in reader.iter_messages():
             topic = channel.topic
-            found.counts[topic] = found.counts.get(topic, 0) + 1
+            messages.counts[topic] = messages.counts.get(topic, 0) + 1
             if topic.startswith(SIGNALS):
                 values = json.loads(message.data)
-                found.signals.setdefault(topic.removeprefix(SIGNALS), []).append(
+                messages.signals.setdefault(topic.removeprefix(SIGNALS), []).append(
                     values.get('values', values.get('value'))
                 )
             elif topic == CONTACTS:
-                found.contacts.append(json.loads(message.data)['contacts'])
+                messages.contacts.append(json.loads(message.data)['contacts'])
             elif topic == EVENTS:
-                found.events.append((message.log_time, json.loads(message.data)))
-            if topic == f'{SIGNALS}time_s' and found.start_ns is None:
-                found.start_ns = message.log_time - round(found.signals['time_s'][0] * 1e9)
-    return metadata[MCAP_EPISODE], metadata[MCAP_SCENE], found
+                messages.events.append((message.log_time, json.loads(message.data)))
+            if topic == f'{SIGNALS}time_s' and messages.start_ns is None:
+                messages.start_ns = message.log_time - round(messages.signals['time_s'][0] * 1e9)
+    return metadata[MCAP_EPISODE], metadata[MCAP_SCENE], messages
 
 
 def _episode(facts: Mapping[str, str], messages: _Messages) -> Episode:

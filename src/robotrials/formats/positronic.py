@@ -268,8 +268,10 @@ def _camera(
     with opened_video(video) as container:
         stream = container.streams.video[0]
         width, height = int(stream.codec_context.width), int(stream.codec_context.height)
-    shown = np.searchsorted(at_ns, frame_ns, side='right')  # 0: before the first step
-    return Camera(name.removeprefix('image.'), None, None, width, height, video=file, video_steps=tuple(shown.tolist()))
+    n_before = np.searchsorted(at_ns, frame_ns, side='right')  # 0: before the first step
+    return Camera(
+        name.removeprefix('image.'), None, None, width, height, video=file, video_steps=tuple(n_before.tolist())
+    )
 
 
 def _stages(
@@ -389,12 +391,12 @@ class _Source:
 
     def files(self) -> tuple[Path, ...]:
         """The files whose hash says what was read: facts and edits; signals and films are hashed in the store."""
-        found: dict[Path, None] = {}
+        folders: dict[Path, None] = {}
         for folder in _folders(self.path):
             for log in self._log_files(folder):
-                found[log] = None
-            found[folder / 'static.json'] = None
-        return tuple(f for f in found if f.is_file())
+                folders[log] = None
+            folders[folder / 'static.json'] = None
+        return tuple(f for f in folders if f.is_file())
 
     def recordings(self) -> Iterator[Recording]:
         variants, has_teleoperation = self._survey()

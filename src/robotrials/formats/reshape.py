@@ -263,10 +263,10 @@ def _fractions(
     if named & set(SYNONYMS['trials']) or 'trials' in given:
         return None
     filled = [(i, _column(table, i)) for i in range(len(header))]
-    found = [i for i, cells in filled if cells and all(FRACTION.match(str(c)) for c in cells)]
-    if len(found) != 1:
+    fractions = [i for i, cells in filled if cells and all(FRACTION.match(str(c)) for c in cells)]
+    if len(fractions) != 1:
         return None
-    place = found[0]
+    place = fractions[0]
     kept = [i for i in range(len(header)) if i != place]
 
     def read() -> Iterator[tuple[int, Row]]:

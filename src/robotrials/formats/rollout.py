@@ -139,17 +139,18 @@ def spelled_out(assignments: Sequence[Assignment], options: ImportOptions) -> Im
 def import_rollouts(
     name: str, recordings: Callable[[], Iterator[Recording]], assignments: Sequence[Assignment], *,
     sources: Iterable[Path], options: ImportOptions, ledger: ImportAccount, origin: Provenance,
-    questions: Sequence[Question] = (),
+    questions: Sequence[Question] = (), is_guessed: bool = True,
 ) -> Imported:  # fmt: skip
     """A dataset of rollouts, opened: the places of its signals as guesses, and the questions that every dataset asks.
 
     name: of the format. recordings: the rollouts, anew at every call. sources: the files that its hash is made of.
-    questions: what this format asks beside those about missing numbers and cameras.
+    questions: what this format asks beside those about missing numbers and cameras. is_guessed: whether places were
+    guessed, and are worth saving for the next import.
     """
     return Imported(
         format=name, sources=tuple(sources), recordings=recordings, ledger=ledger, origin=origin,
         guesses=tuple(FieldGuess(a.signal, str(a.place), a.change) for a in assignments),
-        resolved=spelled_out(assignments, options),
+        resolved=spelled_out(assignments, options) if is_guessed else None,
         questions=asked(options, nan_question(), camera_question(), *questions),
     )  # fmt: skip
 
@@ -162,19 +163,19 @@ def check_signal(name: str) -> str:
 
 
 def _by_names(key: str, names: tuple[str, ...]) -> list[Assignment]:
-    found = []
+    assignments = []
     for start in range(len(names)):
         if names[start : start + len(EE_NAMES)] == EE_NAMES:
-            found.append(Assignment('ee_pose', Place(key, start, start + len(EE_NAMES))))
+            assignments.append(Assignment('ee_pose', Place(key, start, start + len(EE_NAMES))))
         if names[start : start + 6] == AXIS_ANGLE_POSE:
-            found.append(Assignment('ee_pose', Place(key, start, start + 6), 'axis-angle to quaternion'))
+            assignments.append(Assignment('ee_pose', Place(key, start, start + 6), 'axis-angle to quaternion'))
     joints = [i for i, name in enumerate(names) if JOINT_NAME.fullmatch(name)]
     if joints and joints == list(range(joints[0], joints[-1] + 1)):
-        found.append(Assignment('joint_position_rad', Place(key, joints[0], joints[-1] + 1)))
+        assignments.append(Assignment('joint_position_rad', Place(key, joints[0], joints[-1] + 1)))
     if GRIPPER_NAME in names:
         at = names.index(GRIPPER_NAME)
-        found.append(Assignment('gripper_position', Place(key, at, at + 1)))
-    return found
+        assignments.append(Assignment('gripper_position', Place(key, at, at + 1)))
+    return assignments
 
 
 def _change(signal: str, place: Place, names: Mapping[str, Sequence[str]]) -> str:

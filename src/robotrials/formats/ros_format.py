@@ -220,13 +220,13 @@ def _one(bag: Bag, topics: list[str], signal: str, *preferred: str) -> str:
 
 
 def _gripper(of: Mapping[str, list[str]], mapped: Mapping[str, TopicPlace]) -> dict[str, TopicPlace]:
-    found = {}
+    places = {}
     if 'gripper_command' not in mapped and len(of.get(GRIPPER_COMMAND, [])) == 1:
-        found['gripper_command'] = TopicPlace(of[GRIPPER_COMMAND][0], 'position')
+        places['gripper_command'] = TopicPlace(of[GRIPPER_COMMAND][0], 'position')
     floats = [t for kind in FLOATS for t in of.get(kind, []) if 'gripper' in t.lower()]
     if 'gripper_position' not in mapped and len(floats) == 1:
-        found['gripper_position'] = TopicPlace(floats[0], 'data')
-    return found
+        places['gripper_position'] = TopicPlace(floats[0], 'data')
+    return places
 
 
 def _listed(bag: Bag) -> str:

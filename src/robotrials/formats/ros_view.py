@@ -395,8 +395,8 @@ class ViewReader:
 
     def _sdk_extrinsics(self, topic: str) -> Matrix:
         prefix = f'{topic.removesuffix("/image/data")}/tf/'
-        found = [t for t, kind in sorted(self.bag.topics.items()) if t.startswith(prefix) and kind == TRANSFORM]
-        content = self.bag.first(found[0]) if found else None
+        topics = [t for t, kind in sorted(self.bag.topics.items()) if t.startswith(prefix) and kind == TRANSFORM]
+        content = self.bag.first(topics[0]) if topics else None
         if content is None:
             raise InputError(f'{self.bag.path}: no extrinsics on {prefix}0; depth cannot be laid on colour')
         return _matrix(pose_numbers(content))

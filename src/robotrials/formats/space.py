@@ -204,7 +204,7 @@ def parse_action_type(text: str) -> ActionSpace | None:
 
 
 def flatten_action(
-    action: Mapping[str, Any] | NDArray[Any], *, floating_only: bool = False, name: str = 'action'
+    action: Mapping[str, Any] | NDArray[Any], *, floating_only: bool = False
 ) -> tuple[FloatArray, ActionSpace]:
     """An action recorded as a dictionary of columns (T, ...) as one (T, D) array: keys sorted, then row-major.
 
@@ -212,7 +212,7 @@ def flatten_action(
     """
     columns: list[NDArray[Any]] = []
     names: list[str] = []
-    for key, leaf in _sorted_leaves(action, '' if isinstance(action, Mapping) else name):
+    for key, leaf in _sorted_leaves(action, '' if isinstance(action, Mapping) else 'action'):
         if leaf.dtype.kind not in ('f' if floating_only else 'fiub'):
             continue
         flat = leaf.reshape(len(leaf), -1)
@@ -221,7 +221,7 @@ def flatten_action(
     if not columns:
         kind = 'floating-point ' if floating_only else 'numeric '
         leaves = ', '.join(f'{key or "action"} ({leaf.dtype})' for key, leaf in _sorted_leaves(action, ''))
-        raise InputError(f'{name}: no {kind}part in it; found {leaves or "nothing"}')
+        raise InputError(f'action: no {kind}part in it; found {leaves or "nothing"}')
     return np.concatenate(columns, axis=1), ActionSpace.from_names(names)
 
 

@@ -99,10 +99,10 @@ def _decode_jpeg(data: bytes) -> NDArray[Any] | None:
 @functools.cache
 def _jpeg_decoder() -> Callable[[bytes, str], NDArray[Any]] | None:
     try:
-        found: Callable[[bytes, str], NDArray[Any]] = importlib.import_module('simplejpeg').decode_jpeg
+        decoder: Callable[[bytes, str], NDArray[Any]] = importlib.import_module('simplejpeg').decode_jpeg
     except ModuleNotFoundError:
         return None
-    return found
+    return decoder
 
 
 def jpeg_header(data: bytes) -> tuple[int, int, int] | None:
@@ -311,9 +311,9 @@ class TimedClip:
             if len(packets) != len(ticks):
                 raise InputError(f'{self.path}: {len(packets)} frames, and {len(ticks)} times of frames beside it')
             place = {pts: number for number, pts in enumerate(sorted(p.pts for p in packets))}
-            shown = [ticks[place[packet.pts]] for packet in packets]
-            late = max(early - tick for early, tick in zip(ticks, shown, strict=True))  # of reordered frames
-            for packet, tick, early in zip(packets, shown, ticks, strict=True):
+            presented = [ticks[place[packet.pts]] for packet in packets]
+            late = max(early - tick for early, tick in zip(ticks, presented, strict=True))  # of reordered frames
+            for packet, tick, early in zip(packets, presented, ticks, strict=True):
                 packet.time_base = Fraction(1, TICKS_PER_S)
                 packet.pts, packet.dts = tick, early - late
             _mux(stream, packets, target)

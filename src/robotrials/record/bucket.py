@@ -232,8 +232,8 @@ class Bucket:
         import obstore
 
         with self._naming_read(key):
-            found = obstore.head(self._client, key)
-        return int(found['size']), found['last_modified'].timestamp()
+            facts = obstore.head(self._client, key)
+        return int(facts['size']), facts['last_modified'].timestamp()
 
     def keys(self, below: str) -> Iterator[str]:
         """Every key below a folder, in order of the listing."""
@@ -249,8 +249,8 @@ class Bucket:
         import obstore
 
         with self._naming_read(below):
-            found = obstore.list_with_delimiter(self._client, f'{below}/')
-        paths = [o['path'] for o in found['objects']] + [p.rstrip('/') for p in found['common_prefixes']]
+            listing = obstore.list_with_delimiter(self._client, f'{below}/')
+        paths = [o['path'] for o in listing['objects']] + [p.rstrip('/') for p in listing['common_prefixes']]
         return sorted(p.rpartition('/')[2] for p in paths)
 
     @property

@@ -130,10 +130,10 @@ def _counted(table: pa.Table, selection: UncountedRows, edits: Edits) -> pa.Tabl
     if not doubtful:
         return table
     keeps = np.ones(table.num_rows, dtype=np.bool_)
-    shown: set[tuple[str, int]] = set()
+    seen: set[tuple[str, int]] = set()
     for row in _rows_of(table, doubtful).tolist():
         key = (table['episode_id'][row].as_py(), table['attempt'][row].as_py())
-        keeps[row] = selection.keeps(0, key, shown=shown) and not edits.is_dropped(*key)
+        keeps[row] = selection.keeps(0, key, shown=seen) and not edits.is_dropped(*key)
     return table.filter(pa.array(keeps))
 
 
@@ -161,9 +161,9 @@ def _edited(store: Store, table: pa.Table, edits: Edits) -> pa.Table:
     rows = _rows_of(table, set(edits.by_episode)) if edits.by_episode else np.zeros(0, np.int64)
     if not len(rows):
         return table
-    found = {e.key: e for e in store.episodes(where={'episode_id': sorted(edits.by_episode)}, events=False)}
+    edited = {e.key: e for e in store.episodes(where={'episode_id': sorted(edits.by_episode)}, events=False)}
     keys = [(table['episode_id'][r].as_py(), table['attempt'][r].as_py()) for r in rows.tolist()]
-    changed = episodes_to_arrow([found[key] for key in keys]).select(table.column_names)
+    changed = episodes_to_arrow([edited[key] for key in keys]).select(table.column_names)
     order = np.arange(table.num_rows)
     order[rows] = table.num_rows + np.arange(len(rows))
     return pa.concat_tables([table, changed]).unify_dictionaries().take(pa.array(order))
@@ -359,17 +359,17 @@ def visible_features(store: Store, *, behaviour: bool) -> tuple[tuple[Key, ...],
 
 
 def _part_times(part: PartInfo) -> dict[str, float]:
-    found = part.path.stat()
+    facts = part.path.stat()
     named = PART_NAME.match(part.path.name)
     return {
-        'time in the name': int(named['time'], 16) / 1e9 if named else 0.0, 'written': found.st_mtime_ns / 1e9,
-        'size': found.st_size / max(part.n_rows, 1),
+        'time in the name': int(named['time'], 16) / 1e9 if named else 0.0, 'written': facts.st_mtime_ns / 1e9,
+        'size': facts.st_size / max(part.n_rows, 1),
     }  # fmt: skip
 
 
 def _media(root: Path) -> Mapping[Key, Mapping[str, tuple[float, float]]]:
     """Size and time of every file of media/ that an episode's key names."""
-    found: dict[Key, dict[str, tuple[float, float]]] = {}
+    bounds: dict[Key, dict[str, tuple[float, float]]] = {}
     for path in (root / 'media').rglob('*') if (root / 'media').is_dir() else ():
         for part in (path.name, path.parent.name):
             episode_id, _, rest = part.partition('-')
@@ -377,9 +377,9 @@ def _media(root: Path) -> Mapping[Key, Mapping[str, tuple[float, float]]]:
             if attempt.isdigit() and path.is_file():
                 state = path.stat()
                 kind = f'{path.parent.parent.name}{"".join(path.suffixes)}'
-                found.setdefault((episode_id, int(attempt)), {})[kind] = (state.st_size, state.st_mtime_ns / 1e9)
+                bounds.setdefault((episode_id, int(attempt)), {})[kind] = (state.st_size, state.st_mtime_ns / 1e9)
                 break
-    return found
+    return bounds
 
 
 def _numbers(name: str, value: Any) -> dict[str, float]:

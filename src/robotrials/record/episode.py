@@ -557,11 +557,11 @@ def provenance_from_json(values: Mapping[str, Any], *, where: str) -> Provenance
 
 
 def _import_record(values: Mapping[str, Any], where: str) -> ImportRecord | None:
-    found = values.get('imported')
-    if found is None:
+    imported = values.get('imported')
+    if imported is None:
         return None
     try:
-        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in found.items()}
+        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in imported.items()}
         return ImportRecord(**fields)
     except (TypeError, AttributeError) as error:
         raise RecordError(f'{where}: imported: {error}') from error
@@ -572,7 +572,7 @@ def collect_provenance(*, packages: Iterable[str] = WATCHED_PACKAGES, folder: Pa
     revision = _output_of(['git', 'rev-parse', 'HEAD'], folder)
     status = _output_of(['git', 'status', '--porcelain'], folder)
     gpu = _output_of(['nvidia-smi', '--query-gpu=name,driver_version', '--format=csv,noheader'], None)
-    found = _installed(packages)
+    versions = _installed(packages)
     return Provenance(
         command=' '.join(sys.argv),
         code_revision=revision,
@@ -580,11 +580,11 @@ def collect_provenance(*, packages: Iterable[str] = WATCHED_PACKAGES, folder: Pa
         cpu=_cpu_name(),
         gpu='; '.join(line.split(',')[0].strip() for line in gpu.splitlines()),
         driver='; '.join(sorted({line.split(',')[-1].strip() for line in gpu.splitlines()})),
-        torch=found.get('torch', ''),
-        simulator=', '.join(f'{n} {found[n]}' for n in ('mujoco', 'robosuite', 'sapien') if n in found),
+        torch=versions.get('torch', ''),
+        simulator=', '.join(f'{n} {versions[n]}' for n in ('mujoco', 'robosuite', 'sapien') if n in versions),
         operating_system=platform.platform(),
         python=platform.python_version(),
-        packages=found,
+        packages=versions,
         render_flags={name: os.environ[name] for name in RENDER_VARIABLES if name in os.environ},
     )
 
@@ -592,13 +592,13 @@ def collect_provenance(*, packages: Iterable[str] = WATCHED_PACKAGES, folder: Pa
 def _installed(packages: Iterable[str]) -> dict[str, str]:
     from importlib import metadata
 
-    found = {}
+    versions = {}
     for name in packages:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def _output_of(command: list[str], folder: Path | None) -> str:

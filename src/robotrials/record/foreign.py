@@ -171,13 +171,13 @@ def _error(payload: bytearray, what: str) -> Exception:
 
 
 def _known_errors() -> dict[str, type[RobotrialsError]]:
-    found = {n: c for n, c in vars(errors).items() if isinstance(c, type) and issubclass(c, RobotrialsError)}
-    waiting = list(found.values())
+    classes = {n: c for n, c in vars(errors).items() if isinstance(c, type) and issubclass(c, RobotrialsError)}
+    waiting = list(classes.values())
     while waiting:
         below = waiting.pop().__subclasses__()
-        found.update({c.__name__: c for c in below})
+        classes.update({c.__name__: c for c in below})
         waiting += below
-    return found
+    return classes
 
 
 def _death(status: int, bounds: Bounds) -> str:

@@ -596,8 +596,7 @@ def check_logged(root: Path) -> None:
         )
 
 
-def log_entry(root: Path, kind: EntryKind, *, by: str = '', body: Mapping[str, Any] | None = None,
-              parents: Sequence[str] = (), at: str = '') -> Entry:  # fmt: skip
+def log_entry(root: Path, kind: EntryKind, *, by: str = '', body: Mapping[str, Any] | None = None) -> Entry:
     """Log something that brings no files."""
     check_logged(root)
-    return add_entry(root, kind, by=by, body=body, parents=parents, at=at)[1]
+    return add_entry(root, kind, by=by, body=body)[1]

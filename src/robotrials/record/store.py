@@ -612,15 +612,13 @@ class Store:
         if not self.skip_damaged:
             check_duplicates(parts, selection.duplicates)
         for number, part in enumerate(parts):
-            shown: set[Key] = set()
+            seen: set[Key] = set()
             event_rows = _PartEvents(self, part, where) if events else {}
             rows = None if tables is None else [tables[number]]
             for episode in read_part_episodes(
                 part, event_rows, edits=edits, where=where, unblindings=unblindings, tables=rows
             ):
-                if selection.keeps(number, episode.key, shown=shown) and (
-                    dropped or not edits.is_dropped(*episode.key)
-                ):
+                if selection.keeps(number, episode.key, shown=seen) and (dropped or not edits.is_dropped(*episode.key)):
                     yield part, blinded_episode(episode, board=bool(self.board)) if is_blinded else episode
 
     def _is_readable(self, part: PartInfo) -> bool:

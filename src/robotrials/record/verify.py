@@ -169,11 +169,11 @@ def _restore_folders(root: Path) -> list[str]:
 def _restore_trial(root: Path, ledger: Ledger) -> list[str]:
     """Write trial.json anew if it is not what the log says it was."""
     path = root / 'trial.json'
-    found = path.read_bytes().decode('utf-8', 'replace') if path.exists() else ''
-    if found in ledger.trials.values():
+    content = path.read_bytes().decode('utf-8', 'replace') if path.exists() else ''
+    if content in ledger.trials.values():
         return []
     # Merged logs bring the descriptions of other stores along; what is left of the file may tell which it was.
-    texts = [text for store_id, text in ledger.trials.items() if store_id in found] or list(ledger.trials.values())
+    texts = [text for store_id, text in ledger.trials.items() if store_id in content] or list(ledger.trials.values())
     if not texts:
         return []  # the entry that had it is lost: what the file says is all there is, and is logged anew
     if len(texts) != 1:
@@ -323,9 +323,9 @@ def _check_files(
     """Every file's bytes against the log (or, without one, its name); the names of those that can't be trusted."""
     root, bad = store.path, set()
     wanted = ledger.wanted()
-    found = {name for name in listed if not name.startswith((f'{LOG}/', f'{QUARANTINE}/', f'{LEASES}/'))}
-    found |= {name for name in wanted - found if os.path.lexists(root / name)}  # logged since
-    for name in sorted(found):
+    present = {name for name in listed if not name.startswith((f'{LOG}/', f'{QUARANTINE}/', f'{LEASES}/'))}
+    present |= {name for name in wanted - present if os.path.lexists(root / name)}  # logged since
+    for name in sorted(present):
         try:
             inside(root, name)
             finding = _check_file(store, ledger, name, promised)
@@ -334,12 +334,12 @@ def _check_files(
             bad.add(name)
             continue
         except FileNotFoundError:  # removed since: a draft, a part that was compacted, or damage
-            found.discard(name)
+            present.discard(name)
             continue
         if finding is not None:
             findings.append(finding)
             bad.add(name)
-    for name in sorted(wanted - found):
+    for name in sorted(wanted - present):
         findings.append(Finding(FindingKind.MISSING, root / name, what_it_held(ledger, name)))
         bad.add(name)
     return bad
@@ -515,8 +515,8 @@ def _check_origin(
         findings.append(Finding(FindingKind.MISSING, path, f'episodes in {part.path.name} name this provenance'))
         return
     try:
-        found = provenance_from_json(json.loads(path.read_text(encoding='utf-8')), where=str(path))
-        if found.provenance_id != identity:
+        provenance = provenance_from_json(json.loads(path.read_text(encoding='utf-8')), where=str(path))
+        if provenance.provenance_id != identity:
             findings.append(Finding(FindingKind.DAMAGED, path, 'its content does not fit its name'))
     except (json.JSONDecodeError, RobotrialsError, TypeError) as error:
         findings.append(Finding(FindingKind.DAMAGED, path, str(error)))

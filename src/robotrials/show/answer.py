@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from robotrials.record.rows import distinct
@@ -146,7 +147,6 @@ class ScoreColumn:
     title: str
     unit: str
     scores: dict[str, CardScore]
-    highest: float | None = None  # the end of the scale that marks are drawn on
     why: str = ''
     is_less_better: bool = False
 
@@ -195,7 +195,7 @@ def letters_of(analysis: Analysis, endpoint: EndpointName) -> dict[str, str]:
 def _success(analysis: Analysis) -> ScoreColumn:
     rates, marks = analysis.success, letters_of(analysis, EndpointName.SUCCESS)
     if isinstance(rates, Absent):
-        return ScoreColumn('success', 'success', '%', {}, 100.0, rates.reason)
+        return ScoreColumn('success', 'success', '%', {}, rates.reason)
     scores = {}
     for policy, estimate in rates.macro.items():
         count = rates.counts.get((policy, ALL_STRATA))
@@ -203,7 +203,7 @@ def _success(analysis: Analysis) -> ScoreColumn:
             span = None if estimate.interval is None else estimate.interval.scaled(100.0)
             words = '' if count is None else f'{count.count}/{count.n}'
             scores[policy] = CardScore(100 * estimate.value, span, marks.get(policy, ''), words)
-    return ScoreColumn('success', 'success', '%', scores, 100.0)
+    return ScoreColumn('success', 'success', '%', scores)
 
 
 def _time(analysis: Analysis) -> ScoreColumn:
@@ -214,23 +214,22 @@ def _time(analysis: Analysis) -> ScoreColumn:
     for policy, estimate in ranking.means_s.items():
         if estimate.value is not None:
             scores[policy] = CardScore(estimate.value, estimate.interval, marks.get(policy, ''))
-    top = max((s.interval.high if s.interval else s.value for s in scores.values()), default=None)
-    return ScoreColumn('time', 'time to success', 's', scores, top, is_less_better=True)
+    return ScoreColumn('time', 'time to success', 's', scores, is_less_better=True)
 
 
 def _safety(analysis: Analysis) -> ScoreColumn:
     if not analysis.selection.has_trajectories:
-        return ScoreColumn('safety', 'safe', '%', {}, 100.0, 'no trajectories were recorded')
+        return ScoreColumn('safety', 'safe', '%', {}, 'no trajectories were recorded')
     part = analysis.safety
     if isinstance(part, Absent):
-        return ScoreColumn('safety', 'safe', '%', {}, 100.0, part.reason)
+        return ScoreColumn('safety', 'safe', '%', {}, part.reason)
     marks, scores = letters_of(analysis, EndpointName.SAFETY), {}
     cells = [c for c in part.summary.cells if not c.is_auxiliary] or list(part.summary.cells)
     for policy in dict.fromkeys(c.policy for c in cells):
         rate = pooled([c for c in cells if c.policy == policy], lambda c: c.safety)
         span = None if rate.interval is None else rate.interval.scaled(100.0)
         scores[policy] = CardScore(100 * rate.count / rate.n, span, marks.get(policy, ''), f'{rate.count}/{rate.n}')
-    return ScoreColumn('safety', 'safe', '%', scores, 100.0)
+    return ScoreColumn('safety', 'safe', '%', scores)
 
 
 def pooled(cells: Sequence[CellSafety], rate: Callable[[CellSafety], Rate]) -> Rate:
@@ -241,13 +240,13 @@ def pooled(cells: Sequence[CellSafety], rate: Callable[[CellSafety], Rate]) -> R
 
 def _robustness(analysis: Analysis) -> ScoreColumn:
     """The condition that costs each policy most, in points of episode success."""
-    column = ScoreColumn('robustness', 'worst drop', 'points', {}, 100.0, is_less_better=True)
+    column = ScoreColumn('robustness', 'worst drop', 'points', {}, is_less_better=True)
     if isinstance(analysis.frame, ComparisonFrame) and analysis.frame.n_conditions < 2:
-        return ScoreColumn(column.key, column.title, column.unit, {}, why='one condition was run', is_less_better=True)
+        return replace(column, why='one condition was run')
     part = analysis.robustness
     drops = part if isinstance(part, Absent) else part.drops
     if isinstance(drops, Absent):
-        return ScoreColumn(column.key, column.title, column.unit, {}, why=drops.reason, is_less_better=True)
+        return replace(column, why=drops.reason)
     for policy in dict.fromkeys(d.policy for d in drops):
         worst = max((d for d in drops if d.policy == policy), key=lambda d: d.success_drop)
         span = None if worst.success_interval is None else worst.success_interval.scaled(100.0)

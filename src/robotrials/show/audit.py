@@ -78,7 +78,7 @@ def topline_card(claim: Topline, *, title: str, unit: str) -> Card:
     )  # fmt: skip
 
 
-def contrast_card(contrast: Contrast, *, more: tuple[str, ...] = (ALL,)) -> Card:
+def contrast_card(contrast: Contrast) -> Card:
     """Two runs as every verb compares them."""
     span = None if contrast.interval is None else contrast.interval.scaled(100.0)
     size = estimate_text(100 * contrast.estimate, span, sign='+', unit=' points')
@@ -100,7 +100,7 @@ def contrast_card(contrast: Contrast, *, more: tuple[str, ...] = (ALL,)) -> Card
         title=f'{contrast.a} vs {contrast.b}',
         scope=f'{n_a:,} and {plural(n_b, "episode")}, {plural(len(contrast.cells), "task")}',
         verdict=(sentence,), rows=(('success', f'{size}   {p_text(contrast.p_value)}   {contrast.test}\n{rates}'),),
-        change=change, notes=(f'Left out of {aside}',) if aside else (), more=more,
+        change=change, notes=(f'Left out of {aside}',) if aside else (),
     )  # fmt: skip
 
 

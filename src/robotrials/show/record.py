@@ -164,10 +164,10 @@ def queue_table(waiting: Sequence[LabelStatus]) -> Table:
     return table('Waiting for review', ['episode', 'attempt', 'object', 'why'], rows)
 
 
-def assessment_table(scores: Mapping[str, Assessment], *, title: str = 'Detected placements', by: str = '') -> Table:
-    """Precision, recall, timing and agreement of counts, a line each."""
+def assessment_table(scores: Mapping[str, Assessment], *, by: str) -> Table:
+    """Precision, recall, timing and agreement of counts, a line each; `by` is what the lines are of."""
     columns: list[str | Column] = [
-        by or 'episodes of', 'episodes', 'placements', 'marks', Column('precision', '.3f'), 'its interval',
+        by, 'episodes', 'placements', 'marks', Column('precision', '.3f'), 'its interval',
         Column('recall', '.3f'), 'its interval ', Column('bias s', '.2f'), Column('median error s', '.2f'),
         Column('90 % within s', '.2f'), Column('counts agree', '.3f'),
     ]  # fmt: skip
@@ -184,7 +184,7 @@ def assessment_table(scores: Mapping[str, Assessment], *, title: str = 'Detected
                 a.bias_s, a.error_s, a.error_90_s, a.n_counts_agree / a.n_episodes if a.n_episodes else None,
             ]
         )  # fmt: skip
-    return table(title, columns, rows, note=MARKS)
+    return table('Detected placements', columns, rows, note=MARKS)
 
 
 def agreement_table(agreements: Sequence[Agreement]) -> Table:

@@ -119,11 +119,10 @@ def rule(x1: str | float, y1: str | float, x2: str | float, y2: str | float, *, 
     return f'<line x1="{a}" y1="{b}" x2="{c}" y2="{d}" class="{kind}"/>'
 
 
-def marker(path: str, x: str, y: str | float, *, kind: str = 'dot', shift_px: float = 0) -> str:
+def marker(path: str, x: str, y: str | float, *, kind: str = 'dot') -> str:
     """A marker at a place given in percent: a nested <svg> moves by it, and its overflow is shown."""
     place = y if isinstance(y, str) else coordinate(y)
-    moved = f' transform="translate({coordinate(shift_px)} 0)"' if shift_px else ''
-    return f'<svg x="{x}" y="{place}" class="at"><path d="{path}" class="{kind}"{moved}/></svg>'
+    return f'<svg x="{x}" y="{place}" class="at"><path d="{path}" class="{kind}"/></svg>'
 
 
 def label(content: str, y: float, *, width: str, height: float, detail: str = '', x: str = '0') -> str:

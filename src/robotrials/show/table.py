@@ -351,11 +351,11 @@ def wrap(text: str, width: int, *, first: str = '', then: str = '') -> list[str]
     return lines
 
 
-def decimals(interval: Interval | None, *, least: int = 0) -> int:
+def decimals(interval: Interval | None) -> int:
     """The decimals that an interval supports: its width tells which digits of an estimate mean nothing."""
     if interval is None or not math.isfinite(interval.high - interval.low) or interval.high <= interval.low:
-        return max(1, least)
-    return max(least, min(MOST_DECIMALS, math.floor(FINEST - math.log10(interval.high - interval.low))))
+        return 1
+    return max(0, min(MOST_DECIMALS, math.floor(FINEST - math.log10(interval.high - interval.low))))
 
 
 def estimate_text(value: float | None, interval: Interval | None, *, sign: str = '', unit: str = '') -> str:
