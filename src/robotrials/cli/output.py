@@ -82,12 +82,15 @@ def print_answer(
     """The answer of an analysis: its card; with `--per-task` every task, with `--methods` how it was computed."""
     from robotrials.show.answer import methods_words
 
-    def chosen() -> Iterable[Table]:
-        from robotrials.show.timing import by_task
-
-        return [*(tables() if details or not per_task else ()), *(by_task(request) if per_task else ())]
-
     analysis = request.analysis
+
+    def chosen() -> Iterable[Table]:
+        if not per_task:
+            return tables()
+        from robotrials.show.report_ranking import by_task
+
+        return [*(tables() if details else ()), by_task(analysis, request.shown(analysis.every_policy))]
+
     print_card(card, chosen, form, details=details or per_task, analysis=analysis)
     if methods:
         typer.echo(f'\n{harmless(methods_words(analysis), "text")}', nl=False, err=form != 'text')

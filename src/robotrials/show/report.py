@@ -57,6 +57,7 @@ from robotrials.show.report_lead import lead
 from robotrials.show.report_quality import method_section, methods_works, provenance_section, quality_section
 from robotrials.show.report_ranking import (
     apart_blocks,
+    by_task,
     cell_block,
     condition_block,
     curve_plot,
@@ -73,7 +74,6 @@ from robotrials.show.report_ranking import (
 from robotrials.show.robustness import conditioned, dose_plot, drop_plot
 from robotrials.show.safety import pareto_plot, requested_safety
 from robotrials.show.table import Cell, Column, Table, table, without_empty
-from robotrials.show.timing import by_task
 from robotrials.verdict.analysis import Absent, Analysis, ComparisonFrame, RobustnessPart, SafetyPart
 from robotrials.verdict.analysis.detail import Film
 from robotrials.verdict.planning.analysis_plan import EndpointName
@@ -576,9 +576,9 @@ def _task_section(analysis: Analysis, frame: ComparisonFrame) -> list[Section]:
     rates = analysis.success
     if isinstance(rates, Absent):
         return []
-    tasks = [TableBlock('by-task-table', sheet) for sheet in by_task(ShowRequest(subject=analysis))]
+    tasks = TableBlock('by-task-table', by_task(analysis, analysis.every_policy))
     suites = suite_block(analysis, frame, rates)
-    return [section('by-task', 'Success by suite and task', tasks if suites is None else [suites, *tasks])]
+    return [section('by-task', 'Success by suite and task', [tasks] if suites is None else [suites, tasks])]
 
 
 def _leading(analysis: Analysis, frame: ComparisonFrame, colors: dict[str, str]) -> list[Section]:

@@ -26,7 +26,7 @@ from robotrials.show.plot import Axis, Bar, Curve, Plot, Point, Tile, facets
 from robotrials.show.plot_page import paint_page
 from robotrials.show.table import Cell, Column, Table, table, without_empty
 from robotrials.stats import Estimate
-from robotrials.verdict.analysis import Absent, Analysis, ComparisonFrame, PolicyCurve, Ranking, Rates
+from robotrials.verdict.analysis import Absent, Analysis, ComparisonFrame, PolicyCurve, Ranking, Rates, present
 from robotrials.verdict.analysis.detail import EpisodesBehind
 from robotrials.verdict.analysis.ranking import ALL_STRATA, TwoStories
 from robotrials.verdict.analysis.selection import SEPARATOR
@@ -208,6 +208,40 @@ def task_block(analysis: Analysis, frame: ComparisonFrame, rates: Rates) -> Tabl
     sheet = table('Episode success by task', columns, rows, note='Wilson score intervals.')
     definitions = CELL_DEFINITIONS | {'successes': 'success'}
     return table_block('task-table', sheet, definitions, episodes=filters, is_folded=len(rows) > 24)
+
+
+def by_task(analysis: Analysis, chosen: Sequence[str]) -> Table:
+    """Episode success as papers print it: tasks down, the chosen policies across, and below the mean over strata."""
+    frame, rates = present(analysis.frame), present(analysis.success)
+    policies = [p for p in frame.everyone if p in rates.macro and p in chosen]
+    tasks = sorted({task for policy, task in rates.by_task if policy in policies})
+    rows: list[list[Cell]] = []
+    for task in tasks:
+        cells: list[Cell] = [task]
+        for policy in policies:
+            rate = rates.by_task.get((policy, task))
+            cells += [None, None] if rate is None else [100 * rate.count / rate.n, f'{rate.count}/{rate.n}']
+        rows.append(cells)
+    last: list[Cell] = ['mean over strata']
+    for policy in policies:
+        value, total = rates.macro[policy].value, rates.counts.get((policy, ALL_STRATA))  # None: ran no shared stratum
+        last += [None if value is None else 100 * value, None if total is None else f'{total.count}/{total.n}']
+    columns: list[str | Column] = ['task']
+    for policy in policies:
+        columns += [Column(f'{policy} %', '.1f'), f'{policy} n']
+    readings = None if isinstance(analysis.pairs, Absent) else analysis.pairs.readings
+    if readings is not None:
+        counted: list[Cell] = ['mean, invalid counted as failures']
+        for policy in policies:
+            bounds, value = readings.bounds.get(policy), rates.macro[policy].value
+            low = value if bounds is None else bounds.low
+            counted += [None if low is None else 100 * low, None]
+        rows += [last]
+        last = counted
+    invalid = {p: len(frame.invalid.get(p, ())) for p in policies if frame.invalid.get(p)}
+    aside = ', '.join(f'{p} {n}' for p, n in invalid.items())
+    note = f'Invalid episodes are set aside: {aside}.' if aside else ''
+    return table('Episode success by task', columns, [*rows, last], note=note)
 
 
 def suite_block(analysis: Analysis, frame: ComparisonFrame, rates: Rates) -> TableBlock | None:

@@ -529,41 +529,6 @@ def _task_table(policy: str, counts: Sequence[TaskSuccess], level: float) -> Tab
     return table(f'Episode success by task: {policy}', columns, rows, note=note)
 
 
-def by_task(request: ShowRequest) -> list[Table]:
-    """Episode success as papers print it: tasks down, policies across, and below the mean over strata."""
-    analysis = request.analysis
-    frame, rates = present(analysis.frame), present(analysis.success)
-    policies = [p for p in request.shown(frame.everyone) if p in rates.macro]
-    tasks = sorted({task for policy, task in rates.by_task if policy in policies})
-    rows: list[list[Cell]] = []
-    for task in tasks:
-        cells: list[Cell] = [task]
-        for policy in policies:
-            rate = rates.by_task.get((policy, task))
-            cells += [None, None] if rate is None else [100 * rate.count / rate.n, f'{rate.count}/{rate.n}']
-        rows.append(cells)
-    last: list[Cell] = ['mean over strata']
-    for policy in policies:
-        value, total = rates.macro[policy].value, rates.counts.get((policy, ALL_STRATA))  # None: ran no shared stratum
-        last += [None if value is None else 100 * value, None if total is None else f'{total.count}/{total.n}']
-    columns: list[str | Column] = ['task']
-    for policy in policies:
-        columns += [Column(f'{policy} %', '.1f'), f'{policy} n']
-    readings = None if isinstance(analysis.pairs, Absent) else analysis.pairs.readings
-    if readings is not None:
-        counted: list[Cell] = ['mean, invalid counted as failures']
-        for policy in policies:
-            bounds, value = readings.bounds.get(policy), rates.macro[policy].value
-            low = value if bounds is None else bounds.low
-            counted += [None if low is None else 100 * low, None]
-        rows += [last]
-        last = counted
-    invalid = {p: len(frame.invalid.get(p, ())) for p in policies if frame.invalid.get(p)}
-    aside = ', '.join(f'{p} {n}' for p, n in invalid.items())
-    note = f'Invalid episodes are set aside: {aside}.' if aside else ''
-    return [table('Episode success by task', columns, [*rows, last], note=note)]
-
-
 def counts(request: ShowRequest) -> list[Table]:
     """Episodes by policy, stratum and outcome, and the recorded events."""
     from robotrials.show.record import count_tables
