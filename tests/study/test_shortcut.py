@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -109,10 +110,12 @@ def test_a_diagnosis_resumes_and_runs_nothing_twice(single: Shortcut, single_fol
     assert sorted(e.episode_id for e in read_store(store).episodes()) == episodes
 
 
-def test_another_plan_is_refused_and_another_reading_is_not(single_folder: Path) -> None:
+def test_another_plan_is_refused_and_another_reading_is_not(tmp_path: Path, single_folder: Path) -> None:
+    folder = tmp_path / 'single'
+    shutil.copytree(single_folder, folder)  # another reading is kept beside the diagnosis
     with pytest.raises(InputError, match='another plan'):
-        diagnosed(single_folder, SINGLE, variants=('blind',))
-    strict = diagnosed(single_folder, SINGLE, variants=('blind', 'shuffled'), margin=0.02)
+        diagnosed(folder, SINGLE, variants=('blind',))
+    strict = diagnosed(folder, SINGLE, variants=('blind', 'shuffled'), margin=0.02)
     assert needs(strict)['shuffled'] is InputNeed.UNRESOLVED
 
 

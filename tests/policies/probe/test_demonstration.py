@@ -73,7 +73,7 @@ def test_no_demonstrations_are_refused(tmp_path: Path) -> None:
 
 def test_a_folder_is_never_written_over(tmp_path: Path) -> None:
     make_demonstrations(tmp_path / 'demos')
-    with pytest.raises(InputError, match='there already'):
+    with pytest.raises(InputError, match='already exists'):
         make_demonstrations(tmp_path / 'demos')
 
 
