@@ -20,7 +20,7 @@ from robotrials.errors import StoreError
 from robotrials.measure.safety import Scoring, load_registry
 from robotrials.record import Episode, Outcome, Store
 from robotrials.record import projection as kept
-from robotrials.verdict.analysis import analyse
+from robotrials.verdict.analysis import analyse, present
 from robotrials.verdict.analysis import safety as room
 from robotrials.verdict.analysis.safety import CODE, facts_of, facts_projection
 
@@ -56,16 +56,20 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 
 def answers(store: Store, *, scoring: Scoring | None = None, where: Any = None) -> tuple[Any, ...]:
-    """All that a pass over the trajectories gives."""
+    """All that a pass over the trajectories gives, and the summaries of its scores."""
     analysis = analyse(Store.open(store.path), where=where)
+    parts: list[Any] = []
     found = room.pass_trajectories(analysis.selection, analysis.plan, lambda: scoring or analysis.scoring)
     if scoring is None:  # without it, a question that only needs who was safe is answered of what is kept
         safe = {(s.episode_id, s.attempt): s.safe for s in found.safety if s.is_scored}
-        assert room.kept_safety(analysis.selection, analysis.plan) in (safe, None)
+        known = room.kept_safety(analysis.selection, analysis.plan)
+        assert known is None or known[0] == safe
         assert analyse(Store.open(store.path), where=where)._safe == safe
+        part = present(analyse(Store.open(store.path), where=where).safety)
+        parts = [part.summary, part.by_task, part.frontier, part.unscored_reasons, list(part.scores)]
     return (
         list(found.safety), list(found.swaps), list(found.starts), list(found.places), found.n_trajectories,
-        found.signals,
+        found.signals, parts,
     )  # fmt: skip
 
 
@@ -92,6 +96,30 @@ def test_the_second_question_works_nothing_out_and_has_the_same_values(
     assert answers(store) == expected
     assert tree(store.path) == before  # asking writes nothing into the store
     monkeypatch.undo()
+
+
+def test_summaries_are_kept_under_all_that_they_depend_on(
+    store: Store, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither scored nor resampled again; another level, seed, number of resamples, filter or edit asks for another."""
+    first = present(analyse(Store.open(store.path)).safety)
+    monkeypatch.setattr(room, 'pass_trajectories', refuse)
+    monkeypatch.setattr(room, '_summaries', refuse)
+    again = present(analyse(Store.open(store.path)).safety)
+    assert (again.summary, again.by_task, again.frontier) == (first.summary, first.by_task, first.frontier)
+    others: list[dict[str, Any]] = [
+        {'alpha': 0.1}, {'seed': 1}, {'resamples': 99}, {'safety_severity': 'anchored'}, {'where': {'policy': 'p0'}},
+    ]  # fmt: skip
+    for other in others:
+        with pytest.raises(AssertionError, match='worked out again'):
+            _ = analyse(Store.open(store.path), **other).safety
+    monkeypatch.undo()
+    monkeypatch.setenv('ROBOTRIALS_CACHE', str(cache.parent))
+    assert list(again.scores) == list(first.scores)  # which no summary holds
+    dropped = next(e for e in store.episodes() if e.policy == 'p1' and e.is_valid)
+    store.edit(dropped.episode_id, 'drop', by='kim', why='a mistake')
+    fewer = present(analyse(Store.open(store.path)).safety)
+    assert sum(c.n for c in fewer.summary.cells) == sum(c.n for c in first.summary.cells) - 1
 
 
 def test_who_was_safe_is_answered_of_what_is_kept(store: Store, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +205,7 @@ def test_damaged_rows_of_the_cache_are_worked_out_again(
     expected = answers(store)
     with sqlite3.connect(cache) as file:
         rows = file.execute('SELECT key, value FROM kept').fetchall()
-        assert len(rows) == 3  # one for each file
+        assert len(rows) == 4  # one for each file, and one of the summaries
         for number, (key, value) in enumerate(rows):
             wrong = bytearray(value)
             wrong[(number * 7) % len(wrong)] ^= 1 << number % 8

@@ -172,19 +172,19 @@ def verb_class(name: str) -> type[Verb]:
 class Group(TyperGroup):
     """A verb of several commands. Its help says the whole first sentence of each: a summary that is cut says little."""
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        return spare_coercion(super().get_params(ctx))
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section('Commands'):
             formatter.write_dl([(name, c.get_short_help_str(UNCUT)) for name, c in self.commands.items()])
 
 
-class Stages(TyperGroup):
+class Stages(Group):
     """The root command: its verbs grouped by the stage of a trial."""
 
     stages: ClassVar[dict[str, tuple[str, ...]]] = {}
     moved: ClassVar[dict[str, tuple[str, str]]] = {}  # verbs of earlier releases
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        return spare_coercion(super().get_params(ctx))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Take the place of a verb that has moved."""

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import numpy as np
 
@@ -92,8 +92,8 @@ def _of_file(
     stored = kept.get(place)
     known = _known(stored, episodes)
     if known is not None and _is_sound(store, name, logged):
-        for episode, row in known:
-            yield episode, projection.unpack(episode, row)
+        for episode, row_name in known:
+            yield episode, projection.unpack(episode, stored[1][row_name])
         return
     keys: list[Key] | None = None if stored is None else stored[0]
     rows: dict[str, Any] = {} if stored is None else stored[1]
@@ -109,39 +109,67 @@ def _of_file(
         kept.put(place, [everyone, rows])
 
 
-def _known(stored: Any, episodes: Mapping[Key, Episode]) -> list[tuple[Episode, Any]] | None:
-    """The episodes of a file and what is kept of each; None where something is not."""
+def _known(stored: Any, episodes: Mapping[Key, Episode]) -> list[tuple[Episode, str]] | None:
+    """The episodes of a file and the name of the row that is kept of each; None where something is not."""
     if stored is None:
         return None
     keys, rows = stored
     asked = [episodes[key] for i, attempt in keys if (key := (i, attempt)) in episodes]
-    known = [(episode, rows.get(_row_name(episode))) for episode in asked]
-    return known if all(row is not None for _, row in known) else None
+    known = [(episode, _row_name(episode)) for episode in asked]
+    return known if all(name in rows for _, name in known) else None
 
 
 def kept_values(
     store: Store, version: str, read: Callable[[Any], T], *, where: Where | None = None
-) -> dict[Key, T] | None:  # fmt: skip
+) -> tuple[dict[Key, T], str] | None:  # fmt: skip
     """What `read` takes of the packed value of every episode that `projected` would give; None where one is not kept.
 
     For a question that needs a little of each value: none is unpacked, and nothing that makes one is imported. Files
-    are checked as `projected` checks them.
+    are checked as `projected` checks them. Beside it a digest of all that the values were made of, under which an
+    answer that was worked out of them may be kept (`kept_answer`).
     """
     if store.hides_columns:
         return None
     files = {n: part.files.get(f'trajectories/{n}') for part in store.parts() for n in part.trajectories}
     values: dict[Key, T] = {}
+    sources = []
     with Kept() as kept:
         if not all(logged is not None and kept.has(key_of(version, logged.sha256)) for logged in files.values()):
             return None
         for part, episodes in store.recorded_parts(where=where):
             for name in part.trajectories:
                 logged = part.files[f'trajectories/{name}']
-                known = _known(kept.get(key_of(version, logged.sha256)), episodes)
+                stored = kept.get(key_of(version, logged.sha256))
+                known = _known(stored, episodes)
                 if known is None or not _is_sound(store, name, logged):
                     return None
-                values |= {episode.key: read(row) for episode, row in known}
-    return values
+                values |= {episode.key: read(stored[1][row_name]) for episode, row_name in known}
+                sources += [logged.sha256, *(row_name for _, row_name in known)]
+    return values, key_of(version, *sources).hex()
+
+
+def kept_answer(key: bytes, make: Callable[[], T], classes: Iterable[type]) -> T:
+    """What `make` gives, or gave under the same key: values of JSON, tuples, and dataclasses that are among these."""
+    with Kept() as kept:
+        stored = kept.get(key)
+        if stored is not None:
+            return cast('T', _as_values(stored[0], {c.__name__: c for c in classes}))
+        answer = make()
+        kept.put(key, [_as_json(answer)])
+    return answer
+
+
+def _as_json(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return {type(value).__name__: [_as_json(getattr(value, f.name)) for f in dataclasses.fields(value)]}
+    return [*map(_as_json, value)] if isinstance(value, tuple) else value
+
+
+def _as_values(stored: Any, classes: Mapping[str, type]) -> Any:
+    if isinstance(stored, dict):
+        ((name, values),) = stored.items()
+        return classes[name](*(_as_values(value, classes) for value in values))
+    return tuple(_as_values(value, classes) for value in stored) if isinstance(stored, list) else stored
 
 
 def _row_name(episode: Episode) -> str:

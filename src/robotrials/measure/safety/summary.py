@@ -22,7 +22,7 @@ from robotrials.measure.safety.score import Scoring, active_specs, blank_score, 
 from robotrials.record import Episode, Trajectory
 from robotrials.record.folder import write_durably
 from robotrials.record.rows import Packed
-from robotrials.stats import Estimate, Rate, bootstrap_interval, resample_counts
+from robotrials.stats import Estimate, Interval, Rate, bootstrap_interval, resample_counts
 from robotrials.value import dataclass
 
 N_RESAMPLES = 10_000
@@ -153,6 +153,13 @@ class SafetySummary:
     @property
     def n_unscored(self) -> int:
         return sum(len(cell.unscored) for cell in self.cells) + sum(len(row[3]) for row in self.not_estimable)
+
+
+# What a summary is built of, for whoever keeps one.
+KEPT_CLASSES = (
+    SafetySummary, MeanSafety, CellSafety, UnscoredEpisode, Contingency, SpecSummary, Disagreement, Rate, Estimate,
+    Interval,
+)  # fmt: skip
 
 
 def summarize_safety(

@@ -401,12 +401,16 @@ class Analysis:
 
     @cached_property
     def _safe(self) -> Mapping[tuple[str, int], bool]:
+        if self._kept_safety is not None:
+            return self._kept_safety[0]
+        return {(s.episode_id, s.attempt): bool(s.safe) for s in self.trajectories.safety if s.is_scored}
+
+    @cached_property
+    def _kept_safety(self) -> tuple[Mapping[tuple[str, int], bool], str] | None:
+        """Who was safe, and a digest of what says so; None where something is to be scored, or was just now."""
         from robotrials.verdict.analysis.safety import kept_safety
 
-        kept = kept_safety(self.selection, self.plan) if 'trajectories' not in vars(self) else None
-        if kept is not None:
-            return kept
-        return {(s.episode_id, s.attempt): bool(s.safe) for s in self.trajectories.safety if s.is_scored}
+        return None if 'trajectories' in vars(self) else kept_safety(self.selection, self.plan)
 
     def _is_safe(self, episode: Episode) -> bool:
         return self._safe.get(episode.key, False)
@@ -492,9 +496,18 @@ class Analysis:
 
     @cached_property
     def safety(self) -> SafetyPart | Absent:
-        from robotrials.verdict.analysis.safety import safety_part
+        from robotrials.verdict.analysis.safety import kept_safety, safety_part
 
-        return safety_part(self.ranked_safety, self.plan, registry=lambda: self.registry, stream=self.stream)
+        source = ''
+        if not isinstance(self.frame, Absent):
+            kept = self._kept_safety
+            if kept is None and self.trajectories.n_trajectories:  # which kept what it scored
+                kept = kept_safety(self.selection, self.plan)
+            ranked = sorted(e.key for cells in self.frame.cells.values() for group in cells.values() for e in group)
+            source = f'{kept[1]} {ranked}' if kept is not None else ''
+        return safety_part(
+            lambda: self.ranked_safety, self.plan, source=source, registry=lambda: self.registry, stream=self.stream
+        )
 
     @property
     def safety_caveats(self) -> tuple[str, ...]:

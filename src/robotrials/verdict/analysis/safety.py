@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from robotrials.errors import NotEstimable
-from robotrials.record.projection import Projection, kept_values, projected, version_of
+from robotrials.record.projection import Projection, kept_answer, kept_values, key_of, projected, version_of
 from robotrials.record.rows import Packed
 from robotrials.stats.dominance import adjusted_p_values
 from robotrials.value import dataclass
@@ -56,7 +56,15 @@ class SafetyPart:
     by_task: SafetySummary
     frontier: Mapping[str, tuple[str, ...]]  # benchmark -> policies that no other beats in success and safety at once
     unscored_reasons: Mapping[str, int]
-    scores: Sequence[EpisodeSafety]  # of every ranked episode
+    make_scores: Callable[[], Sequence[EpisodeSafety]]
+
+    @property
+    def scores(self) -> Sequence[EpisodeSafety]:
+        """Of every ranked episode; read of the trajectories, where the summaries were kept."""
+        return self.make_scores()
+
+
+Summaries = tuple['SafetySummary', 'SafetySummary', tuple[tuple[str, int], ...]]  # of all, by task; why not scored
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,18 +127,19 @@ def _version(**options: Any) -> str:
     return version_of('facts', CODE, {k: getattr(v, 'value', v) for k, v in {**usual, **options}.items()})
 
 
-def kept_safety(selection: Selection, plan: AnalysisPlan) -> dict[tuple[str, int], bool] | None:
+def kept_safety(selection: Selection, plan: AnalysisPlan) -> tuple[dict[tuple[str, int], bool], str] | None:
     """Whether each scored episode was safe, where an earlier question scored all; None where something is to be scored.
 
     What one pass over the trajectories gives (`pass_trajectories`) has the same, and costs several times as much.
+    Beside it a digest of what all scores were made of.
     """
     if selection.store is None or not selection.has_trajectories or plan.safety_registry:
         return None
     version = _version(gate=plan.safety_gate, severity=plan.safety_severity, use_phases=plan.safety_phases)
-    values = kept_values(selection.store, version, lambda packed: packed[0], where=selection.where)
-    if values is None or any(e.is_valid and e.key not in values for e in selection.episodes):
+    kept = kept_values(selection.store, version, lambda packed: packed[0], where=selection.where)
+    if kept is None or any(e.is_valid and e.key not in kept[0] for e in selection.episodes):
         return None
-    return {key: safe for key, safe in values.items() if safe is not None}
+    return {key: safe for key, safe in kept[0].items() if safe is not None}, kept[1]
 
 
 def recorded_facts(selection: Selection, scoring: Callable[[], Scoring]) -> Iterator[tuple[Episode, TrajectoryFacts]]:
@@ -181,13 +190,39 @@ def pass_trajectories(
 
 
 def safety_part(
-    scores: Sequence[EpisodeSafety],
+    scores: Callable[[], Sequence[EpisodeSafety]],
     plan: AnalysisPlan,
     *,
+    source: str,
     registry: Callable[[], Registry],
     stream: Callable[..., np.random.Generator],
 ) -> SafetyPart | Absent:  # fmt: skip
-    """Summaries of scored episodes; absent, with the most frequent reasons, where none could be scored."""
+    """Summaries of scored episodes; absent, with the most frequent reasons, where none could be scored.
+
+    `source` stands for the scores and all that they were made of: under it the summaries are kept, and neither scored
+    nor resampled again. Without one ('') they are worked out.
+    """
+
+    def make() -> Summaries | Absent:
+        return _summaries(scores(), plan, registry=registry, stream=stream)
+
+    if source:
+        from robotrials.measure.safety.summary import KEPT_CLASSES
+
+        version = version_of('safety', (*CODE, 'robotrials.verdict.analysis.selection'), plan)
+        summaries = kept_answer(key_of(version, source), make, (*KEPT_CLASSES, Absent))
+    else:
+        summaries = make()
+    if isinstance(summaries, Absent):
+        return summaries
+    summary, by_task, reasons = summaries
+    return SafetyPart(summary, by_task, _frontier(summary), Counter(dict(reasons)), scores)
+
+
+def _summaries(
+    scores: Sequence[EpisodeSafety], plan: AnalysisPlan, *, registry: Callable[[], Registry],
+    stream: Callable[..., np.random.Generator],
+) -> Summaries | Absent:  # fmt: skip
     from robotrials.measure.safety import summarize_safety
     from robotrials.measure.safety.summary import N_RESAMPLES
 
@@ -212,7 +247,7 @@ def safety_part(
         )
     except NotEstimable as error:
         return Absent(str(error))
-    return SafetyPart(summary, by_task, _frontier(summary), reasons, scores)
+    return summary, by_task, tuple(reasons.items())
 
 
 def _reason(score: EpisodeSafety) -> str:
