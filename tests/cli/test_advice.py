@@ -25,6 +25,15 @@ TYPED = {
     'compare': 'compare r.csv',
     'score': 'score r.csv',
     'doctor': 'doctor r.csv',
+    'compare --details': 'compare --details r.csv',
+    'watch --once': 'watch --once r.csv',
+    'plan': 'plan --help',
+    'store ls': 'store ls --help',
+    'store show': 'store show --help',
+    'store ls --frobnicate': 'store ls --help',
+    'annotate queue': 'annotate queue --help',
+    'audit paired r.csv': 'audit paired --help',
+    'submit': 'submit --help',
     'compare r.csv a': 'compare r.csv',
     'compare r.csv r.csv': 'compare r.csv',
     'compare r.csv --policies a,b': 'compare r.csv --policy a --policy b',
@@ -76,6 +85,13 @@ def test_a_store_is_not_imported_again(tmp_path: Path, monkeypatch: pytest.Monke
     file = lab_file('r.csv', 'policy,task,success', [f'{p},t,1' for p in 'ab'])
     robotrials('import', file, '--to', 's')
     assert tried(robotrials('export', 's', '--map', 'policy=x', code=2)) == ['export --help']
+
+
+def test_a_verb_of_stores_is_offered_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    robotrials('import', lab_file('r.csv', 'policy,task,success', [f'{p},t,1' for p in 'ab']), '--to', 's')
+    for typed in ('store ls', 'store verify', 'annotate queue', 'explore'):
+        assert tried(robotrials(*typed.split(), code=2)) == [f'{typed} s']
 
 
 def test_every_field_is_named_to_whoever_maps_an_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

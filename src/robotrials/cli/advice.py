@@ -40,12 +40,23 @@ def command_instead(error: Any, argv: Sequence[str], verbs: Collection[str]) -> 
     if kind == 'NoSuchOption' and option:
         tried = _other_option(words, verb, option, getattr(error, 'possibilities', None) or ())
     elif kind == 'MissingParameter' and getattr(error.param, 'param_type_name', '') == 'argument' and verb:
-        tried = _gated() if verb == 'gate' else _with_a_source(verb)
+        tried = _gated() if verb == 'gate' else _with_a_source(error, words)
     elif 'unexpected extra argument' in str(error.format_message()) and verb in ('report', 'import', 'export'):
         tried = _with_output(words, verb)
     elif words and not verb:
         tried = _other_verb(words, verbs)
-    return f'Try: robotrials {tried}' if tried else f'Try: robotrials {f"{verb} " if verb else ""}--help'
+    refused_by = _command_path(error) or ([verb] if verb else [])
+    return f'Try: robotrials {tried or shlex.join([*refused_by, "--help"])}'
+
+
+def _command_path(error: Any) -> list[str]:
+    """The verb that refused, and its subcommand."""
+    path: list[str] = []
+    context = error.ctx
+    while context is not None and context.parent is not None:
+        path.insert(0, context.info_name)
+        context = context.parent
+    return path
 
 
 def _other_verb(words: list[str], verbs: Collection[str]) -> str:
@@ -93,11 +104,16 @@ def _read_so(words: list[str], source: str, reading: Collection[str]) -> str:
     return f'{shlex.join(["import", source, "--to", store, *how])} && {shlex.join(["robotrials", *rest])}'
 
 
-def _with_a_source(verb: str) -> str:
-    """The verb on what lies here."""
-    stores = _stores_here()
-    files = [path for path in sorted(Path().iterdir()) if path.suffix.lower() in FILES]
-    return shlex.join([verb, str((stores + files)[0])]) if stores or files else ''
+def _with_a_source(error: Any, words: Sequence[str]) -> str:
+    """The same words on what lies here, where a source or a store is all that is missing."""
+    required = [p for p in error.ctx.command.params if p.required and p.param_type_name == 'argument']
+    takes_files = error.param.metavar == 'SOURCE'
+    if len(required) != 1 or not (takes_files or error.param.name == 'store'):
+        return ''
+    sources = _stores_here()
+    if takes_files:
+        sources += [path for path in sorted(Path().iterdir()) if path.suffix.lower() in FILES]
+    return shlex.join([*words, str(sources[0])]) if sources else ''
 
 
 def _stores_here() -> list[Path]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from robotrials.cli.output import DetailsOption, FormatOption, print_card, print_table, say
-from robotrials.cli.source import SeedOption, StoreArgument, WhereOption, parse_where
+from robotrials.cli.source import SeedOption, StorePath, WhereOption, parse_where
 from robotrials.errors import InputError, NotEstimable, RobotrialsError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ ByOption = Annotated[str, typer.Option('--by', help='Who does this; for the log.
 
 @annotate_app.command('detect')
 def detect(
-    store: StoreArgument, settings: SettingsOption = None, where: WhereOption = None, by: ByOption = '',
+    store: StorePath, settings: SettingsOption = None, where: WhereOption = None, by: ByOption = '',
     form: FormatOption = 'text',
 ) -> None:  # fmt: skip
     """Find releases in the telemetry of every episode, and compare the counts with the operator's.
@@ -56,7 +56,7 @@ def detect(
 
 @annotate_app.command('queue')
 def queue(
-    store: StoreArgument, where: WhereOption = None, details: DetailsOption = False, form: FormatOption = 'text'
+    store: StorePath, where: WhereOption = None, details: DetailsOption = False, form: FormatOption = 'text'
 ) -> None:
     """List the episodes that wait for a reviewer, and the state of all others.
 
@@ -75,7 +75,7 @@ def queue(
 
 @annotate_app.command('assess')
 def assess_store(
-    store: StoreArgument,
+    store: StorePath,
     settings: SettingsOption = None,
     where: WhereOption = None,
     details: DetailsOption = False,
@@ -108,7 +108,7 @@ def assess_store(
 
 @annotate_app.command('calibrate')
 def calibrate_store(
-    store: StoreArgument,
+    store: StorePath,
     output: Annotated[Path, typer.Option('--output', '-o', help='Where the settings go (TOML).')],
     settings: SettingsOption = None,
     learn: Annotated[
@@ -142,7 +142,7 @@ def calibrate_store(
 
 
 @annotate_app.command('agreement')
-def agreement(store: StoreArgument, form: FormatOption = 'text') -> None:
+def agreement(store: StorePath, form: FormatOption = 'text') -> None:
     """How closely two reviewers agree, on the episodes that both have marked.
 
     Example: `robotrials annotate agreement runs/may`
@@ -156,7 +156,7 @@ def agreement(store: StoreArgument, form: FormatOption = 'text') -> None:
 
 @annotate_app.command('robustness')
 def robustness(
-    store: StoreArgument,
+    store: StorePath,
     jitter: Annotated[
         list[float] | None,
         typer.Option('--jitter', help='Standard deviation (s) of random shifts of the marks; repeatable.'),
@@ -189,7 +189,7 @@ def robustness(
 
 @annotate_app.command('weights')
 def weights(
-    store: StoreArgument,
+    store: StorePath,
     file: Annotated[Path, typer.Argument(help='CSV: episode_id, t_s, weight_kg.', show_default=False)],
     item_kg: Annotated[float, typer.Option(help='Weight of one item.')],
     by: ByOption = '',
@@ -270,7 +270,7 @@ def _labelled(store: Store, zones: Zones, where: dict[str, list[object]] | None)
 
 @annotate_app.command('review')
 def review(
-    store: StoreArgument,
+    store: StorePath,
     by: Annotated[str, typer.Option('--by', help='Who reviews; two names on the same episodes can be compared.')],
     blinded: Annotated[bool, typer.Option(help='Show neither policies nor what others have marked.')] = True,
     everything: Annotated[

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from robotrials.cli.source import StoreArgument
+from robotrials.cli.source import StorePath
 from robotrials.errors import SetupError, install_hint
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def explore(
-    store: StoreArgument,
+    store: StorePath,
     port: Annotated[
         int, typer.Option(min=0, max=65_535, help='Where to listen on this machine; 0: any free port.')
     ] = 8765,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gettext
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from pathlib import Path
@@ -149,10 +150,17 @@ class Verb(TyperCommand):
         elif parameter.secondary_opts:
             yield parameter.secondary_opts[0]
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Arguments in capitals, as everywhere in the help."""
+        return [
+            piece.translate({ord('{'): None, ord('}'): None}).upper() for piece in super().collect_usage_pieces(ctx)
+        ]
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Arguments, own and shared flags, then settings and tables."""
         own = [*super().get_params(ctx), *self.common]
-        by_kind = {kind: [r for p in own if p.param_type_name == kind and (r := p.get_help_record(ctx))]
+        by_kind = {kind: [(_plain_head(record[0]), record[1]) for p in own
+                          if p.param_type_name == kind and (record := p.get_help_record(ctx))]
                    for kind in ('argument', 'option')}  # fmt: skip
         for title, rows in (
             ('Arguments', by_kind['argument']), ('Options', by_kind['option']),
@@ -162,6 +170,13 @@ class Verb(TyperCommand):
             if rows:
                 with formatter.section(gettext.gettext(title)):
                     formatter.write_dl(rows)
+
+
+def _plain_head(head: str) -> str:
+    """`STORE <path>` and `--where <str>`: no Python types, and arguments in capitals."""
+    head = re.sub(r'<(?:list\[)?(\w+)(?:\]| range)?>', lambda kind: f'<{kind[1].lower()}>', head)
+    name, _, kind = head.partition(' ')
+    return head if head.startswith('-') else f'{name.upper()} {kind}'.rstrip()
 
 
 def verb_class(name: str) -> type[Verb]:

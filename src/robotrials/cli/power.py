@@ -129,9 +129,9 @@ def size(
     discordance: Annotated[
         float | None, typer.Option('--discordance', help='Fraction of scenes on which the policies disagree.')
     ] = None,
-    policies: Annotated[int, typer.Option('--policies', min=2)] = 2,
-    tasks: Annotated[int, typer.Option('--tasks', min=1)] = 1,
-    conditions: Annotated[int, typer.Option('--conditions', min=1)] = 1,
+    policies: Annotated[int, typer.Option('--policies', min=2, help='Number of policies.')] = 2,
+    tasks: Annotated[int, typer.Option('--tasks', min=1, help='Number of tasks.')] = 1,
+    conditions: Annotated[int, typer.Option('--conditions', min=1, help='Number of conditions.')] = 1,
     overall: Annotated[
         bool, typer.Option('--overall', help='Compare means over cells, rather than cell by cell.')
     ] = False,

@@ -27,6 +27,7 @@ StoreArgument = Annotated[
     Path,
     typer.Argument(metavar='SOURCE', help='A store, or any file or folder that `robotrials import` can read.'),
 ]
+StorePath = Annotated[Path, typer.Argument(help='The folder of the store.', show_default=False)]
 SeedOption = Annotated[
     int | None, typer.Option('--seed', min=0, help='Seed of every random draw; default: as declared.')
 ]

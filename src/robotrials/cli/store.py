@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from robotrials.cli.output import FormatOption, print_table, print_tables
-from robotrials.cli.source import WhereOption, parse_where
+from robotrials.cli.source import StorePath, WhereOption, parse_where
 from robotrials.errors import InputError, UnknownName
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from robotrials.record.log import Signing
 
 store_app = typer.Typer(no_args_is_help=True, help='Inspect, check, correct, merge and export a store.')
-
-StorePath = Annotated[Path, typer.Argument(help='The folder of the store.', show_default=False)]
 
 
 @store_app.command('ls')
@@ -275,7 +273,7 @@ def edit(
     episode_id: Annotated[str, typer.Argument(help="The episode's id, or the start of it.")],
     operation: Annotated[str, typer.Argument(help='set, drop or undrop.')],
     assignment: Annotated[str, typer.Argument(help='For set: FIELD=VALUE (an empty value removes it).')] = '',
-    why: Annotated[str, typer.Option(help='The reason; it stays in the log.', prompt=True)] = '',
+    why: Annotated[str, typer.Option(help='The reason; it stays in the log.', prompt=True, show_default=False)] = '',
     by: Annotated[str, typer.Option(help='Who does this; default: the login name.')] = '',
     attempt: Annotated[int | None, typer.Option(help='Which attempt; default: the one that counts.')] = None,
     approved_by: Annotated[
@@ -359,7 +357,7 @@ def adopt(
 @store_app.command('repair')
 def repair(
     store: StorePath,
-    why: Annotated[str, typer.Option(help='The reason; it stays in the log.', prompt=True)] = '',
+    why: Annotated[str, typer.Option(help='The reason; it stays in the log.', prompt=True, show_default=False)] = '',
     by: Annotated[str, typer.Option(help='Who does this; default: the login name.')] = '',
 ) -> None:
     """Move damaged files to quarantine/ and record what is lost, so that the rest can be read.
