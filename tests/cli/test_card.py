@@ -90,6 +90,17 @@ def test_an_answer_fits_a_terminal(answers: dict[tuple[str, ...], tuple[int, str
     assert lines[1][2] != ' '  # the verdict, before any number
 
 
+@pytest.mark.parametrize('length', range(30, 41))
+def test_a_title_and_its_scope_fit_a_line_or_are_wrapped(length: int) -> None:
+    head = (
+        Card(title='a' * length, scope='50 and 50 episodes, paired by start state', verdict=('PASS',))
+        .text(80)
+        .splitlines()
+    )
+    assert max(map(display_width, head)) <= 80
+    assert head[0].startswith('a' * length + ('    50' if length + 4 + 41 <= 80 else ': 50'))
+
+
 def test_the_card_of_two_says_what_would_change_it(answers: dict[tuple[str, ...], tuple[int, str, str]]) -> None:
     _, out, _ = answers['compare', 'four', 'pi0-base', 'act']
     assert out.startswith('pi0-base vs act    72 episodes, 36 matched starts, 3 tasks')

@@ -130,3 +130,10 @@ def test_names_do_not_break_the_comment(tmp_path: Path) -> None:
 def test_an_empty_choice_names_what_was_asked(folder: Path) -> None:
     printed = robotrials('gate', folder / 'few', '-b', folder / 'base', '--where', 'seed=999', code=2)
     assert 'no episode matches seed=999; see what there is with' in printed
+
+
+def test_a_file_with_several_policies_is_named_as_it_was_given(tmp_path: Path) -> None:
+    file = tmp_path / 'r.csv'
+    file.write_text('policy,task,success\n' + ''.join(f'{p},t,{k % 2}\n' for p in 'xy' for k in range(4)))
+    printed = robotrials('gate', file, '-b', file, code=2)
+    assert f'Error: {file}: wanted one policy as the candidate, found 2 (x, y)' in ' '.join(printed.split())

@@ -144,7 +144,7 @@ def test_compare_prints_the_n_that_would_resolve(store: Path) -> None:
 
 def test_watch_once_says_what_may_be_said(store: Path) -> None:
     shown = robotrials('watch', store, '--once', '--looks')
-    assert 'Continue: 3 of 3 pairs not decided.' in shown
+    assert 'Continue: 3 of 3 pairs undecided.' in shown
     assert 'Every look' in shown
     timed = robotrials('watch', store, '--once', '--score', 'promptness', '-p', 'act', '-p', 'groot')
     assert 'promptness at tau = 300 s' in ' '.join(timed.split())

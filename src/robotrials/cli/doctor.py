@@ -84,7 +84,7 @@ def _findings(source: Path, checkup: Checkup, imported: Imported | None = None) 
          if checkup.at_once else 'no success at the first step'),
         *([] if imported is None else [('not named', doubt.text) for doubt in imported.doubts]),
         *_slow_kernels(),
-        ('cannot be', '; '.join(wrong) or 'nothing'),
+        ('impossible', '; '.join(wrong) or 'nothing'),
         *([('note', '; '.join(notes))] if notes else _next(source, checkup, imported)),
     ]  # fmt: skip
 

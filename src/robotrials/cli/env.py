@@ -32,13 +32,19 @@ def ls(form: FormatOption = 'text') -> None:
             [
                 name,
                 state,
-                environment.created_at or None if environment else None,
+                environment.created_at.replace('+00:00', 'Z') or None if environment else None,
                 str(environment.folder) if environment else None,
                 recipe.about,
             ]
         )
     rows += [
-        [old.name, 'older' if old.is_complete else 'unfinished', old.created_at or None, str(old.folder), None]
+        [
+            old.name,
+            'older' if old.is_complete else 'unfinished',
+            old.created_at.replace('+00:00', 'Z') or None,
+            str(old.folder),
+            None,
+        ]
         for old in there.values()
     ]
     print_table(table('environments', ['environment', 'state', 'made at', 'folder', 'what for'], rows), form)

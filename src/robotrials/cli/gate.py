@@ -94,7 +94,10 @@ def gate(
         )
     except AmbiguousArmError as error:
         option = '--policy' if error.what == 'candidate' else '--baseline-policy'
-        raise InputError(f'{error} with {option}') from error
+        text = str(error)
+        for opened in (new, old):  # a file was read into a scratch store, which nobody named
+            text = text.replace(str(opened.store.path), opened.name)
+        raise InputError(f'{text} with {option}') from error
     outcome = dataclasses.replace(
         outcome,
         candidate=dataclasses.replace(outcome.candidate, store=new.name),

@@ -193,7 +193,7 @@ def plan_table(rows: Rows, options: ImportOptions) -> TablePlan:
 
     first = [row for _, row in itertools.islice(rows.read(), SAMPLE_ROWS)]
     if not first:
-        raise InputError(f'{rows.path}: no rows; wanted one row an episode')
+        raise InputError(f'{rows.path}: no rows; wanted one row per episode')
     guessed = guess_columns(rows.header, columns=options.columns, given=options.defaults)
     cells = sample_cells(rows.header, first)
     chosen = _with_task(fit_to_cells(guessed, cells, sure=options.columns), options)

@@ -855,7 +855,8 @@ def _no_folder(root: Path) -> str:
     told = (
         near_miss(str(root), beside, most=MOST_TOLD) if beside else '`robotrials import` or `robotrials run` makes one'
     )
-    return f'{root}: no such folder; wanted a store; {told}'
+    what = 'no such file or folder' if root.suffix else 'no such folder'
+    return f'{root}: {what}; wanted a store; {told}'
 
 
 def _stores_in(folder: Path) -> list[str]:

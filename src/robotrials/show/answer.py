@@ -54,9 +54,8 @@ class Card:
     def text(self, width: int | None = None) -> str:
         """At most 24 lines of at most 80 columns, whatever the terminal has; rows that do not fit are counted."""
         most = min(width or terminal_width(), USUAL)
-        head = wrap(f'{self.title}    {self.scope}' if self.scope else self.title, most, then='  ')
-        if self.scope and len(head) == 1:
-            head = [f'{self.title}    {self.scope}']
+        line, sentence = (f'{self.title}{f"{gap}{self.scope}" if self.scope else ""}' for gap in ('    ', ': '))
+        head = [line] if display_width(line) <= most else wrap(sentence, most, then='  ')
         for sentence in self.verdict:
             head += wrap(sentence, most, first='  ', then='  ')
         tail = wrap(f'What would change it: {self.change}', most, first='  ', then='    ') if self.change else []
@@ -696,7 +695,7 @@ def watch_card(
         :MOST_CLAIMS
     ]
     verdict.append('The trial may stop.' if trial.may_stop else f'Continue: {len(pairs) - len(decided)} of '
-                   f'{plural(len(pairs), "pair")} not decided.')  # fmt: skip
+                   f'{plural(len(pairs), "pair")} undecided.')  # fmt: skip
     unit = ' points' if trial.score == 'success' else ''
     scale = 100.0 if trial.score == 'success' else 1.0
     rows = []
@@ -715,11 +714,13 @@ def watch_card(
             decision = (
                 f'{100 * whole.estimate:+.1f} points' if whole.null == 0 else f'first in {100 * whole.estimate:.0f} %'
             )
-            rows.append(('', f'all episodes: {decision} (nothing is stopped by it)'))
+            rows.append(('', f'all episodes: {decision} (not part of the stopping rule)'))
     order = ', '.join(f'{n} {x}' for n, x in zip(trial.arms.order, trial.arms.letters, strict=True))
     what = 'episode success' if trial.score == 'success' else f'promptness at tau = {tau_text(trial.tau_s)}'
-    notes = [f'Order with letters: {order}. Intervals hold at every look.']
-    notes += [] if trial.is_ordered else ['Some episodes do not say when they were started: taken by start state.']
+    notes = [f'Ranking, with letters: {order}. Intervals hold at every look.']
+    notes += (
+        [] if trial.is_ordered else ['Some episodes have no start time, so looks follow the order of start states.']
+    )
     waiting = f', {trial.n_waiting} waiting for a partner' if trial.n_waiting else ''
     aside = f'{trial.n_invalid} invalid{waiting}'
     return Card(

@@ -108,12 +108,13 @@ def detection_card(study: DetectionStudy, *, target: float) -> Card:
             n = _smallest(study, (a, b), metric, target)
             reached += n is not None
             parts.append(f'{metric_name(metric)} {n or f"not by {last}"}'.replace(' ', GLUE))
-        rows.append((f'{a} vs {b}', '   '.join(parts)))
+        rows.append((f'{a} vs {b}', ', '.join(parts)))
     total = len(study.pairs) * len(study.metrics)
+    note = 'null: how often the test rejects when both arms are drawn from the two policies pooled.'
     return Card(
         title='Detection', scope=f'rate of {target:g}, up to {last} episodes per cell',
         verdict=(f'{reached} of {total} tests detect their pair by {last} episodes per cell.',), rows=tuple(rows),
-        notes=('null: how often the test rejects where both pilots are dealt from the two policies together.',),
+        notes=(note,) if reached else (),
     )  # fmt: skip
 
 
@@ -227,8 +228,8 @@ def _smallest(study: DetectionStudy, pair: tuple[str, str], metric: str, target:
 
 def _study_note(study: DetectionStudy) -> str:
     return (
-        'null: the same test where both pilots are dealt from the two policies together, so that any rejection is '
-        'noise of the pilots. '
+        'null: the same test when both arms are drawn from the two policies pooled, so that any rejection is noise of '
+        'the pilots. '
         f'{study.rows[0].n_trials} trials of {study.n_resamples} resamples ({study.method}), p <= {study.alpha:g}; '
         f'KS and RMST up to {study.tau_s:g} s.'
     )

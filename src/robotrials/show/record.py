@@ -103,7 +103,7 @@ def queue_card(standings: Sequence[LabelStatus], waiting: Sequence[LabelStatus])
     counts = Counter(s.standing.value for s in standings)
     rows = [(name, f'{mark(n / len(standings))} {n}') for name, n in counts.most_common()]
     reasons = Counter(s.why for s in waiting if s.why)
-    rows += [('because', f'{why} ({n})') for why, n in reasons.most_common(3)]
+    rows += [('why they wait', f'{why} ({n})') for why, n in reasons.most_common(3)]
     verdict = f'{plural(len(waiting), "episode")} of {len(standings):,} wait for a reviewer.'
     return Card(
         title='Who timed the placements', scope=plural(len(standings), 'episode'), verdict=(verdict,), rows=tuple(rows)

@@ -139,7 +139,7 @@ def barnard_sample_size(
     approximate = two_proportion_sample_size(p1, p2, power=power, alpha=alpha, alternative=alternative)
     if approximate > EXACT_ARM_LIMIT:
         raise NotEstimable(
-            f'about {approximate} rollouts an arm: too many to enumerate (over {EXACT_ARM_LIMIT}); '
+            f'about {approximate} rollouts per arm: too many to enumerate (over {EXACT_ARM_LIMIT}); '
             'use two_proportion_sample_size, which is accurate there'
         )
 

@@ -352,7 +352,7 @@ def recorded_host(store: Store, *, use: str = '') -> HostEntry:
     except (ValueError, KeyError) as error:
         if use:
             return HostEntry(use=use)
-        raise InputError(f'{store.path}: no plan says which host it was recorded on; name one') from error
+        raise InputError(f'{store.path}: no plan says which host it was recorded on; name it with --host') from error
     return declared if use in ('', declared.use) else HostEntry(use=use)
 
 

@@ -430,18 +430,26 @@ def _check_timed(episode: Episode, placed: int) -> None:
     single = episode.items in (None, 1)
     where = f'episode {episode.episode_id} ({episode.policy}, {episode.task})'
     remedy = (
-        'time each with `robotrials annotate detect` and `annotate review`, import placement events, or leave it out'
+        'time each with `robotrials annotate detect` and `annotate review`, import placement events, or leave the '
+        'episode out'
     )
     if placed == 0 and single and episode.outcome is Outcome.SUCCESS:
         if n_placed == 0:
             raise InputError(f'{where}: the outcome is success but items_placed is 0; correct one of them')
         if n_placed not in (None, 1):
-            raise InputError(f'{where}: {n_placed} items placed but no placement event says when; {remedy}')
+            raise InputError(
+                f'placements are counted but not timed: {where} has {n_placed}, with no event that says when; {remedy}'
+            )
         return
     if n_placed is not None and n_placed > placed:
-        raise InputError(f'{where}: items_placed is {n_placed} but events time {placed} of them; {remedy}')
+        raise InputError(
+            f'placements are counted but not timed: {where} has {n_placed} placed and {placed} timed; {remedy}'
+        )
     if placed == 0 and episode.outcome is Outcome.SUCCESS and not single:
-        raise InputError(f'{where}: success with {episode.items} items but no placement event says when; {remedy}')
+        raise InputError(
+            f'placements are not timed: {where} placed all of {episode.items} items, with no event that says when; '
+            f'{remedy}'
+        )
 
 
 def is_unfinished(episode: Episode, *, placed: int, lost: int) -> bool:

@@ -83,7 +83,7 @@ def by_key(outcomes: Iterable[InstanceOutcome], run: str) -> dict[tuple[str, str
     for outcome in outcomes:
         if outcome.key in keyed:
             where = f'task {outcome.task!r}, sample {outcome.sample!r}'
-            raise InputError(f'run {run} has {where} twice; wanted one outcome an instance (number the repeats)')
+            raise InputError(f'run {run} has {where} twice; wanted one outcome per instance (number the repeats)')
         keyed[outcome.key] = outcome
     return keyed
 

@@ -144,11 +144,11 @@ class FieldPosition:
     def __str__(self) -> str:
         counts = {'more than': len(self.fewer), 'as many as': len(self.as_many), 'fewer than': len(self.more)}
         of_all = next((f'{words} all' for words, n in counts.items() if n == self.papers_counted), '')
-        rest = '' if of_all else f', as many as {len(self.as_many)}, fewer than {len(self.more)}'
+        others = [f', {words} {n}' for words, n in list(counts.items())[1:] if n and not of_all]
         than = of_all or f'more than {len(self.fewer)} of the'
         return (
-            f'{self.n} rollouts a cell: {than} {self.papers_counted} surveyed papers that give a number{rest} '
-            f'(median {self.median:g}; {self.papers_without_number} more papers give none)'
+            f'{self.n} rollouts per cell: {than} {self.papers_counted} surveyed papers that give a number'
+            f'{"".join(others)} (median {self.median:g}; {self.papers_without_number} more papers give none)'
         )
 
 
@@ -170,7 +170,7 @@ def read_survey() -> tuple[SurveyedPaper, ...]:
 
 
 def field_position(n: int) -> FieldPosition:
-    """Where n rollouts a cell stand: fewer than a paper whose lower bound is above n, more if its upper is below."""
+    """Where n rollouts per cell stand: fewer than a paper whose lower bound is above n, more if its upper is below."""
     n = check_count('n', n, least=1)
     bounds = [(p.name, p.n_low, p.n_high) for p in read_survey() if p.n_low is not None and p.n_high is not None]
     return FieldPosition(
