@@ -276,7 +276,7 @@ def test_chains_of_calvin_give_back_their_distribution(tmp_path: Path) -> None:
         ({'chain_sr': {'1': 90, '2': 70, '3': 50, '4': 30, '5': 20}}, 'wanted shares from 0 to 1 (not percentages)'),
         ({'chain_sr': {'1': 0.9}}, 'chain_sr wants the keys "1" to "5"'),
         ({'chain_sr': {'1': 0.5, '2': 0.7, '3': 0.5, '4': 0.3, '5': 0.2}}, 'chain_sr rises'),
-        ({'chain_sr': {**CHAIN['chain_sr'], '5': 0.20005}}, 'no counts out of 1000 sequences'),  # type: ignore[dict-item]
+        ({'chain_sr': {**CHAIN['chain_sr'], '5': 0.20005}}, 'not counts out of 1000 sequences'),  # type: ignore[dict-item]
         ({'avg_seq_len': 3.6}, 'avg_seq_len is 3.6, chain_sr adds up to 2.600'),
         ({'chain_sr': {**CHAIN['chain_sr'], '5': float('nan')}}, 'wanted shares'),  # type: ignore[dict-item]
     ],
@@ -316,7 +316,7 @@ def test_variants_of_libero_plus_are_conditions(tmp_path: Path) -> None:
         ({'libero_goal': [1, 0.5]}, 'libero_goal[1]: 0.5, wanted 0 or 1'),
         ({'libero_90': [1]}, "suite 'libero_90' is not in the classification"),
         ({'libero_goal': {'1': 1}}, "1 variants have no outcome, the first is 'open_drawer_light_2'"),
-        ({'libero_goal': {'x': 1}}, "'x' is no variant"),
+        ({'libero_goal': {'x': 1}}, "'x' is not a variant"),
     ],
 )
 def test_vectors_that_do_not_fit_are_named(tmp_path: Path, document: object, message: str) -> None:

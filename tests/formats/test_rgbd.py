@@ -155,7 +155,7 @@ def test_a_camera_that_nothing_places_is_named_and_a_calibration_file_places_it(
     with pytest.raises(InputError, match=r'no camera in .* named'):
         imported(bag, tmp_path / 'other', calibration=str(cameras))
     cameras.write_text(json.dumps({'cameras': {'front': {'world_from_camera': [1.0] * 16}}}))
-    with pytest.raises(InputError, match='no rotation'):
+    with pytest.raises(InputError, match='not a rotation'):
         imported(bag, tmp_path / 'other', calibration=str(cameras))
 
 

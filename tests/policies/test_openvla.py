@@ -145,7 +145,7 @@ def test_arrays_are_json_numpys_in_both_directions(value: Any) -> None:
         (b'[' * 100_000, 'nested deeper'),
         (b'[' + b'[],' * 300_000 + b'[]]', 'values allowed'),
         (b'{"__numpy__": "AAAA", "dtype": "<f8", "shape": [1]}', 'with 3 bytes'),
-        (b'{"__numpy__": "!!", "dtype": "<f8", "shape": [0]}', 'no base64'),
+        (b'{"__numpy__": "!!", "dtype": "<f8", "shape": [0]}', 'not base64'),
         (b'{"__numpy__": "", "dtype": [["a", "<f8"]], "shape": [0]}', 'without a known dtype'),
         (b'{"__numpy__": "", "dtype": "|O", "shape": [0]}', 'not accepted'),
         (b'1' * 5000, 'not JSON'),

@@ -184,7 +184,7 @@ def test_lengths_are_read_in_the_units_of_authors() -> None:
     assert parse_length_in('3.5') == 3.5
     assert parse_length_in('252pt') == pytest.approx(3.4869, abs=1e-4)
     assert parse_length_in('89mm') == pytest.approx(3.5039, abs=1e-4)
-    with pytest.raises(InputError, match='no length'):
+    with pytest.raises(InputError, match='not a length'):
         parse_length_in('wide')
 
 

@@ -134,7 +134,7 @@ def test_the_proxy_is_the_one_that_this_machine_is_set_to(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize('proxy', ['http://proxy.lab:abc', 'proxy.lab:99999', 'http://[::1'])
 def test_a_proxy_that_is_no_address_is_a_matter_of_set_up(proxy: str) -> None:
-    with pytest.raises(SetupError, match='the proxy is no address'):
+    with pytest.raises(SetupError, match='the proxy is not an address'):
         HttpLink('https://x', proxy=proxy)
 
 

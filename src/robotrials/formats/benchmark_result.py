@@ -100,7 +100,9 @@ def completed_counts(path: Path, epoch: str, values: Any, trials: int) -> list[i
         raise InputError(f'{where}: chain_sr rises; a chain of k + 1 subtasks holds one of k')
     at_least = [s * trials for s in shares]
     if any(abs(n - round(n)) > 1e-6 * trials for n in at_least):
-        raise InputError(f'{where}: chain_sr are no counts out of {trials} sequences; say how many with --set trials=N')
+        raise InputError(
+            f'{where}: chain_sr are not counts out of {trials} sequences; say how many with --set trials=N'
+        )
     mean = values.get('avg_seq_len')
     if isinstance(mean, int | float) and abs(mean - sum(shares[1:-1])) > 0.01:
         raise InputError(f'{where}: avg_seq_len is {mean}, chain_sr adds up to {sum(shares[1:-1]):.3f}')

@@ -321,7 +321,7 @@ def _vector(path: Path, suite: str, values: Any, variants: Mapping[str, Sequence
         names = {v.name for v in known} | {str(v.number) for v in known}
         unknown = next((name for name in values if name not in names), None)
         if unknown is not None:
-            raise InputError(f'{path} {suite}: {unknown!r} is no variant of the classification')
+            raise InputError(f'{path} {suite}: {unknown!r} is not a variant of the classification')
         missing = [v for v in known if v.name not in values and str(v.number) not in values]
         if missing:
             raise InputError(

@@ -241,7 +241,7 @@ class PositronicPolicy(OpenPiPolicy):
         try:
             return np.asarray(values, dtype=float)
         except (TypeError, ValueError) as error:
-            raise AnswerError(f'{self.url}: {what} that are no numbers, or unequally many') from error
+            raise AnswerError(f'{self.url}: {what} that are not numbers, or not equally many') from error
 
     def _decode(self, frame: bytes | str) -> Any:
         if isinstance(frame, str):

@@ -154,7 +154,7 @@ def check_names_in(body: Mapping[str, Any]) -> None:
 
 def _identity(text: object) -> str:
     if not isinstance(text, str) or IDENTITY.fullmatch(text) is None:
-        raise ValueError(f'{text!r} is no SHA-256')
+        raise ValueError(f'{text!r} is not a SHA-256')
     return text
 
 

@@ -312,7 +312,7 @@ def _opened(content: bytes, where: str) -> Iterator[tuple[zipfile.ZipFile, dict[
                 raise StoreError(f'{where}: not a moment of RGB-D views ({len(sizes)} members, no {_CONTENTS})')
             contents = json.loads(_member(archive, _CONTENTS, sizes[_CONTENTS], where))
             if not isinstance(contents, dict) or len(contents) > MOST_VIEWS:
-                raise StoreError(f'{where}: {_CONTENTS} is no table of at most {MOST_VIEWS} views')
+                raise StoreError(f'{where}: {_CONTENTS} is not a table of at most {MOST_VIEWS} views')
             yield archive, {n: read_table(_Entry, values, where=f'{where} {n}') for n, values in contents.items()}
     except UNREADABLE as error:
         raise StoreError(f'{where}: not a moment of RGB-D views ({error})') from error
@@ -645,7 +645,9 @@ def check_rigid(numbers: Sequence[float], what: str) -> None:
     turn = pose[:3, :3]
     is_turn = np.abs(turn @ turn.T - np.eye(3)).max() <= POSE_SLACK and np.linalg.det(turn) > 0
     if not is_turn or np.abs(pose[3] - (0, 0, 0, 1)).max() > POSE_SLACK:
-        raise InputError(f'{what} is no rotation and place by rows (the last row is 0 0 0 1): {pose.round(4).tolist()}')
+        raise InputError(
+            f'{what} is not a rotation and translation by rows (the last row is 0 0 0 1): {pose.round(4).tolist()}'
+        )
 
 
 def read_camera_poses(path: Path) -> dict[str, CameraPose]:

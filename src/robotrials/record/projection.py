@@ -327,7 +327,7 @@ def _plain(value: object) -> Any:
     """A scalar of numpy as Python's own."""
     if isinstance(value, np.generic):
         return value.item()
-    raise TypeError(f'{type(value).__name__} is no value of JSON')
+    raise TypeError(f'{type(value).__name__} is not a JSON value')
 
 
 def _own_digest(key: bytes, content: bytes) -> bytes:

@@ -193,7 +193,7 @@ def _check_source(said: str, wanted: Input, source: str) -> None:
                 f'{said}; found {"the store" if is_store else "the folder" if path.is_dir() else "the file"} {source}'
             )
     elif wanted is not Input.STORE and not is_store:  # what episodes are in is said by whoever opens it
-        kind = 'a folder that is no store' if path.is_dir() else 'a file'
+        kind = 'a folder that is not a store' if path.is_dir() else 'a file'
         raise InputError(f'{said}; {source} is {kind}')
 
 

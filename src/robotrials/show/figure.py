@@ -170,7 +170,7 @@ def parse_length_in(text: str) -> float:
     """Inches from `3.5`, `3.5in`, `252pt` (TeX points), `89mm` or `8.9cm`."""
     match = re.fullmatch(r'\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*(in|pt|mm|cm|)\s*', text)
     if match is None:
-        raise InputError(f'{text!r} is no length; wanted column, page, or a number such as 3.5, 252pt or 89mm')
+        raise InputError(f'{text!r} is not a length; wanted column, page, or a number such as 3.5, 252pt or 89mm')
     return float(match[1]) * UNITS_IN[match[2]]
 
 

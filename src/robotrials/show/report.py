@@ -280,7 +280,7 @@ def draw_filmstrip(request: ShowRequest) -> Figure:
 def filmstrip_figure(score: EpisodeSafety, film: Film) -> Figure:
     """Three frames of an unsafe success: its start, its worst violation (red) and its end (green)."""
     if not (score.success and score.violations):
-        raise InputError(f'episode {score.episode_id} is no unsafe success; a filmstrip needs one')
+        raise InputError(f'episode {score.episode_id} is not an unsafe success; a filmstrip needs one')
     worst = max(score.violations, key=lambda v: (v.depth, -v.time_s))
     frames = read_frames(film.path, [0.0, film.frame_at(worst.time_s) / max(len(film.times_s) - 1, 1), 1.0])
     figure = new_figure(PAGE_WIDTH_IN, 2.1)

@@ -224,8 +224,8 @@ def open_demonstrations(sources: Sequence[str], folder: Path) -> Demonstrations:
     files = hdf5_files(paths)
     if not files or any(f.suffix.lower() not in ('.hdf5', '.h5') for f in files):
         raise InputError(
-            f'demonstrations: {", ".join(sources)} is no folder of demonstrations and holds no HDF5 files; a LeRobot '
-            'dataset or a store becomes one by demonstrations_from_lerobot or demonstrations_from_store'
+            f'demonstrations: {", ".join(sources)} is not a folder of demonstrations and holds no HDF5 files; a '
+            'LeRobot dataset or a store becomes one by demonstrations_from_lerobot or demonstrations_from_store'
         )
     return demonstrations_from_hdf5(files, folder)
 

@@ -376,7 +376,7 @@ def _read_modality(value: object) -> object:
         try:
             return json.loads(value)
         except (ValueError, RecursionError) as error:
-            raise InputError(f'a modality configuration that is no JSON ({error})') from error
+            raise InputError(f'a modality configuration that is not JSON ({error})') from error
     return value
 
 
@@ -434,7 +434,7 @@ def _json_from_map(value: dict[str, Any]) -> Any:
     try:
         decoded = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise InputError(f'an array whose data are no base64 ({error})') from error
+        raise InputError(f'an array whose data are not base64 ({error})') from error
     array = build_array(read_dtype(value.get('dtype')), value.get('shape'), decoded)
     return array[()] if array.shape == () else array
 
@@ -537,5 +537,5 @@ def decode_image(data: bytes, form: str, *, shape: object, limits: WireLimits = 
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f'an image that is no {form} ({error})') from error
+        raise InputError(f'an image that is not {form} ({error})') from error
     return pixels.reshape(shape)

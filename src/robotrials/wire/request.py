@@ -287,7 +287,7 @@ class _Proxy:
             parts = urllib.parse.urlsplit(url if '://' in url else f'http://{url}')
             host, port = parts.hostname, parts.port or 80
         except ValueError as error:
-            raise SetupError(f'the proxy is no address ({error}), wanted http://HOST:PORT') from error
+            raise SetupError(f'the proxy is not an address ({error}), wanted http://HOST:PORT') from error
         if parts.scheme != 'http' or not host:
             raise SetupError(f'the proxy is {parts.scheme}://{host or ""}, wanted http://HOST:PORT')
         self.address = host, port

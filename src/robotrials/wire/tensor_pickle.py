@@ -156,7 +156,7 @@ class _Reader:
         """NEWOBJ: a timed action, still empty."""
         arguments, kind = self._stack.pop(), self._stack.pop()
         if not isinstance(kind, Name) or kind.text not in ACTIONS or arguments != ():
-            raise InputError('a pickle that makes an object which is no timed action')
+            raise InputError('a pickle of something that is not a timed action')
         self._stack.append(TimedAction())
 
     def build(self, _: Any) -> None:

@@ -72,7 +72,7 @@ def from_message(value: object) -> Any:
         try:
             return Outcome(parts['value']) if kind == 'Outcome' else KINDS[kind](**parts)
         except (TypeError, ValueError, KeyError, AttributeError) as error:
-            raise InputError(f'a message that is no {kind}: {error}') from error
+            raise InputError(f'a message that is not a valid {kind}: {error}') from error
     if isinstance(value, list):
         return tuple(from_message(part) for part in value)
     return value

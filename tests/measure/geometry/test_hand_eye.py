@@ -127,7 +127,7 @@ def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
             read_poses(path)
     arm, seen, _ = simulated(5)
     arm[2, :3, :3] *= 1.2
-    with pytest.raises(InputError, match='world_from_gripper of pose 2 is no rotation'):
+    with pytest.raises(InputError, match='world_from_gripper of pose 2 is not a rotation'):
         solve_hand_eye(arm, seen, on_gripper=True)
 
 

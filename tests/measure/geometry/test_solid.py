@@ -265,7 +265,7 @@ def test_a_segmenter_that_fails_is_no_mask(tmp_path: Path, served: tuple[str, li
     view = RgbdView('left', np.zeros((6, 8, 3), dtype=np.uint8), np.ones((6, 8), np.float32), np.eye(3), np.eye(4))
     url, answers = served
     for told, match in (
-        ('broken', 'HTTP 500'), ({'error': 'no'}, 'no mask in the answer'), ({'mask': 'AAAA'}, 'no PNG'),
+        ('broken', 'HTTP 500'), ({'error': 'no'}, 'no mask in the answer'), ({'mask': 'AAAA'}, 'not a PNG'),
         ({'mask': base64.b64encode(png_of(np.zeros((3, 3), bool))).decode()}, r'wanted \(6, 8\)'),
     ):  # fmt: skip
         answers[:] = [told]

@@ -216,7 +216,7 @@ def test_a_python_is_hashed_only_when_it_is_another_and_checks_never_are(tmp_pat
     assert dataclasses.replace(SMALL, checks=('a.b:c',)).digest == SMALL.digest
     assert read_recipe('lerobot-0.6').version == (3, 12)
     for key, value in (('python', '3'), ('python', '>=3.12'), ('checks', ('os',)), ('checks', ('os:a b',))):
-        with pytest.raises(InputError, match=r'wanted a version such as|is no MODULE:FUNCTION'):
+        with pytest.raises(InputError, match=r'wanted a version such as|is not MODULE:FUNCTION'):
             dataclasses.replace(SMALL, **{key: value})
     file = tmp_path / 'mine.toml'
     file.write_text('python = 3.12\nrequirements = ["numpy==2.3.5", "msgpack==1.2.4"]')

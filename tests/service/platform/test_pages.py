@@ -104,7 +104,7 @@ def test_the_cookie_is_secure_where_the_page_is(service: Service) -> None:
 def test_a_wrong_token_opens_nothing(service: Service, token: str) -> None:
     answer = Visit(service).send('/sign-in', token=token)
     assert answer.status_code == 401
-    assert 'That is no token of this server.' in answer.text
+    assert 'That is not a token of this server.' in answer.text
     assert 'set-cookie' not in answer.headers
 
 

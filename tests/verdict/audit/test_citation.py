@@ -265,5 +265,5 @@ def test_counts_come_from_candidates_rows_or_a_file(tmp_path: Path) -> None:
 
 
 def test_an_arxiv_id_of_no_month_is_refused() -> None:
-    with pytest.raises(InputError, match='13 is no month'):
+    with pytest.raises(InputError, match='13 is not a month'):
         HarvestedPaper(arxiv_id='2313.00001')

@@ -371,7 +371,7 @@ def _score_goal(checked: CheckedViews, known: KnownScene, goal: BoxGoal) -> Goal
     alike = [box_of(o.start) for o in known.objects if o.name != wanted.name and looks_like(o, wanted)]
     try:
         if not wanted.is_box:
-            raise NotEstimable(f'{wanted.name} is no plain box')
+            raise NotEstimable(f'{wanted.name} is not a plain box')
         found = locate(checked, model_of(wanted), start=box_of(wanted.start), others=alike)
     except NotEstimable as error:
         return _if_empty(checked, target, wanted, str(error))

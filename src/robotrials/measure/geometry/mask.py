@@ -353,7 +353,7 @@ def _best(answer: Any, shape: tuple[int, ...], where: str) -> NDArray[Any]:
         try:
             return _picture(base64.b64decode(answer.partition(',')[2] if answer.startswith('data:') else answer), where)
         except ValueError as error:
-            raise AnswerError(f'{where}: a mask that is no base64 ({error})') from error
+            raise AnswerError(f'{where}: a mask that is not base64 ({error})') from error
     if isinstance(answer, dict) and 'counts' in answer:
         return from_run_lengths(answer, where=where)
     if isinstance(answer, list) and not answer:
@@ -486,7 +486,7 @@ def _picture(content: bytes, where: str) -> NDArray[Any]:
                 raise AnswerError(f'{where}: a mask of {opened.size[0]} x {opened.size[1]} pixels')
             return np.asarray(opened.convert('L') if opened.mode not in ('1', 'L', 'I', 'I;16') else opened)
     except (OSError, ValueError, SyntaxError) as error:
-        raise AnswerError(f'{where}: a mask that is no PNG ({error})') from error
+        raise AnswerError(f'{where}: a mask that is not a PNG ({error})') from error
 
 
 def _pillow() -> Any:

@@ -221,7 +221,7 @@ def roles_of(body_roles: Mapping[str, str]) -> dict[str, Role]:
     for body, word in body_roles.items():
         role = SYNONYMS.get(word.strip().lower())
         if role is None:
-            raise InputError(f'body_roles[{body!r}] is {word!r}, which is no role: {near_miss(word, SYNONYMS)}')
+            raise InputError(f'body_roles[{body!r}] is {word!r}, which is not a role: {near_miss(word, SYNONYMS)}')
         roles[body] = role
     return roles
 

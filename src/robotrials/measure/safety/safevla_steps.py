@@ -420,11 +420,11 @@ def _archived_rows(record: Mapping[str, Any], steps: int) -> tuple[NDArray[Any],
         raise Bad(f'{", ".join(names)} are not of one length')
     numbers = checked_numbers('contact_step', step)
     if np.any((numbers < 0) | (numbers >= steps) | (numbers != np.floor(numbers))):
-        raise Bad(f'contact_step holds what is no step from 0 to {steps - 1}')
+        raise Bad(f'contact_step holds something that is not a step from 0 to {steps - 1}')
     if np.any(checked_numbers('contact_force_n', force) < 0):
         raise Bad('contact_force_n is negative')
     if any(column.dtype.kind not in 'US' or not np.all(np.char.str_len(column)) for column in (a, b)) and len(a):
-        raise Bad('contact_a or contact_b holds what is no name')
+        raise Bad('contact_a or contact_b holds something that is not a name')
     rows: list[list[ContactRow]] = [[] for _ in range(steps)]
     for number, first, other, newton in zip(numbers.astype(int).tolist(), a, b, force, strict=True):
         rows[number].append((str(first), str(other), float(newton)))

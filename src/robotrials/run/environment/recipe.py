@@ -48,12 +48,12 @@ class Recipe:
                 raise InputError(f'recipe {self.name}: {line!r} is not locked, wanted PACKAGE==VERSION')
         for module in self.imports:
             if not all(part.isidentifier() for part in module.split('.')):
-                raise InputError(f'recipe {self.name}: {module!r} is no module')
+                raise InputError(f'recipe {self.name}: {module!r} is not a module')
         if self.python and not re.fullmatch(r'3\.\d+', self.python):
             raise InputError(f'recipe {self.name}: python is {self.python!r}, wanted a version such as "3.12"')
         for check in self.checks:
             if not re.fullmatch(r'[\w.]+:\w+', check):
-                raise InputError(f'recipe {self.name}: the check {check!r} is no MODULE:FUNCTION')
+                raise InputError(f'recipe {self.name}: the check {check!r} is not MODULE:FUNCTION')
 
     @property
     def version(self) -> tuple[int, ...]:

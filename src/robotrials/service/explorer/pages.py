@@ -75,7 +75,7 @@ class LiveFigures:
         draw = find_figure(name)
         if input_of(draw) is not Input.STORE or name in SIMULATED:
             raise InputError(
-                f"{name} is no figure of a store's episodes; those are {', '.join(n for n, _ in store_figures())}"
+                f"{name} is not a figure of a store's episodes; those are {', '.join(n for n, _ in store_figures())}"
             )
         analysis = self.analysis()
         with self._lock, leading():
@@ -291,7 +291,7 @@ def _base(request: Request) -> str:
 
 def _whole(text: str) -> int:
     if not text.isdecimal() or len(text) > 9:
-        raise InputError(f'{text!r} is no attempt')
+        raise InputError(f'{text!r} is not an attempt')
     return int(text)
 
 

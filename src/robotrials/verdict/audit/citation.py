@@ -196,7 +196,9 @@ def normal_arxiv_id(text: str) -> str:
         raise InputError(f'arxiv_id is {text!r}, wanted something like 2306.03310')
     digits = match.group(1).split('/')[-1]
     if not 1 <= int(digits[2:4]) <= 12:
-        raise InputError(f'arxiv_id is {text!r}, and {digits[2:4]} is no month; wanted YYMM.number, such as 2306.03310')
+        raise InputError(
+            f'arxiv_id is {text!r}, and {digits[2:4]} is not a month; wanted YYMM.number, such as 2306.03310'
+        )
     return match.group(1)
 
 

@@ -248,7 +248,7 @@ def sign_in(request: Request, visitor: AVisitor, form: AForm, platform: ThePlatf
         platform.limiter.take(f'sign-in {address}', per_minute=TRIES_PER_MINUTE)
         cookie = begin_visit(platform, form.text('token'))
     except Refusal as refusal:
-        message = 'That is no token of this server.' if refusal.code == 'no_token' else str(refusal)
+        message = 'That is not a token of this server.' if refusal.code == 'no_token' else str(refusal)
         return draw(
             'sign_in.html.j2', visitor, status=refusal.status, title='Sign in', then=then, problem=message
         )  # fmt: skip
