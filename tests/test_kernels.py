@@ -194,6 +194,77 @@ def test_checksums_have_the_same_bits(length: int) -> None:
     twins(formats, 'crc32c', (data,), [np.array([0xE3069283], np.int64)])
 
 
+def step_arguments(lines: list[str], widths: dict[str, int]) -> tuple[tuple[Any, ...], np.ndarray[Any, Any]]:
+    """What `step_numbers` is given for lines whose fields have these widths, and room for their numbers."""
+    keys = [f'"{name}"'.encode() for name in widths]
+    text, names = (np.frombuffer(b, np.uint8) for b in (''.join(f'{x}\n' for x in lines).encode(), b''.join(keys)))
+    ends = np.cumsum([len(key) for key in keys])
+    room = np.zeros(len(lines) * sum(max(width, 1) for width in widths.values()))
+    return (text, names, ends, np.array([*widths.values()])), room
+
+
+ODD_NUMBERS = [
+    '0', '-0.0', '-0e0', '0e99999', '1E+05', '1e-0005', '5e-324', '1e-400', '2.2250738585072011e-308', '0.1',
+    '1.7976931348623157e308', '9007199254740993', '9007199254740993.0', '9007199254740992.5', '9223372036854775808',
+    '18446744073709551616', '18446744073709551616.5', '-18446744073709551615', '123456789012345678901234567890',
+    '0.000000000000000000000000001', '0.0000000000000000000000000001', '1.00000000000000011102230246251565',
+    '0.500000000000000166533453693773481063544750213623046875', '1e22', '1e23', '3.0e-27', '8.5e-28',
+]  # fmt: skip
+
+
+@needs_both
+@pytest.mark.parametrize('digits', [1, 6, 15, 16, 17, 19, 20])
+def test_numbers_in_json_have_the_bits_of_float(digits: int) -> None:
+    """On both sides of every border: 53 and 64 bits of digits, 22 and 27 places; halves between two doubles."""
+    rng = np.random.default_rng(digits)
+    sizes = rng.normal(size=4000) * 10.0 ** rng.integers(-30, 30, 4000)
+    texts = [f'{x:.{digits}g}' for x in sizes] + [f'{x:.{digits}f}' for x in sizes[np.abs(sizes) > 1]] + ODD_NUMBERS
+    given, room = step_arguments([f'{{"a": {x}}}' for x in texts], {'a': 0})
+    assert formats.step_numbers(*given, room) == 1
+    assert room.tobytes() == np.array([float(x) for x in texts]).tobytes()
+
+
+@needs_both
+def test_steps_in_json_fill_a_block_for_each_field() -> None:
+    lines = ['{"r": 0.5, "d": false, "a": [1, -2.5]}', '{ "r" :1,"d":true,"a":[ 3e0 ,4.0 ] } ']
+    given, room = step_arguments(lines, {'r': 0, 'd': -1, 'a': 2})
+    assert formats.step_numbers(*given, room) == 1
+    assert room.tolist() == [0.5, 1, 0, 1, 1, -2.5, 3, 4]
+
+
+@needs_both
+@pytest.mark.parametrize(
+    'line',
+    [
+        *(f'{{"r": {x}, "a": [1, 2]}}' for x in (
+            '01', '+1', '.5', '1.', '-', '1e', '1e+', '0x1', 'NaN', '-Infinity', '1e400', '-0', '1_0', 'true', 'null',
+            '"1"', '[1]', '{}', '', '1 2', '--1', '1.5.5', '1e5e5', '-1e999',
+        )),
+        *(f'{{"r": 1, "a": {x}}}' for x in (
+            '[]', '[1]', '[1, 2, 3]', '[1 2]', '[1, 2', '[1, [2]]', '[1, true]', '1', '[1,, 2]', '[1, 2,]',
+        )),
+        '{"r": 1}', '{"r": 1, "a": [1, 2], "b": 3}', '{"r": 1, "r": 1, "a": [1, 2]}', '{"r": 1, "b": [1, 2]}',
+        '{"r": 1, "a": [1, 2]', '{"r": 1, "a": [1, 2]}}', '{"r": 1, "a": [1, 2],}', '', '{}', '[]', '1', '{"r',
+        '{"r": 1, "a": [1, 2]}\n{"r": 1, "a": [1, 2]}',
+    ],
+)  # fmt: skip
+def test_json_that_is_not_as_told_is_left_to_another_reader(line: str) -> None:
+    for lines in ([line], ['{"r": 1, "a": [1, 2]}', line]):
+        given, room = step_arguments(lines, {'r': 0, 'a': 2})
+        assert formats.step_numbers(*given, room) == 0
+
+
+@needs_both
+def test_steps_in_json_read_nothing_outside_the_text() -> None:
+    (text, keys, ends, widths), room = step_arguments(['{"r": 1, "d": true, "a": [1, 2]}'], {'r': 0, 'd': -1, 'a': 2})
+    for size in range(len(text) - 1):
+        for cut in (text[:size], np.append(text[:size], np.uint8(10))):
+            assert formats.step_numbers(cut.copy(), keys, ends, widths, room) == 0
+    for broken in ((keys, ends + 1, widths), (keys, ends[::-1].copy(), widths), (keys, ends, widths + 9)):
+        with pytest.raises(MemoryError):
+            formats.step_numbers(text, *broken, room)
+
+
 @needs_both
 def test_traces_have_the_same_bits() -> None:
     rng = np.random.default_rng(3)

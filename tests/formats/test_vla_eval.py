@@ -9,15 +9,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.cli.command import robotrials
 from tests.formats.vla_eval_files import META, generation_b, generation_c, write_recording
 
 from robotrials.errors import InputError
 from robotrials.formats.catalog import open_source
-from robotrials.formats.imported import Imported, ImportOptions
+from robotrials.formats.imported import ImportAccount, Imported, ImportOptions
 from robotrials.formats.intake import import_into
+from robotrials.formats.vla_eval import StepReader, VlaRecording
 from robotrials.record import Episode, Outcome, Store
+from robotrials.record.trajectory import Trajectory, trajectories_equal
 from robotrials.stats import exact_mcnemar
 
 PEER = Path(__file__).with_name('vla_eval_peer.py')
@@ -254,6 +257,32 @@ def test_odd_steps_are_read_by_the_slower_parser(tmp_path: Path) -> None:
     assert first.action_processed.shape == (2, 7)
     assert second.action_processed is None
     assert {'steps: note', 'steps: pose', 'steps: late', 'steps: action'} <= {e.what for e in imported.ledger.dropped}
+
+
+def test_plain_steps_are_what_arrow_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    steps = [
+        {'reward': k, 'done': k == 8, 'action': rng.normal(size=7).tolist(), 'state': [k / 7, k, 0.1 * k]}
+        for k in range(9)
+    ]
+    path = write_recording(
+        tmp_path / 'recording-r.sqlite', [DONE | {'episode_id': 0}], generation='0.8', steps={0: steps}
+    )
+    (row,) = VlaRecording.open(path).rows('run-goal')
+
+    def read() -> Trajectory:
+        with StepReader(path) as reader:
+            trajectory = reader.trajectory(row, rate_hz=20, ledger=ImportAccount())
+        assert trajectory is not None
+        return trajectory
+
+    plain = read()
+    monkeypatch.setattr('robotrials.formats.kernel.step_numbers', lambda *_: 0)
+    by_arrow = read()
+    assert trajectories_equal(plain, by_arrow)
+    assert [plain.extra[n].dtype for n in plain.extra] == [by_arrow.extra[n].dtype for n in by_arrow.extra]
+    assert plain.action_processed is not None
+    assert plain.action_processed.tolist() == [step['action'] for step in steps]
 
 
 # --- malformed

@@ -1,4 +1,4 @@
-/* Ids of the rows of a table, hashes of ids, and checksums; kernel.py says what they are. */
+/* Ids of the rows of a table, hashes of ids, checksums, and numbers in lines of JSON; kernel.py says what they are. */
 
 #include "native.h"
 
@@ -237,7 +237,145 @@ static int crc32c_run(Arg *a) {
 }
 SHORT_KERNEL(crc32c, "b:n L:o") /* milliseconds at most, and no thread meets half-filled tables */
 
+/* Numbers in lines of JSON. The text ends with a newline, which nothing but the end of a line steps over: every byte that
+   is looked at lies inside it. Whatever is not as told ends it all, and a reader that knows all of JSON takes over. */
+static const uint64_t FIVES[28] = {
+    1, 5, 25, 125, 625, 3125, 15625, 78125, 390625, 1953125, 9765625, 48828125, 244140625, 1220703125, 6103515625,
+    30517578125, 152587890625, 762939453125, 3814697265625, 19073486328125, 95367431640625, 476837158203125,
+    2384185791015625, 11920928955078125, 59604644775390625, 298023223876953125, 1490116119384765625, 7450580596923828125,
+};
+
+INLINE int is_digit(uint8_t letter) { return (uint8_t)(letter - '0') < 10; }
+INLINE const uint8_t *spaces(const uint8_t *at) {
+    while (*at == ' ') at++;
+    return at;
+}
+
+/* Append digits to a number; how many it has, zeros before it not counted, says whether it still fits. */
+INLINE const uint8_t *read_digits(const uint8_t *at, uint64_t *number, int64_t *n_digits) {
+    for (; is_digit(*at); at++) {
+        *number = 10 * *number + (uint64_t)(*at - '0');
+        *n_digits += *n_digits || *number; /* 2^64 is 0 again */
+    }
+    return at;
+}
+
+/* digits / 10^places for digits > 0, rounded once. */
+INLINE int divide(uint64_t digits, int64_t places, double *value) {
+#if defined(__SIZEOF_INT128__) && defined(__GNUC__)
+    uint64_t five = FIVES[places], bits;
+    if (digits <= 1ull << 53 && places <= 22) { /* both are doubles, and halving is exact */
+        bits = (uint64_t)(1023 - places) << 52;
+        memcpy(value, &bits, 8);
+        *value *= (double)digits / (double)five;
+        return 1;
+    }
+    /* 63 bits or more of the quotient, the last of them set where something is left: converting rounds them once. */
+    int up = __builtin_clzll(digits), up_five = __builtin_clzll(five);
+    unsigned __int128 dividend = (unsigned __int128)(digits << up) << 63;
+    uint64_t quotient = (uint64_t)(dividend / (five << up_five));
+    quotient |= (unsigned __int128)quotient * (five << up_five) != dividend;
+    bits = (uint64_t)(1023 + up_five - up - 63 - places) << 52;
+    memcpy(value, &bits, 8);
+    *value *= (double)quotient;
+    return 1;
+#else
+    (void)digits, (void)places, (void)value;
+    return 0;
+#endif
+}
+
+/* Read a finite number as Python's float() does, and give where it ends; NULL for anything else, and for the whole number
+   -0, whose sign a column of whole numbers loses. */
+INLINE const uint8_t *read_number(const uint8_t *at, double *value) {
+    const uint8_t *start = at, *from;
+    int is_negative = *at == '-';
+    uint64_t digits = 0, power = 0;
+    int64_t n_digits = 0, n_power = 0, places = 0;
+    at += is_negative;
+    if (!is_digit(*at) || (*at == '0' && is_digit(at[1]))) return NULL;
+    from = at = read_digits(at, &digits, &n_digits);
+    if (*at == '.') {
+        at = read_digits(from + 1, &digits, &n_digits);
+        places = at - (from + 1);
+        if (!places) return NULL;
+    }
+    if (*at == 'e' || *at == 'E') {
+        at++;
+        int is_small = *at == '-';
+        at += is_small || *at == '+';
+        if (!is_digit(*at)) return NULL;
+        at = read_digits(at, &power, &n_power);
+        if (n_power < 4) places += is_small ? (int64_t)power : -(int64_t)power;
+    }
+    if (is_negative && !n_digits && at == from) return NULL;
+    if (!n_digits) *value = 0;
+    else if (n_digits > 19 || n_power > 3 || places < 0 || places > 27 || !divide(digits, places, value)) {
+        char *stop = NULL;
+        *value = fabs(PyOS_string_to_double((const char *)start, &stop, NULL));
+        if (stop == (const char *)at && *value <= 1.7976931348623157e308) return *value = is_negative ? -*value : *value, at;
+        PyErr_Clear();
+        return NULL;
+    }
+    if (is_negative) *value = -*value;
+    return at;
+}
+
+INLINE const uint8_t *read_bool(const uint8_t *at, const uint8_t *end, double *value) {
+    *value = *at == 't';
+    int n = *value ? 4 : 5;
+    return end - at > n && !memcmp(at, *value ? "true" : "false", (size_t)n) ? at + n : NULL;
+}
+
+static int step_numbers_run(Arg *a) {
+    const uint8_t *at = U1(0), *end = at + LENGTH('t'), *keys = U1(1);
+    const int64_t *ends = I8(2), *widths = I8(3);
+    int64_t n_columns = LENGTH('c'), n_values = LENGTH('v'), each = 0;
+    a[0].n = 0;
+    for (int64_t c = 0; c < n_columns; c++) {
+        if (ends[c] < (c ? ends[c - 1] : 0) || ends[c] > LENGTH('k')) return -1;
+        if (widths[c] < -1 || widths[c] > n_values - each) return -1;
+        each += widths[c] < 1 ? 1 : widths[c];
+    }
+    if (!each || n_values % each || at == end || end[-1] != '\n') return 0;
+    int64_t n = n_values / each;
+    for (int64_t row = 0; row < n; row++) {
+        double *block = F8(4);
+        if (at == end) return 0;
+        for (int64_t c = 0; c < n_columns; c++) {
+            int64_t width = widths[c], size = width < 1 ? 1 : width, n_key = ends[c] - (c ? ends[c - 1] : 0);
+            double *own = block + row * size;
+            at = spaces(at);
+            if (*at != (c ? ',' : '{')) return 0;
+            at = spaces(at + 1);
+            if (end - at <= n_key || memcmp(at, keys + ends[c] - n_key, (size_t)n_key)) return 0;
+            at = spaces(at + n_key);
+            if (*at != ':') return 0;
+            at = spaces(at + 1);
+            if (width < 1) {
+                at = width ? read_bool(at, end, own) : read_number(at, own);
+                if (!at) return 0;
+            }
+            for (int64_t k = 0; k < width; k++) {
+                if (*at != (k ? ',' : '[')) return 0;
+                at = read_number(spaces(at + 1), own + k);
+                if (!at) return 0;
+                at = spaces(at);
+            }
+            if (width > 0 && *at++ != ']') return 0;
+            block += n * size;
+        }
+        at = spaces(at);
+        if (*at != '}') return 0;
+        at = spaces(at + 1);
+        if (*at++ != '\n') return 0;
+    }
+    a[0].n = at == end;
+    return 0;
+}
+KERNEL_OF(step_numbers, "b:t b:k l:c l:c D:v", 1, 1) /* tenths of a millisecond, and Python's float() for odd numbers */
+
 static PyMethodDef methods[] = {
-    ENTRY(row_ids), ENTRY(fnv1a), ENTRY(crc32c), {NULL, NULL, 0, NULL},
+    ENTRY(row_ids), ENTRY(fnv1a), ENTRY(crc32c), ENTRY(step_numbers), {NULL, NULL, 0, NULL},
 };
 MODULE(methods)

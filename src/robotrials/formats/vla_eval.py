@@ -32,6 +32,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from robotrials.errors import InputError, RecordError
+from robotrials.formats import kernel
 from robotrials.formats.imported import (
     CERTAIN,
     FAULTS,
@@ -235,12 +236,42 @@ class StepReader:
 
     def _columns(self, texts: list[str], row: VlaEvalEpisode) -> tuple[dict[str, Any], list[str]]:
         """Fields that every step has as arrays (T,) or (T, K), and the names of the others."""
+        plain = _plain_columns(texts)
+        if plain is not None:
+            return plain, []
         fast = _arrow_columns(texts)
         if fast is not None:
             return fast
         steps = [_object(text, f'{self._path} {row.where}: step_rows') for text in texts]
         columns = _columns(steps)
         return columns, sorted({name for step in steps for name in step} - columns.keys())
+
+
+def _plain_columns(texts: list[str]) -> dict[str, Any] | None:
+    """The same where all steps have the fields of the first, all of them numbers, flat lists of them, true or false."""
+    try:
+        first = json.loads(texts[0])
+        text = '\n'.join([*texts, '']).encode()
+        keys = [f'"{name}"'.encode() for name in first]
+    except (ValueError, TypeError, RecursionError):  # not JSON, or a cell that is no text
+        return None
+    kinds = [(type(value), value) for value in first.values()] if isinstance(first, dict) else []
+    if not kinds or not all(kind in (bool, int, float) or (kind is list and value) for kind, value in kinds):
+        return None
+    widths = [-1 if kind is bool else len(value) if kind is list else 0 for kind, value in kinds]
+    sizes = [len(texts) * max(width, 1) for width in widths]
+    if 2 * sum(sizes) > len(text):  # a number has a digit, and something behind it
+        return None
+    values = np.empty(sum(sizes))
+    letters, names = np.frombuffer(text, np.uint8), np.frombuffer(b''.join(keys), np.uint8)
+    ends = np.cumsum([len(key) for key in keys])
+    if not kernel.step_numbers(letters, names, ends, np.array(widths), values):
+        return None
+    columns = zip(first, widths, np.split(values, np.cumsum(sizes)[:-1]), strict=True)
+    return {
+        name: column.astype(bool) if width < 0 else column.reshape(-1, width) if width else column
+        for name, width, column in columns
+    }
 
 
 def _arrow_columns(texts: list[str]) -> tuple[dict[str, Any], list[str]] | None:
