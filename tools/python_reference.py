@@ -17,6 +17,7 @@ SURFACE: dict[str, tuple[str, ...]] = {
         'Episode', 'Event', 'EventKind', 'EventSource', 'Outcome', 'Trajectory', 'Contacts', 'Scene', 'Camera',
         'Provenance', 'PolicyCard', 'Store', 'read_store',
     ),
+    'robotrials.verdict': ('contrast', 'Contrast', 'AnalysisPlan'),
     'robotrials.verdict.analysis': (
         'analyse', 'Analysis', 'Absent', 'present', 'Contrast', 'EndpointVerdict', 'TimeComparison', 'compare_stores',
         'gate_stores', 'GateRules',

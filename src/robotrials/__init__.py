@@ -1,8 +1,8 @@
 """Two-arm trials for robot arms.
 
-`robotrials.load(...)` opens recorded episodes for a notebook. The rooms are behind it: `episodes` is the record;
-`timing`, `safety`, `geometry`, `actions`, `robustness` and `audit` score it; `analysis` joins them under one declared
-plan. This top level stays light on purpose.
+`robotrials.load(...)` opens recorded episodes for a notebook. The rooms are behind it: `record` holds what happened,
+`measure` turns an episode into numbers, and `verdict` turns numbers into decisions under one declared plan. This top
+level stays light on purpose.
 """
 
 from __future__ import annotations

@@ -362,8 +362,9 @@ def contrast(
 ) -> Contrast:  # fmt: skip
     """Two arms on one endpoint.
 
-    `value` is what an episode scores on a rate, between 0 and 1 (one function, or one for each arm): by default
-    success, or the host's score as a share. It depends on the two arms and the plan alone, whoever else is compared.
+    `a` and `b` are arms as `robotrials.verdict.analysis.arm.two_sides` makes them of episodes. `value` is what an
+    episode scores on a rate, between 0 and 1 (one function, or one for each arm): by default success, or the host's
+    score as a share. The result depends on the two arms and the plan alone, whoever else is compared.
     """
     names = _compared(a, b, cells)
     if endpoint in TIMED or endpoint is EndpointName.LOST:
