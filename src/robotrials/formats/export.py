@@ -195,7 +195,7 @@ def recorded_rollouts(
 def check_some(count: int) -> None:
     """Raise InputError where nothing was written."""
     if not count:
-        raise InputError('no valid episode with a trajectory to write')
+        raise InputError('no valid episode with a trajectory to write; a table needs none: --to table')
 
 
 def media_file(store: Store, name: str) -> Path | None:
