@@ -20,7 +20,6 @@ from robotrials.show.phrase import (
     policy_name,
     with_interval,
 )
-from robotrials.show.report_ranking import story_paragraphs
 from robotrials.stats import Estimate
 from robotrials.stats.dominance import PairDecision
 from robotrials.stats.dominance import PairVerdict as Overall
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
         EndpointVerdict,
         SafetyPart,
     )
+    from robotrials.verdict.analysis.ranking import TwoStories
 
 MOST_NAMED = 3
 MOST_DECISIONS = 4
@@ -488,4 +488,34 @@ def _needed(pair: EndpointVerdict, n_strata: int) -> list[Words]:
             f' {pair.unit}s per cell for {100 * pair.needed.power:.0f} % power in {endpoint_name(pair.endpoint)}; '
             f'now {now:,})'
         ),
+    ]  # fmt: skip
+
+
+def story_paragraphs(stories: TwoStories, analysis: Analysis) -> list[Paragraph]:
+    """A warning where operations done by tau and episode success tell different stories; nothing where they agree."""
+    if not stories.is_divided or isinstance(analysis.times, Absent):
+        return []
+    tau = analysis.times.tau_text
+    parts = []
+    if stories.apart:
+        pieces: list[Words] = [Words('Warning: operations done by tau and episode success tell different stories: ')]
+        for place, policy in enumerate(stories.apart):
+            pieces += [Words('; ') if place else Words(''), *_shares(policy, stories, tau)]
+        parts.append(paragraph(*pieces, '.'))
+    if stories.reversed:
+        pairs = [f'{a} is ahead of {b} by operations done by tau, and behind by episode success'
+                 for a, b in stories.reversed[:3]]  # fmt: skip
+        more = f'; and {len(stories.reversed) - 3} more pairs' if len(stories.reversed) > 3 else ''
+        parts.append(paragraph(f'Warning: the two orders disagree: {"; ".join(pairs)}{more}.'))
+    return parts
+
+
+def _shares(policy: str, stories: TwoStories, tau: str) -> list[Words]:
+    done, success = stories.done[policy], stories.success[policy]
+    return [
+        *listed([policy_name(policy)]), Words(' has '),
+        number(None if done.value is None else 100 * done.value, '.0f', 'curve', unit=' %'),
+        Words(f' of operations done by {tau} and '),
+        number(None if success.value is None else 100 * success.value, '.0f', 'success', unit=' %'),
+        Words(' of episodes successful'),
     ]  # fmt: skip

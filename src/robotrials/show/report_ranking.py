@@ -12,23 +12,22 @@ from robotrials.show.document import (
     Block,
     EpisodeFilter,
     Missing,
-    Paragraph,
     TableBlock,
-    Words,
     missing,
     paragraph,
     table_block,
 )
 from robotrials.show.figure import of_policies, these_episodes
 from robotrials.show.pair_table import endpoint_blocks
-from robotrials.show.phrase import ends, listed, number, policy_name
+from robotrials.show.phrase import ends
 from robotrials.show.plot import Axis, Bar, Curve, Plot, Point, Tile, facets
 from robotrials.show.plot_page import paint_page
+from robotrials.show.report_lead import story_paragraphs
 from robotrials.show.table import Cell, Column, Table, table, without_empty
 from robotrials.stats import Estimate
 from robotrials.verdict.analysis import Absent, Analysis, ComparisonFrame, PolicyCurve, Ranking, Rates, present
 from robotrials.verdict.analysis.detail import EpisodesBehind
-from robotrials.verdict.analysis.ranking import ALL_STRATA, TwoStories
+from robotrials.verdict.analysis.ranking import ALL_STRATA
 from robotrials.verdict.analysis.selection import SEPARATOR
 from robotrials.verdict.planning.analysis_plan import EndpointName
 
@@ -430,36 +429,6 @@ def success_table(analysis: Analysis, frame: ComparisonFrame, rates: Rates) -> T
     if letters:
         note += ' Policies sharing a letter are not significantly different.'
     return without_empty(table('Episode success', columns, rows, note=note))
-
-
-def story_paragraphs(stories: TwoStories, analysis: Analysis) -> list[Paragraph]:
-    """A warning where operations done by tau and episode success tell different stories; nothing where they agree."""
-    if not stories.is_divided or isinstance(analysis.times, Absent):
-        return []
-    tau = analysis.times.tau_text
-    parts = []
-    if stories.apart:
-        pieces: list[Words] = [Words('Warning: operations done by tau and episode success tell different stories: ')]
-        for place, policy in enumerate(stories.apart):
-            pieces += [Words('; ') if place else Words(''), *_shares(policy, stories, tau)]
-        parts.append(paragraph(*pieces, '.'))
-    if stories.reversed:
-        pairs = [f'{a} is ahead of {b} by operations done by tau, and behind by episode success'
-                 for a, b in stories.reversed[:3]]  # fmt: skip
-        more = f'; and {len(stories.reversed) - 3} more pairs' if len(stories.reversed) > 3 else ''
-        parts.append(paragraph(f'Warning: the two orders disagree: {"; ".join(pairs)}{more}.'))
-    return parts
-
-
-def _shares(policy: str, stories: TwoStories, tau: str) -> list[Words]:
-    done, success = stories.done[policy], stories.success[policy]
-    return [
-        *listed([policy_name(policy)]), Words(' has '),
-        number(None if done.value is None else 100 * done.value, '.0f', 'curve', unit=' %'),
-        Words(f' of operations done by {tau} and '),
-        number(None if success.value is None else 100 * success.value, '.0f', 'success', unit=' %'),
-        Words(' of episodes successful'),
-    ]  # fmt: skip
 
 
 def shown_order(analysis: Analysis, frame: ComparisonFrame) -> tuple[str, ...]:
