@@ -296,7 +296,7 @@ class Kept:
         if self.obstacle:
             unkept.add(self.obstacle)
         if self.file is not None:
-            content = zlib.compress(json.dumps(value, separators=(',', ':'), default=_plain).encode(), 1)
+            content = zlib.compress(json_text(value).encode(), 1)
             self.new[key] = _own_digest(key, content) + content
             if len(self.new) >= BATCH:
                 self._write()
@@ -321,6 +321,11 @@ class Kept:
             unkept.add(f'{folder}: {error}')
         elif folder is not None:  # damaged
             _remove(folder / FILE)
+
+
+def json_text(value: object) -> str:
+    """A value as it is kept."""
+    return json.dumps(value, separators=(',', ':'), default=_plain)
 
 
 def _plain(value: object) -> Any:

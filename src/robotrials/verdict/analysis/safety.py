@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, field, fields, replace
@@ -10,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from robotrials.errors import NotEstimable
-from robotrials.record.projection import Projection, kept_answer, kept_values, key_of, projected, version_of
+from robotrials.record.projection import (
+    Projection,
+    json_text,
+    kept_answer,
+    kept_values,
+    key_of,
+    projected,
+    version_of,
+)
 from robotrials.record.rows import Packed
 from robotrials.stats.dominance import adjusted_p_values
 from robotrials.value import dataclass
@@ -103,10 +112,11 @@ def facts_projection(scoring: Scoring) -> Projection[TrajectoryFacts]:
         score = facts.safety
         safe = None if score is None or not score.is_scored else bool(score.safe)
         safety = None if score is None else pack_score(score)
-        return [safe, safety, facts.signals, *(row and astuple(row) for row in (facts.swap, facts.start, facts.place))]
+        others = (row and astuple(row) for row in (facts.swap, facts.start, facts.place))
+        return [safe, json_text([safety, facts.signals, *others])]  # a text is passed over, whoever asks who was safe
 
     def unpack(episode: Episode, packed: Sequence[Any]) -> TrajectoryFacts:
-        _, safety, signals, swap, start, place = packed
+        safety, signals, swap, start, place = json.loads(packed[1])
         return TrajectoryFacts(
             safety=None if safety is None else unpack_score(safety, episode, scoring=scoring, specs=specs),
             signals=tuple(signals),
