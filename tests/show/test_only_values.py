@@ -12,10 +12,11 @@ SHOW = Path(__file__).resolve().parents[2] / 'src' / 'robotrials' / 'show'
 MODULES = sorted(SHOW.rglob('*.py'))
 SCORING = ('stats', 'measure', 'verdict', 'record', 'formats')
 # Functions of the very values that are shown, or of static tables: nothing is scored in them. `contrast_values` and
-# `design_word` spell out the fields of a finished Contrast; `write_durably` puts given bytes on the disk.
+# `design_word` spell out the fields of a finished Contrast; `write_durably` puts given bytes on the disk, and
+# `opened_video` opens a film whose pictures are drawn.
 OF_VALUES = {
     'best_marks', 'contrast_values', 'design_word', 'distinct', 'half_up_percent', 'load_datasets', 'pareto_frontier',
-    'present', 'read_survey', 'scalar_label', 'write_durably',
+    'opened_video', 'present', 'read_survey', 'scalar_label', 'write_durably',
 }  # fmt: skip
 FORBIDDEN = {'default_rng', 'Generator', 'read_store', 'Store', 'analyse'}
 

@@ -23,7 +23,7 @@ from robotrials.policies.probe.option import TaskInput
         ({'checkpoints': (3000,)}, 'checkpoints'),
         ({'learning_rate': 0.0}, 'learning_rate'),
         ({'image_size': (64,)}, 'image_size'),
-        ({'uses_images': False, 'uses_state': False, 'task_input': TaskInput.NONE}, 'shown nothing'),
+        ({'uses_images': False, 'uses_state': False, 'task_input': TaskInput.NONE}, 'has no input'),
         ({'encoder': 'dinov2-s14'}, 'nothing is downloaded'),
     ],
 )
