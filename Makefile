@@ -126,7 +126,7 @@ cheat: $(STAMP)
 crash: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m crash
 
-# Every row of the benchmarks, about 35 minutes of two quiet cores; rows whose peer is missing are named and left out.
+# Every row of the benchmarks, about 25 minutes of two quiet cores; rows whose peer is missing are named and left out.
 bench: $(STAMP) system
 	ROBOTRIALS_ENVIRONMENTS=$${ROBOTRIALS_ENVIRONMENTS:-$(CURDIR)/.peers/environments} $(BIN)/python -m bench
 
