@@ -161,9 +161,9 @@ def test_every_kind_loads_and_answers_as_lerobot_does_in_the_environment(environ
     recipe = read_recipe(environment)
     create_environment(recipe)
     assert [check.rpartition('_')[2] for check in recipe.checks] == ['act', 'diffusion', 'smolvla']
-    assert check_environment(recipe).problems == ()
+    assert check_environment(recipe) == []
     amiss = dataclasses.replace(recipe, checks=('robotrials.policies.lerobot_sample:_check',))
-    assert 'missing 1 required positional argument' in check_environment(amiss).problems[0]
+    assert 'missing 1 required positional argument' in check_environment(amiss)[0]
 
 
 PLAN = """
