@@ -100,6 +100,15 @@ def test_a_folder_of_tables(lab: Path) -> None:
     assert 'pi0' in here('score', lab / 'more')
 
 
+def test_cameras_judge_what_a_store_keeps(lab: Path) -> None:
+    """Views stay behind where a file is read to be asked, and what would be written about it has no place."""
+    for words in (('score', '--write'), ('segment', '--using', 'masks'), ('reset',)):
+        refused = ask(lab, 'geometry', words[0], 'may.csv', *words[1:], code=2).stderr
+        asked_again = shlex.join(['robotrials', 'geometry', words[0], 'may-store', *words[1:]])
+        assert 'may.csv read as' not in refused
+        assert f'Try: robotrials import may.csv --to may-store && {asked_again}' in refused
+
+
 def test_wrong_words_are_refused_before_the_file_is_read(lab: Path) -> None:
     (lab / 'bad.csv').write_text('this is no table of episodes\n1\n')
     try:

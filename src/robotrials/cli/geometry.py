@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from robotrials.cli.output import DetailsOption, FormatOption, analysis_progress, check_form, print_card, print_tables
-from robotrials.cli.source import AlphaOption, BaselineOption, StoreArgument, WhereOption, open_analysis
+from robotrials.cli.source import AlphaOption, BaselineOption, StorePath, WhereOption, open_analysis
 from robotrials.errors import InputError, RobotrialsError, UnknownName
 
 if TYPE_CHECKING:
     from robotrials.measure.geometry.place import CameraSite
+    from robotrials.record import Store
     from robotrials.record.media import CameraPose, KnownScene
     from robotrials.show.table import Table
+    from robotrials.verdict.analysis import Analysis
 
 MOST_SCENES = 12  # of a store's episodes, that cameras are placed for
 
@@ -27,9 +29,30 @@ def geometry() -> None:
     """Success and placements by cameras."""
 
 
+def check_keeps_views(source: Path) -> None:
+    """Refuse what is not a store: a file is read without its views, and what is written about it would be lost."""
+    from robotrials.record.store import is_store
+
+    if is_store(source):
+        return
+    from robotrials.cli.advice import and_ask
+    from robotrials.formats.catalog import candidates
+    from robotrials.formats.imported import ImportOptions, import_command
+
+    if source.is_file() or (source.is_dir() and candidates(source)):
+        problem = f'{source}: not a store; cameras judge by views, which are kept in a store'
+        raise InputError(and_ask(f'{problem}\nTry: {import_command(source, ImportOptions())}', source))
+
+
+def _store_of(analysis: Analysis) -> Store:
+    store = analysis.selection.store
+    assert store is not None
+    return store
+
+
 @geometry_app.command('score')
 def score_store(
-    store: StoreArgument,
+    store: StorePath,
     where: WhereOption = None,
     baseline: BaselineOption = None,
     alpha: AlphaOption = None,
@@ -53,6 +76,7 @@ def score_store(
     from robotrials.verdict.analysis import present
 
     check_form(form)
+    check_keeps_views(store)
     analysis = open_analysis(store, where, baseline=baseline, alpha=alpha)
     if not analysis.plan.success.wants_cameras:
         analysis = open_analysis(store, where, is_look=False, baseline=baseline, alpha=alpha, success='both')
@@ -65,15 +89,14 @@ def score_store(
 
     part = present(analysis.cameras)
     print_card(lambda: camera_card(part), tables, form, details=details or episodes, analysis=analysis)
-    opened = analysis.selection.store
-    if write and opened is not None:
-        path = write_projection(opened, analysis.episodes, present(analysis.camera_scores), by=by)
+    if write:
+        path = write_projection(_store_of(analysis), analysis.episodes, present(analysis.camera_scores), by=by)
         typer.echo(f'wrote {path}', err=True)
 
 
 @geometry_app.command('segment')
 def segment_views(
-    store: StoreArgument,
+    store: StorePath,
     using: Annotated[
         str, typer.Option('--using', help='A folder of masks, command:COMMAND, or the http address of a segmenter.')
     ],
@@ -90,12 +113,9 @@ def segment_views(
     """
     from robotrials.measure.geometry.projection import segment_store
 
+    check_keeps_views(store)
     analysis = open_analysis(store, where, is_look=False)
-    opened = analysis.selection.store
-    if opened is None:
-        raise InputError(
-            f'{store}: masks are kept in a store, which this is not; run: robotrials import {store} -o STORE'
-        )
+    opened = _store_of(analysis)
     show = analysis_progress()
     n = segment_store(opened, analysis.episodes, using, by=by, advance=lambda i, total: show('segmenting', i, total))
     typer.echo(f'kept masks of {n} episodes; to score them, run: robotrials geometry score {opened.path}')
@@ -259,7 +279,7 @@ def _calibration_table(
 
 @geometry_app.command('reset')
 def reset(
-    store: StoreArgument,
+    store: StorePath,
     where: WhereOption = None,
     form: FormatOption = 'text',
 ) -> None:
@@ -275,10 +295,9 @@ def reset(
     from robotrials.worlds.depth import reset_fault
 
     check_form(form)
+    check_keeps_views(store)
     analysis = open_analysis(store, where, is_look=False)
-    opened = analysis.selection.store
-    if opened is None:
-        raise InputError(f'{store}: views are kept in a store; run: robotrials import {store} -o STORE')
+    opened = _store_of(analysis)
     show, rows = analysis_progress(), []
     episodes = [e for e in analysis.episodes if e.is_valid]
     for number, episode in enumerate(episodes, start=1):
