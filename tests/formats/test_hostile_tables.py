@@ -41,6 +41,13 @@ def written(folder: Path, text: str | bytes, name: str = 'r.csv') -> Path:
             (HEAD + '\n' + 'a,t,1,3\n' * 9_000).encode() + b'\xff\xfe,t,1,3\n',
             r'not UTF-8 text \(byte 72031\)',
         ),
+        ('zero.csv', f'{HEAD}\na,t,1,3\na\0b,t,1,3\n', "row 2: column 'policy' has a zero byte, wanted text"),
+        (
+            'large.csv',
+            f'{HEAD},note\n' + 'a,t,1,3,\n' * 40_000 + 'a,t,1,3,x\0\n',
+            "row 40001: column 'note' has a zero byte",
+        ),
+        ('wide.csv', HEAD.encode('utf-16-le') + b'\n\0', 'a zero byte in the header, wanted text; is the file damaged'),
         ('cut.jsonl', b'{"policy": "a"}\n' * 70_000 + 'é'.encode()[:1], r'not UTF-8 text \(byte 1120000\)'),
         (
             'huge.csv',

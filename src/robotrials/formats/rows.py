@@ -129,6 +129,8 @@ def _open_separated(path: Path, usual: Callable[[str], bool]) -> Rows:
         return Rows(path, (), lambda: iter(()))
     at, header = find_header(path, top, usual)
     width = len(header)
+    if '\0' in ''.join(header):
+        raise InputError(f'{path}: a zero byte in the header, wanted text; is the file damaged, or not UTF-8?')
 
     def read() -> Iterator[tuple[int, Row]]:
         number = 0
@@ -138,6 +140,8 @@ def _open_separated(path: Path, usual: Callable[[str], bool]) -> Rows:
             number += 1
             if len(cells) != width:
                 raise InputError(f'{path} row {number}: {len(cells)} cells, wanted {width} as in the header')
+            if '\0' in ''.join(cells):
+                _refuse_zero_byte(f'{path} row {number}', header, cells)
             yield number, [cell.strip(' \t') for cell in cells]
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -150,6 +154,12 @@ def _open_separated(path: Path, usual: Callable[[str], bool]) -> Rows:
         path, header, read, separator, notes=_encoding_notes(encoding), skipped_lines=at,
         batches=batches if is_plain else None,
     )  # fmt: skip
+
+
+def _refuse_zero_byte(where: str, header: Sequence[str], cells: Sequence[str]) -> None:
+    """Raise for what a torn write or another encoding leaves; a name with it would be another name that looks alike."""
+    column = next(name for name, cell in zip(header, cells, strict=True) if '\0' in cell)
+    raise InputError(f'{where}: column {column!r} has a zero byte, wanted text; is the file damaged, or not UTF-8?')
 
 
 def _cells(path: Path, encoding: str, separator: str) -> Iterator[list[str]]:
