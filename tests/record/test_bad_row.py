@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.cli.command import robotrials
 
 from robotrials.errors import StoreError
-from robotrials.record import Episode, Store
+from robotrials.record import Episode, Event, Store, Trajectory
 from robotrials.record.counted import counted_columns
 from robotrials.record.entry import EntryKind
 from robotrials.record.log import commit
-from robotrials.record.rows import EPISODE_SCHEMA, EVENT_SCHEMA, episodes_to_arrow, keeps_rules
-from robotrials.record.store import write_episodes
+from robotrials.record.rows import EPISODE_SCHEMA, EVENT_SCHEMA, episodes_to_arrow, events_to_arrow, keeps_rules
+from robotrials.record.store import write_episodes, write_trajectories
 from robotrials.record.verify import verify_store
 
 FEW, MANY = 30, 5000
@@ -92,6 +93,24 @@ def test_two_rows_with_one_id_and_attempt_are_refused(tmp_path: Path, count: int
         with pytest.raises(StoreError, match=r'parquet: episode_id \w+ attempt 0 is recorded twice, with different'):
             read()
     assert not verify_store(store.path).is_clean
+
+
+def test_events_and_trajectories_of_no_episode_are_named(tmp_path: Path) -> None:
+    known, strange = (
+        Episode(policy='p', task='t', seed=k, outcome='success', duration_s=5.0, events=(Event(1.0, 'placement'),))
+        for k in (0, 1)
+    )
+    steps = Trajectory(time_s=np.array([0.0, 0.1]))
+    store = Store.create(tmp_path / 'store')
+    with commit(store.path) as under_way:
+        files = write_trajectories(under_way, [[(known.key, steps), (strange.key, steps)]])
+        table, events = episodes_to_arrow([known]), events_to_arrow([known, strange])
+        part = write_episodes(store.path, under_way, table, events, trajectories=files)
+        under_way.finish(EntryKind.APPEND, {'parts': [part.as_json()]})
+    said = ' '.join(robotrials('store', 'verify', store.path, code=1).split())
+    for what in ('events', 'a trajectory'):
+        assert f'{what} of episode {strange.episode_id} attempt 0: the part has no such episode' in said
+    assert known.episode_id not in said
 
 
 def test_same_row_twice_counts_once(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any
@@ -417,9 +417,14 @@ def _check_parts(store: Store, ledger: Ledger, bad: set[str], findings: list[Fin
             continue
         events = _check_events(store, ledger, part, bad, findings)
         n_events += part.n_events if events is not None else 0
+        has_companions = bool(events or part.trajectories)
+        keys: set[Key] = set()
+        is_whole = False
         try:
             for episode in read_part_episodes(part, events or {}, edits=Edits({}), where=None):
                 n_episodes += 1
+                if has_companions:
+                    keys.add(episode.key)
                 is_repeated = episode.episode_id in repeated
                 if is_repeated and events is not None:
                     _check_key(part, episode.key, repr(episode), seen, findings)
@@ -427,10 +432,15 @@ def _check_parts(store: Store, ledger: Ledger, bad: set[str], findings: list[Fin
                     valid_attempts.setdefault(episode.episode_id, []).append((episode.key, part.path))
                 findings += _set_aside(store, edits, episode)
                 _check_origin(store, part, episode.provenance_id, origins, bad, findings)
+            is_whole = True
         except StoreError as error:
             kind = FindingKind.SCHEMA if 'schema version' in str(error) else FindingKind.RECORD
             findings.append(Finding(kind, part.path, str(error).removeprefix(str(part.path)).lstrip(': ')))
-        n_trajectories += _check_trajectories(store, ledger, part, bad, findings)
+        recorded = _check_trajectories(store, ledger, part, bad, findings)
+        n_trajectories += len(recorded)
+        if is_whole:
+            findings += _of_no_episode('events', events or (), keys, part)
+            findings += _of_no_episode('a trajectory', recorded, keys, part)
     findings += _double_counts(valid_attempts)
     return n_episodes, n_events, n_trajectories
 
@@ -480,6 +490,16 @@ def _check_events(
     return None
 
 
+def _of_no_episode(what: str, owners: Iterable[Key], keys: Collection[Key], part: PartInfo) -> Iterator[Finding]:
+    """What a part's companions hold of episodes that it does not have: nobody would ever read it."""
+    strangers = sorted({key for key in owners if key not in keys})
+    if strangers:
+        (episode_id, attempt), more = strangers[0], len(strangers) - 1
+        among = f', and {what} of {more} more' if more else ''
+        detail = f'{what} of episode {episode_id} attempt {attempt}{among}: the part has no such episode'
+        yield Finding(FindingKind.RECORD, part.path, detail)
+
+
 def _check_key(
     part: PartInfo, key: Key, content: str, seen: dict[Key, tuple[Path, str]], findings: list[Finding]
 ) -> None:
@@ -522,8 +542,11 @@ def _check_origin(
         findings.append(Finding(FindingKind.DAMAGED, path, str(error)))
 
 
-def _check_trajectories(store: Store, ledger: Ledger, part: PartInfo, bad: set[str], findings: list[Finding]) -> int:
-    count = 0
+def _check_trajectories(
+    store: Store, ledger: Ledger, part: PartInfo, bad: set[str], findings: list[Finding]
+) -> list[Key]:
+    """The episodes whose trajectories can be read."""
+    keys = []
     for file in part.trajectories:
         name = f'trajectories/{file}'
         path = store.path / name
@@ -533,12 +556,12 @@ def _check_trajectories(store: Store, ledger: Ledger, part: PartInfo, bad: set[s
             continue
         for group, table in enumerate(row_groups(path, ledger.file(name))):
             try:
-                for _, trajectory in trajectories_from_arrow(table):
+                for key, trajectory in trajectories_from_arrow(table):
                     check_trajectory(trajectory)
-                    count += 1
+                    keys.append(key)
             except (RecordError, KeyError) as error:
                 findings.append(Finding(FindingKind.RECORD, path, f'row group {group}: {error}'))
-    return count
+    return keys
 
 
 def _check_unblindings(store: Store, ledger: Ledger) -> Iterator[Finding]:
