@@ -156,6 +156,20 @@ def test_a_cap_that_was_not_declared_is_named_with_the_command_that_sets_it(
     assert 'a time cap?' not in here(*shlex.split(command[2]))
 
 
+def test_a_number_of_rollouts_is_named_with_the_command_that_pairs_by_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [f'{policy},pick,{k},{(k * 7 + len(policy)) % 3 and 1}' for policy in ('act', 'pi0') for k in range(20)]
+    (tmp_path / 'may.csv').write_text('\n'.join(['policy,task,episode,success', *rows]))
+    monkeypatch.chdir(tmp_path)
+    told = here('compare', 'may.csv', 'act', 'pi0')
+    assert "column 'episode' numbers the rollouts. If it is the initial state, import it as such." in told
+    command = re.search(r'^Try: robotrials (import may.csv .*) && robotrials (compare may-store act pi0)$', told, re.M)
+    assert command is not None
+    assert 'instance' in here(*shlex.split(command[1]))
+    assert 'numbers the rollouts' not in here(*shlex.split(command[2]))
+
+
 def test_a_blank_duration_is_named_with_what_to_do(tmp_path: Path) -> None:
     table = timed_rows(tmp_path, blank=12)
     for asked in (('compare', table), ('score', table), ('compare', table, 'act', 'pi0')):

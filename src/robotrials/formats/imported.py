@@ -269,7 +269,7 @@ class Imported:
             self.ledger.hint(
                 f'{n_invalid} invalid {"episode is" if n_invalid == 1 else "episodes are"} set aside from rates and '
                 'comparisons; harnesses count such as failures, which can turn a verdict: a report has both readings '
-                'where it does, and --answer faults=failures imports them as failures'
+                'where it does, and an import with --answer faults=failures has them as failures'
             )
 
     def episodes(self) -> Iterator[Episode]:

@@ -297,7 +297,9 @@ class _Log:
         rate_hz = info.get('control_hz') if isinstance(info, dict) else None
         rate = options.rate_hz or (float(rate_hz) if isinstance(rate_hz, int | float) and rate_hz > 0 else None)
         if rate is None:
-            ledger.hint(f'{file.name}: no control rate is recorded; --rate-hz N turns steps into seconds')
+            ledger.hint(
+                f'{file.name}: no control rate is recorded; an import with --rate-hz N turns steps into seconds'
+            )
         return cls(
             file=file, spec=spec, scenes=tuple(scenes), scorer=_trial_scorer(file, scenes, options), rate_hz=rate,
             policy=options.defaults.get('policy') or str(spec.get('policy') or ''),

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import json
 import re
+import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -417,19 +418,38 @@ def open_for_asking(
     guess = [told_in_a_line(source, imported)] if imported.guesses else []
     mapped = [f'as {mapping_beside(source)} says'] if mapping_beside(source).is_file() else []
     store = _scratch(imported, command)  # which is what completes the ledger
-    hints = [line for hint in imported.ledger.hints for line in _with_command(hint, source, given, imported)]
+    hints = _with_command(imported.ledger.hints, source, given, is_offered=bool(imported.doubts))
     return OpenedSource(store, str(path), told='\n'.join([*guess, *mapped, *hints]))
 
 
-def _with_command(hint: str, source: Path, given: ImportOptions, imported: Imported) -> list[str]:
-    """A hint, and the command that follows it: a cap is set where a source is imported, not where it is asked."""
-    flag = re.search(r' --set (\w+)=(\S+) ', hint)
-    if flag is None or hint.startswith('Try: '):
-        return [hint]
-    if imported.doubts:  # an import is offered already, and two would be two stores
-        return [f'{hint[: flag.start()]} If so, add{flag[0]}to the import.']
-    options = dataclasses.replace(given, defaults={**given.defaults, flag[1]: flag[2]})
-    return [f'{hint[: flag.start()]} If so, import them as time-outs.', f'Try: {import_command(source, options)}']
+FIXABLE_HINT = re.compile(
+    r'(?P<what>.*?)(?: (?P<cap>--set .+) makes them time-outs|; if (?P<so>.+): (?P<map>--map .+))'
+)
+
+
+def _with_command(hints: Sequence[str], source: Path, given: ImportOptions, *, is_offered: bool) -> Iterator[str]:
+    """The hints with what follows them: options of an import, which a verb that asks does not have.
+
+    The first becomes a command, unless one `is_offered` already: two imports would be two stores.
+    """
+    for hint in hints:
+        fixable = None if hint.startswith('Try: ') else FIXABLE_HINT.fullmatch(hint)
+        if fixable is None:
+            yield hint
+            continue
+        told = f'{fixable["what"]} If so' if fixable['cap'] else f'{fixable["what"]}. If {fixable["so"]}'
+        option = fixable['cap'] or fixable['map']
+        if is_offered:
+            yield f'{told}, add {option} to the import.'
+            continue
+        name, _, value = shlex.split(option)[1].partition('=')
+        if fixable['cap']:
+            options = dataclasses.replace(given, defaults={**given.defaults, name: value})
+        else:
+            options = dataclasses.replace(given, columns={**given.columns, name: value})
+        yield f'{told}, import {"them as time-outs" if fixable["cap"] else "it as such"}.'
+        yield f'Try: {import_command(source, options)}'
+        is_offered = True
 
 
 def told_in_a_line(path: Path, imported: Imported) -> str:

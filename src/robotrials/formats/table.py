@@ -662,7 +662,10 @@ def _tell_time(values: Values, plan: TablePlan, ledger: ImportAccount) -> None:
             ledger.note(f'steps of {values["benchmark"]} are told in seconds at its {rate:g} steps per second')
     if rate is None:
         if 'duration_s' not in values:
-            ledger.hint('steps are kept as steps, so there is no time analysis; --rate-hz N turns them into seconds')
+            ledger.hint(
+                'steps are kept as steps, so there is no time analysis; an import with --rate-hz N turns them into '
+                'seconds'
+            )
         return
     if steps is not None:
         values.setdefault('duration_s', steps / rate)
