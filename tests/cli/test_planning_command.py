@@ -96,6 +96,22 @@ def test_power_detect_writes_the_whole_table(store: Path, tmp_path: Path) -> Non
     assert figure.stat().st_size > 1000
 
 
+def test_power_detect_speaks_of_items_only_where_there_are_some() -> None:
+    assumed = ('--assume', 'new:median=35', '--assume', 'old:median=45,ever=0.95', '--n', 5)
+    shown = robotrials('power', 'detect', *assumed, '--set', 'trials=5', '--set', 'resamples=20')
+    assert 'share done within 30 s' in shown
+    assert 'item' not in shown
+
+
+def test_power_calibrate_prints_rates_in_one_precision(tmp_path: Path) -> None:
+    rows = [f'{policy},pick,{seed},1,{5 + seed * 7 % 31}' for policy in ('act', 'pi0') for seed in range(40)]
+    (tmp_path / 'may.csv').write_text('\n'.join(['policy,task,seed,success,duration_s', *rows]))
+    shown = robotrials('power', 'calibrate', tmp_path / 'may.csv', '--set', 'trials=40', '--set', 'resamples=20')
+    rates = re.findall(r'([\d.]+) %', shown)
+    assert len(rates) == 4, shown
+    assert all(re.fullmatch(r'\d+\.\d', rate) for rate in rates), shown
+
+
 def test_plan_prints_what_its_claim_needs(store: Path, tmp_path: Path) -> None:
     declared = tmp_path / 'trial.toml'
     declared.write_text(

@@ -13,7 +13,7 @@ from robotrials.record import Outcome
 from robotrials.show.answer import Card
 from robotrials.show.catalog import ShowRequest, named
 from robotrials.show.phrase import design_text, ends, letters_sentence, plural
-from robotrials.show.table import Cell, Column, Table, estimate_text, table
+from robotrials.show.table import Cell, Column, Table, table
 from robotrials.verdict.analysis import Absent, present
 from robotrials.verdict.analysis.ranking import ALL_STRATA
 from robotrials.verdict.analysis.subject import Input
@@ -254,8 +254,8 @@ def calibration_card(rates: Calibration) -> Card:
     rows = [('mean of all', f'rejects {100 * mean:.1f} % at alpha {alpha:g}')]
     for row in sorted(rates.rows, key=lambda r: -r.rejection(alpha)[0]):
         rate, interval = row.rejection(alpha)
-        share = estimate_text(100 * rate, interval.scaled(100.0), unit=' %')
-        rows.append((row.setup.value.replace('_', ' '), f'{share}   {row.name}'))
+        share, (low, high) = 100 * rate, interval.scaled(100.0)  # one precision: the rows are read against their mean
+        rows.append((row.setup.value.replace('_', ' '), f'{share:.1f} % [{low:.1f}, {high:.1f}]   {row.name}'))
     return Card(
         title='Null calibration of the macro-KS test', scope=f'{plural(rates.n_trials, "trial")} per scenario',
         verdict=(verdict,), rows=tuple(rows), notes=tuple(f'Skipped: {why}.' for why in rates.skipped),
@@ -293,11 +293,11 @@ def calibration_table(null: Calibration) -> Table:
 CALIBRATION_TRIALS = 500
 # PhAIL's Table 1; UPH by the first formula there, and MTBF/A of the whole episode.
 DEFINITIONS = (
-    ('items placed within τ', 'F(τ)'),
+    ('share done within τ', 'F(τ)'),
     ('median time to success', 'smallest t with F(t) ≥ 0.5'),
     ('RMST(τ), restricted mean time', 'integral of 1 - F(t) from 0 to τ'),
     ('UPH, units per hour', '3600 / E[T given T < τ], or 3600 / RMST(τ)'),
-    ('items placed within the budget', 'F(τ) at the time budget of the episode'),
+    ('share done within the budget', 'F(τ) at the time budget of the episode'),
     ('MTBF/A, mean time between failures or assists', 'RMST(τ) / (1 - F(τ))'),
     ('HRT, relative throughput', 'RMST(τ) of the reference / RMST(τ), mean over strata'),
     ('AUC', 'P(T < T of the reference), mean over strata'),

@@ -263,8 +263,8 @@ def test_bad_arguments_are_one_clear_line(store: Path, arguments: list[str], mes
 
 
 def test_scalars_have_names_for_people(episodes: tuple[Episode, ...]) -> None:
-    assert scalar_name('chance_30s') == 'items placed within 30 s'
-    assert scalar_name('chance_tau') == 'items placed within tau'
+    assert scalar_name('chance_30s') == 'share done within 30 s'
+    assert scalar_name('chance_tau') == 'share done within tau'
     assert scalar_name('quantile_0.25_s') == 'quantile 0.25 (s)'
     assert cohorts(episodes)['human'].is_reference
 

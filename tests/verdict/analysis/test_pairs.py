@@ -62,8 +62,8 @@ def test_crossing_curves_name_the_scalars_on_both_sides() -> None:
     assert 'chance_30s' in result.favouring_a
     assert 'chance_tau' in result.favouring_b
     ahead, behind = result.crossing_text
-    assert 'items placed within 30 s' in ahead
-    assert 'items placed within tau' in behind
+    assert 'share done within 30 s' in ahead
+    assert 'share done within tau' in behind
 
 
 def test_a_difference_in_shape_favours_nobody() -> None:

@@ -203,10 +203,10 @@ LABELS = {
     'rmst_s': 'RMST',
     'uph_of_successes': 'UPH of successes',
     'uph_of_rmst': 'UPH of RMST',
-    'completion': 'items placed within the budget',
-    'chance_tau': 'items placed within tau',
+    'completion': 'share done within the budget',
+    'chance_tau': 'share done within tau',
     'mtbf_s': 'MTBF/A',
-    'missing_at_tau': 'items not placed by tau',
+    'missing_at_tau': 'share not done by tau',
     'hard_failure': 'hard failure',
     'median_s': 'median',
     'hrt': 'HRT',
@@ -218,7 +218,7 @@ LABELS = {
 def scalar_label(name: str) -> str:
     """What people call the scalar of this name, in sentences and at the head of table rows."""
     if name.startswith('chance_') and name not in LABELS:
-        return f'items placed within {name.removeprefix("chance_").removesuffix("s")} s'
+        return f'share done within {name.removeprefix("chance_").removesuffix("s")} s'
     if name.startswith('quantile_'):
         return f'quantile {name.removeprefix("quantile_").removesuffix("_s")}'
     return LABELS.get(name, name)
