@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib
 import re
@@ -28,6 +29,18 @@ def test_the_command_reference_is_that_of_the_commands() -> None:
 def test_the_shown_imports_are_what_the_command_prints() -> None:
     written = (ROOT / 'docs' / 'reference' / 'import-examples.md').read_text(encoding='utf-8')
     assert written == tool('import_examples').page(), 'run: sh tools/regenerate.sh'
+
+
+def test_no_message_names_a_page_that_an_installed_package_does_not_have() -> None:
+    source = ROOT / 'src' / 'robotrials'
+    for path in source.rglob('*.py'):
+        tree = ast.parse(path.read_text(encoding='utf-8'))
+        documentation = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation:
+                assert 'docs/' not in node.value, f'{path.relative_to(ROOT)}:{node.lineno}: {node.value}'
+    for path in (source / 'show').rglob('*.toml'):
+        assert 'docs/' not in path.read_text(encoding='utf-8'), path.relative_to(ROOT)
 
 
 def test_every_verb_has_an_example() -> None:

@@ -117,8 +117,8 @@ def checkout_host(
     if not recipe:
         if environment is None:
             raise InputError(
-                f'{benchmark} wants the option environment: a recipe file with what {entry.repository} requires '
-                '(see docs/how-to/own-checkout.md), or "" for this process'
+                f'{benchmark} wants the option environment: a recipe file that locks what {entry.repository} requires '
+                '(requirements = ["numpy==2.3.5", "msgpack==1.2.4", ...]), or "" for this process'
             )
         return open_checkout(**given)
     from robotrials.run.environment.gl import drawing_variables

@@ -112,7 +112,7 @@ def _drop(
 
 
 R = TypeVar('R')
-CHANGED = 'run the same seeds under changed conditions: docs/how-to/test-robustness.md'
+CHANGED = 'run the same seeds under changed conditions, which a plan lists under `conditions`'
 
 
 @dataclass(frozen=True, slots=True)

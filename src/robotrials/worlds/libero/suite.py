@@ -85,8 +85,8 @@ def find_assets(given: str = '') -> Path:
             if all((candidate / name).is_dir() for name in WANTED):
                 return candidate.resolve()
     raise SetupError(
-        f"LIBERO's assets are not in {' or '.join(filter(None, places))}; give the option assets, set {VARIABLE}, or "
-        'download them as docs/how-to/libero.md says'
+        f"LIBERO's assets are not in {' or '.join(filter(None, places))}; give the option assets, or set {VARIABLE}; "
+        'to learn how to download them, run: robotrials env doctor libero'
     )
 
 
