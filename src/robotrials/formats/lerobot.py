@@ -511,7 +511,8 @@ class LeRobotFormat:
         if extra:
             raise InputError(f'{table}: episode {extra[0]} is not in {path}')
         assignments = _assignments(layout, options, own)
-        source = _Source(layout, assignments, own, options, ledger, read_subtasks(path), results)
+        is_eva = any(not row.facts.keys().isdisjoint(EVA_FACTS) for row in layout.rows)
+        source = _Source(layout, assignments, own, options, ledger, read_subtasks(path), results, is_eva)
         source.account()
         keeps_cameras = camera_question().answer(options) == 'keep'
         videos = [place.path for row in layout.rows for place in row.videos.values()] if keeps_cameras else []
@@ -548,6 +549,7 @@ class _Source:
     ledger: ImportAccount
     subtasks: Mapping[int, str]
     results: Mapping[int, Mapping[str, Any]]
+    is_eva: bool
 
     @property
     def success_parsing(self) -> str:
@@ -598,10 +600,6 @@ class _Source:
                 raise InputError(f'{self.options.defaults[RESULTS]}: no row of episode {row.index}')
             return dict(self.results[row.index])
         return eva_fields(row, self.options) if self.is_eva else {}
-
-    @property
-    def is_eva(self) -> bool:
-        return any(name in row.facts for row in self.layout.rows for name in EVA_FACTS)
 
     def _frames(self) -> Iterator[EpisodeFrames]:
         features = self.layout.features
