@@ -88,10 +88,14 @@ def rows(count: int, *, policies: int, tasks: int) -> pa.Table:
     })  # fmt: skip
 
 
-def cpu_s(command: Sequence[str | Path], *, folder: Path, repeats: int = REPEATS, is_cold: bool = False) -> Seconds:
+def cpu_s(
+    command: Sequence[str | Path], *, folder: Path, repeats: int = REPEATS, is_cold: bool = False,
+    made: Path | None = None,
+) -> Seconds:  # fmt: skip
     """User and system time of a command in a new process, its children included.
 
     Every process finds the bytecode of the packages that it imports; a cold one finds none of ours, and writes it.
+    `made` is a folder that the command makes: each process finds none.
     """
     bytecode = folder / 'bytecode'
     environment = {k: v for k, v in os.environ.items() if k != 'PYTHONDONTWRITEBYTECODE'}
@@ -101,6 +105,8 @@ def cpu_s(command: Sequence[str | Path], *, folder: Path, repeats: int = REPEATS
         if is_cold:
             shutil.rmtree(f'{bytecode}{Path(robotrials.__file__).parent}', ignore_errors=True)
             shutil.rmtree(folder / 'cache', ignore_errors=True)
+        if made is not None:
+            shutil.rmtree(made, ignore_errors=True)
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run(
             [sys.executable, *map(str, command)], cwd=folder, check=True, capture_output=True, env=environment
@@ -208,14 +214,16 @@ def _large(folder: Path) -> list[Result]:
     """A million episodes: the import of each kind of file, and all pairs."""
     whole = rows(MANY, policies=4, tasks=10)
     results = []
-    for name, reader in (('plain.csv', READ), ('quoted.csv', READ), ('rows.parquet', READ_PARQUET)):
-        path, kind = folder / name, name.split('.')[0]
+    for kind, name, reader in (
+        ('plain', 'plain.csv', READ), ('quoted', 'quoted.csv', READ), ('parquet', 'rows.parquet', READ_PARQUET),
+    ):  # fmt: skip
+        path = folder / name
         if name.endswith('.csv'):
             style = 'all_valid' if kind == 'quoted' else 'needed'
             pyarrow.csv.write_csv(whole, path, pyarrow.csv.WriteOptions(quoting_style=style))
         else:
             pyarrow.parquet.write_table(whole, path)
-        ours = cpu_s(verb('import', path, '--to', folder / kind), folder=folder, repeats=1)
+        ours = cpu_s(verb('import', path, '--to', folder / kind), folder=folder, made=folder / kind)
         peer = cpu_s(['-c', reader, path], folder=folder)
         results.append(_row(f'import_{kind}', ours, 'pyarrow reading the file', peer, 1 / 3, f'{MANY:,} rows, {name}'))
         peak = peak_bytes(verb('import', path, '--to', folder / f'{kind}-again'), folder=folder)

@@ -176,15 +176,15 @@ class BulkReader:
         ids = self._ids(cells, codes, numbers['seed'], numbers['instance'])
         arrays = {
             **{name: None if names is None else names.encoded() for name, names in values.items()},
-            **{name: None if a is None else pa.array(a, mask=np.isnan(a)) for name, a in numbers.items()},
+            **{name: None if a is None else arrow(a, missing=np.isnan(a)) for name, a in numbers.items()},
             'episode_id': ids,
             'trial_id': _Names([self._trial_id()], np.zeros(n, np.int32)).encoded(),
-            'outcome': pa.DictionaryArray.from_arrays(outcome, pa.array([o.value for o in OUTCOMES])),
+            'outcome': pa.DictionaryArray.from_arrays(arrow(outcome), pa.array([o.value for o in OUTCOMES])),
             **truths,
             'labels': self._labels(columns),
         }
         if self.plan.max_score is not None and arrays['max_score'] is None and numbers['score'] is not None:
-            arrays['max_score'] = pa.array(np.full(n, self.plan.max_score), mask=np.isnan(numbers['score']))
+            arrays['max_score'] = arrow(np.full(n, self.plan.max_score), missing=np.isnan(numbers['score']))
         fields = [column for column in EPISODE_SCHEMA if arrays.get(column.name) is not None]
         return pa.table([arrays[f.name].cast(f.type) for f in fields], schema=pa.schema(fields))
 
@@ -296,7 +296,8 @@ class _Names:
     codes: NDArray[Any]
 
     def encoded(self) -> pa.DictionaryArray:
-        return pa.DictionaryArray.from_arrays(pa.array(self.codes, pa.int32()), pa.array(self.texts, pa.string()))
+        codes = self.codes.astype(np.int32, copy=False)
+        return pa.DictionaryArray.from_arrays(arrow(codes), pa.array(self.texts, pa.string()))
 
 
 @dataclass(slots=True)
@@ -372,8 +373,8 @@ class _BatchColumns:
         cells, codes = self.different(column)
         parsed = [given if (value := self.plan.convert[name](cell)) is None else value for cell in cells]
         if None in parsed:
-            return pa.array(parsed, pa.bool_()).take(pa.array(codes))
-        return pa.array(np.array(parsed, bool)[codes])
+            return pa.array(parsed, pa.bool_()).take(arrow(codes))
+        return arrow(np.array(parsed, bool)[codes])
 
     def outcomes(self) -> NDArray[np.int32] | None:
         column = self._column('outcome')
@@ -387,6 +388,15 @@ class _BatchColumns:
             raise NotPlainError('some rows have no outcome')
         places: NDArray[np.int32] = np.array([OUTCOMES.index(o) for o in parsed], dtype=np.int32)[codes]
         return places
+
+
+def arrow(values: NDArray[Any], *, missing: NDArray[np.bool_] | None = None) -> pa.Array:
+    """Numbers or truths (n,) as Arrow has them, null where `missing` says so; `pa.array` would import `numpy.ma`."""
+    present = None if missing is None or not missing.any() else pa.py_buffer(np.packbits(~missing, bitorder='little'))
+    is_truth = values.dtype == np.bool_
+    content = np.packbits(values, bitorder='little') if is_truth else np.ascontiguousarray(values)
+    kind = pa.from_numpy_dtype(values.dtype)
+    return pa.Array.from_buffers(kind, len(values), [present, pa.py_buffer(content)])
 
 
 def _letters(column: pa.Array) -> tuple[list[Any], NDArray[np.int32]] | None:

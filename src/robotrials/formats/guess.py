@@ -458,7 +458,7 @@ def _score_as_share(guessed: ColumnMap, values: Sequence[Any]) -> ColumnMap:
 
 def _all_parse(name: str, values: Sequence[Any]) -> bool:
     try:
-        for value in values:
+        for value in dict.fromkeys(values) if _is_text(values) else values:
             if name == 'score':
                 parse_quantity(value, decimal_comma=True)
             elif name in ('items_placed', 'items_lost') and not str(value).isdigit():
@@ -473,7 +473,7 @@ def _all_parse(name: str, values: Sequence[Any]) -> bool:
 def _success_as_score(guessed: ColumnMap, values: Sequence[Any]) -> ColumnMap:
     """A success column of shares or percentages is a score: none of it says yes or no."""
     try:
-        for value in values:
+        for value in dict.fromkeys(values) if _is_text(values) else values:
             parse_truth('success', value)
         return guessed
     except RecordError:
@@ -495,7 +495,18 @@ def _success_as_score(guessed: ColumnMap, values: Sequence[Any]) -> ColumnMap:
 def sample_cells(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> dict[str, list[Any]]:
     """For each column, those cells of the given rows, of which there is at least one, that say something."""
     columns = zip(header, zip(*rows, strict=True), strict=True)
-    return {name: [value for value in column if not is_missing(value)] for name, column in columns}
+    return {name: _saying(column) for name, column in columns}
+
+
+def _saying(column: Sequence[Any]) -> list[Any]:
+    if not _is_text(column):
+        return [value for value in column if not is_missing(value)]
+    missing = set(filter(is_missing, set(column)))  # each text is looked at once
+    return [value for value in column if value not in missing] if missing else list(column)
+
+
+def _is_text(values: Sequence[Any]) -> bool:
+    return all(type(value) is str for value in values)
 
 
 _USUAL = (
