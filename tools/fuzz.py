@@ -248,7 +248,7 @@ def _read_moment(path: Path) -> None:
 
 
 def _read_entry(path: Path) -> None:
-    from robotrials.record.entry import parse_entry
+    from robotrials.record.part import parse_entry
 
     parse_entry(path.read_bytes(), where='x')
 

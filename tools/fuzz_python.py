@@ -56,7 +56,7 @@ def _stl(data: bytes) -> None:
 
 
 def _entry(data: bytes) -> None:
-    from robotrials.record.entry import parse_entry
+    from robotrials.record.part import parse_entry
 
     parse_entry(data, where='x')
 

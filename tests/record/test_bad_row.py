@@ -14,8 +14,8 @@ from tests.cli.command import robotrials
 from robotrials.errors import StoreError
 from robotrials.record import Episode, Event, Store, Trajectory
 from robotrials.record.counted import counted_columns
-from robotrials.record.entry import EntryKind
 from robotrials.record.log import commit
+from robotrials.record.part import EntryKind
 from robotrials.record.rows import EPISODE_SCHEMA, EVENT_SCHEMA, episodes_to_arrow, events_to_arrow, keeps_rules
 from robotrials.record.store import write_episodes, write_trajectories
 from robotrials.record.verify import verify_store

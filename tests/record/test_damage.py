@@ -19,10 +19,9 @@ from robotrials.record import Contacts, Episode, Event, Provenance, Store, Traje
 from robotrials.record import part as part_module
 from robotrials.record import rows as schema_module
 from robotrials.record import verify as verify_module
-from robotrials.record.entry import EntryKind
 from robotrials.record.folder import Folder
 from robotrials.record.log import Finding, FindingKind, commit
-from robotrials.record.part import PartInfo, write_table
+from robotrials.record.part import EntryKind, PartInfo, write_table
 from robotrials.record.rows import EPISODE_SCHEMA, SCHEMA_VERSION, episodes_to_arrow
 from robotrials.record.trajectory import trajectories_equal
 from robotrials.record.verify import verify_store

@@ -18,8 +18,8 @@ from tests.record.test_log import episode
 from robotrials.errors import InputError, RobotrialsError, StoreError
 from robotrials.record import Provenance, Store
 from robotrials.record import log as log_module
-from robotrials.record.entry import parse_entry
 from robotrials.record.ledger import listed_edits
+from robotrials.record.part import parse_entry
 from robotrials.record.verify import repair_store, verify_store
 from robotrials.run.plan import read_plan
 

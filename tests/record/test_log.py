@@ -497,8 +497,8 @@ def test_a_forked_child_keeps_no_lock(tmp_path: Path) -> None:
 
 def test_a_compaction_beside_a_writer_takes_nothing_from_it(tmp_path: Path) -> None:
     """A sweep used to remove what a live writer had not yet committed."""
-    from robotrials.record.entry import EntryKind
     from robotrials.record.log import commit
+    from robotrials.record.part import EntryKind
     from robotrials.record.rows import episodes_to_arrow, events_to_arrow
     from robotrials.record.store import write_episodes
 

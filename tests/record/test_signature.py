@@ -13,8 +13,8 @@ from tests.cli.command import robotrials
 from robotrials.errors import InputError
 from robotrials.record import Episode, Outcome, Store
 from robotrials.record.blinding import Unblinding, write_unblinding
-from robotrials.record.entry import Entry, EntryKind, entry_id, new_entry
 from robotrials.record.log import FindingKind, add_pack, key_path, own_public, read_log, signed
+from robotrials.record.part import Entry, EntryKind, entry_id, new_entry
 from robotrials.record.verify import Verification, verify_store
 
 

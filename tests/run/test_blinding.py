@@ -16,8 +16,8 @@ from tests.run.plans import FAST, SLOW, make_plan
 
 from robotrials.errors import InputError, StoreError
 from robotrials.record import Outcome, Store
-from robotrials.record.entry import entry_id
 from robotrials.record.maintain import merge_stores
+from robotrials.record.part import entry_id
 from robotrials.record.verify import verify_store
 from robotrials.run import close_trial, run_trial
 from robotrials.run.blinding import blinding_of, seal, unseal

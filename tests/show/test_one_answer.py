@@ -22,7 +22,7 @@ from robotrials.show.planning import requested_powers, requested_study, watched_
 from robotrials.show.table import Table
 from robotrials.testing.scene import PAPER_LIKE, paper_like_cohort
 from robotrials.verdict.analysis import Analysis, analyse, present
-from robotrials.verdict.analysis.verdict import Standing
+from robotrials.verdict.analysis.endpoint_pairs import Standing
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan, EndpointName
 
 SMALL = [replace(p, episodes_per_cell=(12, 14), items=3) for p in PAPER_LIKE]

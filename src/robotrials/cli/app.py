@@ -222,7 +222,7 @@ def main() -> None:
     except SystemExit as stop:
         # The parser of the command line has said what is wrong; without any word it has printed the help.
         if sys.argv[1:] and hasattr(stop.__context__, 'format_message'):
-            from robotrials.cli.advice import command_instead
+            from robotrials.cli.output import command_instead
 
             typer.echo(plain(command_instead(stop.__context__, sys.argv[1:], VERBS)), err=True)
         raise

@@ -67,7 +67,7 @@ def console(
     if target.startswith(('http://', 'https://')):
         _open_platform(target.rstrip('/'), browser=browser)
         return
-    from robotrials.record.entry import EntryKind
+    from robotrials.record.part import EntryKind
     from robotrials.run.blinding import read_arms
     from robotrials.run.engine import chosen_slots, open_trial_store, sole_runner, with_provenance
     from robotrials.run.plan import StoppingRule

@@ -114,7 +114,7 @@ def gate(
 
 def _refuse_policy(source: Path, store: Store, baseline: str, candidate: str | None) -> None:
     """Say how a policy of the same store is named as the baseline."""
-    from robotrials.cli.advice import gate_words, tested_policies
+    from robotrials.cli.output import gate_words, tested_policies
 
     names = tested_policies(store)
     others = [name for name in ([candidate] if candidate else names) if name != baseline]

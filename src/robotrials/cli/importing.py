@@ -131,7 +131,7 @@ def import_source(
 
 def _read(path: Path, options: ImportOptions, kind: str, to: Path | None, take: Callable[[Imported], None]) -> Imported:
     """Open and take the source; on a terminal a remedy that is known is offered, and run on "y"."""
-    from robotrials.cli.advice import accepted, is_terminal
+    from robotrials.cli.output import accepted, is_terminal
     from robotrials.formats.imported import FixableError
 
     while True:
@@ -149,7 +149,7 @@ def _read(path: Path, options: ImportOptions, kind: str, to: Path | None, take: 
 
 def _open(path: Path, options: ImportOptions, kind: str) -> Imported:
     """The source, with its open questions put to whoever sits at the terminal."""
-    from robotrials.cli.advice import ask, is_terminal
+    from robotrials.cli.output import ask, is_terminal
     from robotrials.cli.process import spare_pandas
     from robotrials.formats.catalog import FORMATS, open_source
 

@@ -159,7 +159,7 @@ def open_named(source: Path, given: Mapping[str, str] | None = None) -> OpenedSo
     if not given and is_store(source):  # who asks a store needs no reader of files
         spare_pandas()
         return OpenedSource(read_store(source), str(source))
-    from robotrials.cli.advice import and_ask
+    from robotrials.cli.output import and_ask
     from robotrials.formats.catalog import FORMATS
     from robotrials.formats.imported import ImportOptions
 
@@ -173,7 +173,7 @@ def open_named(source: Path, given: Mapping[str, str] | None = None) -> OpenedSo
 
 def _open_offering(source: Path, options: ImportOptions, command: str) -> OpenedSource:
     """Open a file or folder; a remedy that is known is offered on a terminal, and printed to be pasted elsewhere."""
-    from robotrials.cli.advice import accepted, ask, asked_again, can_be_asked, is_terminal, offer_mapping
+    from robotrials.cli.output import accepted, ask, asked_again, can_be_asked, is_terminal, offer_mapping
     from robotrials.formats.imported import FixableError
     from robotrials.formats.intake import open_for_asking
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from robotrials.record import Store
-    from robotrials.record.entry import Entry
     from robotrials.record.log import Signing
+    from robotrials.record.part import Entry
 
 store_app = typer.Typer(no_args_is_help=True, help='Inspect, check, correct, merge and export a store.')
 

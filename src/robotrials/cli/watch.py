@@ -109,8 +109,8 @@ def watch(
 def why_idle(path: Path) -> str:
     """Why nobody is adding episodes to a store; '' while somebody may be."""
     from robotrials.record import read_store
-    from robotrials.record.entry import EntryKind
     from robotrials.record.folder import Folder
+    from robotrials.record.part import EntryKind
     from robotrials.record.store import is_store
     from robotrials.run.engine import has_runner
 

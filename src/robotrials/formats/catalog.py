@@ -32,8 +32,8 @@ from robotrials.formats.imported import (
     listed,
 )
 from robotrials.record import Episode
-from robotrials.record.entry import is_inside
 from robotrials.record.episode import check_episode, provenance_from_json
+from robotrials.record.folder import is_inside
 from robotrials.value import dataclass
 
 if TYPE_CHECKING:

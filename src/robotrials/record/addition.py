@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from robotrials.errors import InputError, StoreError
 from robotrials.record.blinding import blinded_trajectory, part_keys
-from robotrials.record.entry import EntryKind
 from robotrials.record.folder import PENDING, Folder, held_lock
 from robotrials.record.log import Commit, check_logged, commit
 from robotrials.record.part import (
     METADATA_KEY,
     ROW_GROUP,
+    EntryKind,
     PartInfo,
     encode_hashes,
     id_hashes,

@@ -25,13 +25,13 @@ import pyarrow.parquet as pq
 
 from robotrials.errors import InputError, RecordError, StoreError, UnknownName
 from robotrials.old_name import COMMITMENT_TAG, ENVELOPE_TAG
-from robotrials.record.entry import EntryKind
 from robotrials.record.episode import Episode, Event, Outcome, Provenance
 from robotrials.record.folder import sole_entry
 from robotrials.record.ledger import Edits, Ledger, read_ledger
 from robotrials.record.log import log_entry
 from robotrials.record.part import (
     PRUNED_BY,
+    EntryKind,
     PartInfo,
     checked_source,
     id_codes,

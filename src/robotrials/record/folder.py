@@ -26,10 +26,11 @@ from typing import Any
 
 from robotrials.errors import StoreError, WriteError
 from robotrials.record.bucket import CachedPath
-from robotrials.record.entry import is_inside
-from robotrials.value import dataclass
+from robotrials.value import dataclass, pattern
 
 PENDING = '.pending'
+UNFIT = pattern(r'[\x00-\x1f\x7f\\\ud800-\udfff]')  # in no name: control characters, what is no text, and \
+MOST_NAME_BYTES, MOST_PLACE_BYTES = 255, 1024  # of one folder or file, as file systems have it; of all together
 WRITE_LOCK = '.write.lock'
 ENTRY_LOCK = '.entry.lock'
 LEASES = '.leases'  # on object storage
@@ -558,3 +559,10 @@ def _rivals(root: CachedPath, name: str, own: str, *, shared: bool) -> list[str]
         else:
             bucket.remove(f'{folder}/{other}')
     return rivals
+
+
+def is_inside(name: object) -> bool:
+    """Whether a name, with forward slashes, can only be that of something inside the folder it is joined to."""
+    if not isinstance(name, str) or UNFIT.search(name) is not None or len(name.encode()) > MOST_PLACE_BYTES:
+        return False
+    return all(p not in ('', '.', '..') and len(p.encode()) <= MOST_NAME_BYTES for p in name.split('/'))

@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from robotrials.errors import InputError, RecordError, StoreError, UnknownName
-from robotrials.record.entry import Entry, EntryKind, LoggedFile
 from robotrials.record.episode import Episode, Event, EventSource, enum_member
 from robotrials.record.folder import check_folders
 from robotrials.record.log import LOG, Finding, FindingKind, Log, is_logged, read_log
-from robotrials.record.part import PartInfo, listed_parts, part_from_json
+from robotrials.record.part import Entry, EntryKind, LoggedFile, PartInfo, listed_parts, part_from_json
 from robotrials.value import dataclass
 
 if TYPE_CHECKING:

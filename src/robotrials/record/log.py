@@ -28,9 +28,19 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from robotrials.errors import InputError, SetupError, StoreError
-from robotrials.record.entry import NAMES, Entry, EntryKind, LoggedFile, entry_id, is_inside, new_entry, parse_entry
-from robotrials.record.folder import PENDING, Folder, shared_writing, sole_entry
-from robotrials.record.part import file_hash, logged_part, part_name
+from robotrials.record.folder import PENDING, Folder, is_inside, shared_writing, sole_entry
+from robotrials.record.part import (
+    NAMES,
+    Entry,
+    EntryKind,
+    LoggedFile,
+    entry_id,
+    file_hash,
+    logged_part,
+    new_entry,
+    parse_entry,
+    part_name,
+)
 from robotrials.value import dataclass, pattern
 
 if TYPE_CHECKING:

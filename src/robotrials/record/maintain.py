@@ -16,7 +16,6 @@ import pyarrow as pa
 from robotrials.errors import RobotrialsError, StoreError
 from robotrials.record.blinding import FOLDER as UNBLINDING
 from robotrials.record.bucket import CachedPath, store_root
-from robotrials.record.entry import Entry, EntryKind, LoggedFile, entry_id, new_entry
 from robotrials.record.episode import Episode
 from robotrials.record.folder import WRITE_LOCK, Folder, disk, held_lock, inside, naming_trouble
 from robotrials.record.foreign import Bounds, parse
@@ -36,9 +35,14 @@ from robotrials.record.log import (
 from robotrials.record.part import (
     METADATA_KEY,
     PART_NAME,
+    Entry,
+    EntryKind,
+    LoggedFile,
     PartInfo,
+    entry_id,
     file_hash,
     naming_damage,
+    new_entry,
     open_part,
     parquet_options,
     part_metadata,

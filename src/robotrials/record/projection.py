@@ -36,7 +36,7 @@ from robotrials.record.part import PartInfo, check_part
 
 if TYPE_CHECKING:
     from robotrials.record.blinding import Where
-    from robotrials.record.entry import LoggedFile
+    from robotrials.record.part import LoggedFile
     from robotrials.record.store import Store
     from robotrials.record.trajectory import Trajectory
 

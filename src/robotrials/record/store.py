@@ -57,9 +57,8 @@ from robotrials.record.blinding import (
     with_sealed,
 )
 from robotrials.record.bucket import CachedPath, forget_copies, store_root
-from robotrials.record.entry import Entry, EntryKind, LoggedFile, is_inside
 from robotrials.record.episode import Episode, Provenance, enum_member, provenance_from_json
-from robotrials.record.folder import LEASES, PENDING, Folder, inside, is_file_inside, sole_entry
+from robotrials.record.folder import LEASES, PENDING, Folder, inside, is_file_inside, is_inside, sole_entry
 from robotrials.record.ledger import (
     Annotation,
     Edit,
@@ -89,6 +88,9 @@ from robotrials.record.log import (
 )
 from robotrials.record.part import (
     ADVICE,
+    Entry,
+    EntryKind,
+    LoggedFile,
     PartInfo,
     encode_hashes,
     id_codes,

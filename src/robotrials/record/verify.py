@@ -24,7 +24,6 @@ from robotrials.record.blinding import FOLDER as UNBLINDING
 from robotrials.record.blinding import all_unblindings, check_unblinding, read_part_episodes
 from robotrials.record.bucket import CachedPath, forget_copies, store_root
 from robotrials.record.column import trajectories_from_arrow
-from robotrials.record.entry import EntryKind, LoggedFile
 from robotrials.record.episode import Episode, Outcome, provenance_from_json
 from robotrials.record.folder import (
     LEASES,
@@ -55,6 +54,8 @@ from robotrials.record.log import (
 from robotrials.record.maintain import unlogged_parts
 from robotrials.record.part import (
     PART_NAME,
+    EntryKind,
+    LoggedFile,
     PartInfo,
     file_hash,
     id_hashes,

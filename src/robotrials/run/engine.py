@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING
 from robotrials.errors import InputError, RobotrialsError, StoreError, UnknownName, WriteError
 from robotrials.record import Episode, EventKind, Outcome, Store, collect_provenance, read_store
 from robotrials.record.bucket import store_root
-from robotrials.record.entry import EntryKind
 from robotrials.record.folder import Folder, held_lock
 from robotrials.record.maintain import compact_store
+from robotrials.record.part import EntryKind
 from robotrials.run.blinding import Arms, Blinding, blinded_plan, read_arms
 from robotrials.run.crew import AnyWorker, Crew, Errand, ProcessCrew
 from robotrials.run.mark import AlarmBoard, await_old_workers, log_interrupted, mark_begun, mark_ended

@@ -20,8 +20,8 @@ from typing import BinaryIO, Self
 
 from robotrials.errors import NoAnswer, StoreError
 from robotrials.record import Store
-from robotrials.record.entry import EntryKind
 from robotrials.record.folder import Folder
+from robotrials.record.part import EntryKind
 from robotrials.run.plan import WatchdogOptions
 
 # What a worker is doing and since when, where its parent can see it even if the worker no longer answers.

@@ -18,8 +18,8 @@ from robotrials.stats import Rate
 from robotrials.stats.dominance import PairVerdict as Overall
 from robotrials.value import dataclass
 from robotrials.verdict.analysis import Absent, ComparisonFrame, EndpointPairs, present
+from robotrials.verdict.analysis.endpoint_pairs import Standing
 from robotrials.verdict.analysis.ranking import ALL_STRATA
-from robotrials.verdict.analysis.verdict import Standing
 from robotrials.verdict.planning.analysis_plan import Correction, EndpointName
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ from robotrials.verdict.analysis import (
 )
 from robotrials.verdict.analysis.contrast import TIMED, design_word
 from robotrials.verdict.analysis.detail import StratumPair
-from robotrials.verdict.analysis.verdict import Standing, WinnerPrice
+from robotrials.verdict.analysis.endpoint_pairs import Standing, WinnerPrice
 from robotrials.verdict.planning.analysis_plan import Correction, EndpointName
 
 

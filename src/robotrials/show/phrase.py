@@ -22,7 +22,7 @@ from robotrials.stats.dominance import PairVerdict as Overall
 from robotrials.stats.win import WinDesign
 from robotrials.value import dataclass
 from robotrials.verdict.analysis import EndpointPairs
-from robotrials.verdict.analysis.verdict import Standing
+from robotrials.verdict.analysis.endpoint_pairs import Standing
 from robotrials.verdict.planning.analysis_plan import Correction, EndpointName
 
 if TYPE_CHECKING:

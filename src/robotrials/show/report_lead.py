@@ -24,8 +24,8 @@ from robotrials.stats import Estimate
 from robotrials.stats.dominance import PairDecision
 from robotrials.stats.dominance import PairVerdict as Overall
 from robotrials.verdict.analysis import Absent, RobustnessPart
+from robotrials.verdict.analysis.endpoint_pairs import Standing
 from robotrials.verdict.analysis.ranking import ALL_STRATA
-from robotrials.verdict.analysis.verdict import Standing
 from robotrials.verdict.planning.analysis_plan import EndpointName
 
 if TYPE_CHECKING:

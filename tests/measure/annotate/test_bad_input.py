@@ -25,8 +25,8 @@ from robotrials.record import (
     Trajectory,
     read_store,
 )
-from robotrials.record.entry import EntryKind
 from robotrials.record.log import add_entry
+from robotrials.record.part import EntryKind
 from robotrials.record.verify import repair_store, verify_store
 from robotrials.run import run_trial
 from robotrials.verdict.analysis.labels import label_robustness

@@ -19,8 +19,8 @@ from robotrials.stats.dominance import PairVerdict as Overall
 from robotrials.stats.matching import UnseenRule, unseen_reach
 from robotrials.verdict.analysis import Absent, Analysis, analyse, present
 from robotrials.verdict.analysis.contrast import needed_units
+from robotrials.verdict.analysis.endpoint_pairs import Standing
 from robotrials.verdict.analysis.selection import comparable, stratum_names, stream
-from robotrials.verdict.analysis.verdict import Standing
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan, DeclaredAnalysis, EndpointName
 
 

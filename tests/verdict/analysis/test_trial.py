@@ -22,8 +22,8 @@ from robotrials.show.answer import compare_card, score_card
 from robotrials.stats import wilson
 from robotrials.stats.matching import fewest_for_claim
 from robotrials.verdict.analysis import Absent, RobustnessPart, SafetyPart, analyse, present
+from robotrials.verdict.analysis.endpoint_pairs import fewest_for_rates
 from robotrials.verdict.analysis.selection import projected_episodes
-from robotrials.verdict.analysis.verdict import fewest_for_rates
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 
 FEW = {'resamples': 200}

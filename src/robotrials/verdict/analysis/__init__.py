@@ -17,19 +17,17 @@ if TYPE_CHECKING:
     from robotrials.verdict.analysis.ranking import *
     from robotrials.verdict.analysis.safety import *
     from robotrials.verdict.analysis.selection import *
-    from robotrials.verdict.analysis.verdict import *
 
 _PLACES = {
     '.analysis': 'Analysis analyse',
     '.change': 'PolicyChange Shift StoreChange compare_stores',
     '.condition_drop': 'RobustnessPart',
     '.contrast': 'Contrast NeededUnits',
-    '.endpoint_pairs': 'Comparisons TimeComparison compare_timing',
+    '.endpoint_pairs': 'Comparisons EndpointPairs EndpointVerdict TimeComparison compare_timing',
     '.gate': 'GateEndpoint GateFinding GateResult GateRules GateVerdict gate_stores',
     '.quality': 'ArmQuality DataQuality KnownPolicy Presence',
     '.ranking': 'PolicyCurve Ranking Rates Times',
     '.safety': 'SafetyPart',
     '.selection': 'Absent ComparisonFrame Selection present select_episodes select_store',
-    '.verdict': 'EndpointPairs EndpointVerdict',
 }
 __getattr__, __dir__ = late_names(__name__, _PLACES)

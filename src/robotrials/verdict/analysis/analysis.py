@@ -20,7 +20,7 @@ from robotrials.record.rows import coded, distinct
 from robotrials.verdict.analysis import endpoint_pairs as pairing
 from robotrials.verdict.analysis.arm import frame_sides, success_of
 from robotrials.verdict.analysis.contrast import Cells, contrast, rate_value
-from robotrials.verdict.analysis.endpoint_pairs import Comparisons, both_readings, counted_sides, success_order
+from robotrials.verdict.analysis.endpoint_pairs import Comparisons, both_readings, counted_sides, success_order, too_few
 from robotrials.verdict.analysis.quality import after_closing, comparability_cautions, interim_looks, known_policies
 from robotrials.verdict.analysis.ranking import build_times, count_rates, policy_curves, policy_failures, rank_policies
 from robotrials.verdict.analysis.selection import (
@@ -32,7 +32,6 @@ from robotrials.verdict.analysis.selection import (
     select_store,
     stream,
 )
-from robotrials.verdict.analysis.verdict import too_few
 from robotrials.verdict.planning.analysis_plan import (
     AnalysisPlan,
     DeclaredAnalysis,
@@ -55,14 +54,13 @@ if TYPE_CHECKING:
     from robotrials.verdict.analysis.condition_drop import RobustnessPart
     from robotrials.verdict.analysis.contrast import Contrast
     from robotrials.verdict.analysis.detail import Detail, EpisodesBehind, Film, Placement
-    from robotrials.verdict.analysis.endpoint_pairs import Advance, TimeComparison
+    from robotrials.verdict.analysis.endpoint_pairs import Advance, EndpointPairs, TimeComparison, WinnerPrice
     from robotrials.verdict.analysis.planning import Planning
     from robotrials.verdict.analysis.practice import Practice
     from robotrials.verdict.analysis.quality import AfterClosing, DataQuality, InterimLooks, KnownPolicy, Presence
     from robotrials.verdict.analysis.ranking import PolicyCurve, Ranking, Rates, Times, TwoStories
     from robotrials.verdict.analysis.safety import SafetyComparison, SafetyPart, TrajectoryPass
     from robotrials.verdict.analysis.selection import ComparisonFrame, Selection
-    from robotrials.verdict.analysis.verdict import EndpointPairs, WinnerPrice
 
 
 class Analysis:
@@ -425,7 +423,7 @@ class Analysis:
     @property
     def price(self) -> WinnerPrice | Absent:
         """The fewest units at which a winner could be named."""
-        from robotrials.verdict.analysis.verdict import winner_price
+        from robotrials.verdict.analysis.endpoint_pairs import winner_price
 
         if isinstance(self.pairs, Absent):
             return self.pairs

@@ -29,14 +29,13 @@ from robotrials.record.rows import column
 from robotrials.stats import Estimate, Interval
 from robotrials.stats.interval import Spread, normal_cdf, two_sided_z
 from robotrials.stats.matching import Labels, SignTest, UnseenRule, WorstCase, has_label, same_labels
-from robotrials.stats.sample_size import mcnemar_sample_size
+from robotrials.stats.sample_size import mcnemar_sample_size, pairs_size
 from robotrials.stats.success_rule import MID_P_FACTOR, SuccessArm, SuccessContrast, SuccessRule, success_contrast
 from robotrials.stats.win import WinArm, win_arm, win_contrast
 from robotrials.value import dataclass
 from robotrials.verdict.analysis.arm import success_of
 from robotrials.verdict.analysis.ranking import cell_tau
 from robotrials.verdict.planning.analysis_plan import EndpointName
-from robotrials.verdict.planning.success_size import pairs_size
 
 if TYPE_CHECKING:
     from robotrials.measure.timing.better import Better

@@ -27,9 +27,9 @@ from robotrials.value import dataclass
 from robotrials.verdict.analysis.arm import success_of
 from robotrials.verdict.analysis.cameras import has_truth
 from robotrials.verdict.analysis.contrast import TIMED
+from robotrials.verdict.analysis.endpoint_pairs import EndpointPairs, too_few
 from robotrials.verdict.analysis.ranking import ALL_STRATA, flagged, judged_cells
 from robotrials.verdict.analysis.selection import Absent, or_absent, present, projected_episodes, stratum_names
-from robotrials.verdict.analysis.verdict import EndpointPairs, too_few
 from robotrials.verdict.robustness import conditions_by_severity
 from robotrials.verdict.robustness.trial import recorded_severity
 

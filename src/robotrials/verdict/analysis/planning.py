@@ -14,9 +14,9 @@ from robotrials.measure.timing.curve import cut
 from robotrials.measure.timing.operation import Unit
 from robotrials.verdict.analysis.arm import Side
 from robotrials.verdict.analysis.contrast import common_cap_s
+from robotrials.verdict.analysis.endpoint_pairs import too_few
 from robotrials.verdict.analysis.ranking import declared_tau
 from robotrials.verdict.analysis.selection import present, stream
-from robotrials.verdict.analysis.verdict import too_few
 from robotrials.verdict.planning import (
     AssumedCell,
     NullSetup,

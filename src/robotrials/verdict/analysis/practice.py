@@ -12,9 +12,9 @@ import numpy as np
 
 from robotrials.errors import InputError, NotEstimable
 from robotrials.stats import Interval, performance_profile, probability_of_improvement, rank_policies, success_posterior
+from robotrials.verdict.analysis.endpoint_pairs import too_few
 from robotrials.verdict.analysis.ranking import ALL_STRATA
 from robotrials.verdict.analysis.selection import Absent, or_absent
-from robotrials.verdict.analysis.verdict import too_few
 from robotrials.verdict.planning import episode_promptness
 from robotrials.verdict.planning.analysis_plan import EndpointName
 

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from robotrials.errors import InputError, NotEstimable
 from robotrials.record import Contacts, Episode, Provenance, Store, Trajectory, read_store
-from robotrials.record.entry import is_inside
-from robotrials.record.folder import inside
+from robotrials.record.folder import inside, is_inside
 from robotrials.stats import Interval, Wald, newcombe, paired_wald
 from robotrials.stats.interval import FloatArray
 

@@ -7,18 +7,7 @@ from typing import TYPE_CHECKING
 from robotrials.catalog import late_names
 
 if TYPE_CHECKING:
-    from robotrials.stats.sample_size import barnard_power as barnard_power
-    from robotrials.stats.sample_size import barnard_sample_size as barnard_sample_size
-    from robotrials.stats.sample_size import cluster_sample_size as cluster_sample_size
-    from robotrials.stats.sample_size import mcnemar_rollouts as mcnemar_rollouts
-    from robotrials.stats.sample_size import mcnemar_sample_size as mcnemar_sample_size
-    from robotrials.stats.sample_size import mean_sample_size as mean_sample_size
-    from robotrials.stats.sample_size import noninferiority_sample_size as noninferiority_sample_size
-    from robotrials.stats.sample_size import paired_mean_sample_size as paired_mean_sample_size
-    from robotrials.stats.sample_size import paired_noninferiority_sample_size as paired_noninferiority_sample_size
-    from robotrials.stats.sample_size import two_proportion_power as two_proportion_power
-    from robotrials.stats.sample_size import two_proportion_sample_size as two_proportion_sample_size
-    from robotrials.stats.sample_size import wilson_sample_size as wilson_sample_size
+    from robotrials.stats.sample_size import *
     from robotrials.verdict.planning.analysis_plan import *
     from robotrials.verdict.planning.bridge import *
     from robotrials.verdict.planning.group_sequential import *
@@ -26,7 +15,6 @@ if TYPE_CHECKING:
     from robotrials.verdict.planning.power import *
     from robotrials.verdict.planning.rule_power import *
     from robotrials.verdict.planning.sequential import *
-    from robotrials.verdict.planning.success_size import *
     from robotrials.verdict.planning.watch import *
 
 _PLACES = {
@@ -49,18 +37,16 @@ _PLACES = {
         'Decision HorizonCheck SequentialComparison SequentialLook SequentialPower check_horizon '
         'sequential_comparison sequential_power'
     ),
-    '.success_size': (
-        'MoreEpisodes TestStanding margin_power margin_size more_episodes more_for_margin paired_margin_power '
-        'paired_margin_size pairs_power pairs_size predictive_power success_power success_size time_standing'
-    ),
     '.watch': (
         'ArmPair SequentialArms UnitScores WatchedScore WatchedTrial episode_promptness promptness '
         'sequential_arms unit_scores watch_trial'
     ),
     'robotrials.stats.sample_size': (
-        'barnard_power barnard_sample_size cluster_sample_size mcnemar_rollouts mcnemar_sample_size '
-        'mean_sample_size noninferiority_sample_size paired_mean_sample_size '
-        'paired_noninferiority_sample_size two_proportion_power two_proportion_sample_size wilson_sample_size'
+        'MoreEpisodes TestStanding barnard_power barnard_sample_size cluster_sample_size margin_power '
+        'margin_size mcnemar_rollouts mcnemar_sample_size mean_sample_size more_episodes more_for_margin '
+        'noninferiority_sample_size paired_margin_power paired_margin_size paired_mean_sample_size '
+        'paired_noninferiority_sample_size pairs_power pairs_size predictive_power success_power success_size '
+        'time_standing two_proportion_power two_proportion_sample_size wilson_sample_size'
     ),
 }
 __getattr__, __dir__ = late_names(__name__, _PLACES)

@@ -13,8 +13,7 @@ from typing import Literal
 
 from robotrials.errors import InputError
 from robotrials.stats.interval import check_count, check_open_unit, check_unit
-from robotrials.stats.sample_size import wilson_sample_size
-from robotrials.verdict.planning.success_size import margin_size, pairs_size, success_size
+from robotrials.stats.sample_size import margin_size, pairs_size, success_size, wilson_sample_size
 
 Claim = Literal['overall', 'per_cell']
 Contrast = Literal['all_pairs', 'against_reference']

@@ -28,9 +28,9 @@ from robotrials.measure.timing.resample import (
 )
 from robotrials.measure.timing.scalar import shared_strata
 from robotrials.stats import Interval, wilson
+from robotrials.stats.sample_size import search_size
 from robotrials.verdict.planning.bridge import Bridges, Cell, StratumModel, simulate_bridges, stratum_models
 from robotrials.verdict.planning.rule_power import AssumedCell, assumed_operations
-from robotrials.verdict.planning.success_size import search_size
 
 KS, RMST = 'ks', 'rmst_s'
 METRICS = (KS, RMST, 'chance_30s', 'chance_60s')
