@@ -13,7 +13,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.worlds.cell.latency_dose import DELAYS_S, POLICIES, TASKS, THINKING, Dose, run_doses
 
-from robotrials.show.figure import add_legend, legend_entries, new_panels, policy_looks, save_figure
+from robotrials.show.figure import add_legend, legend_entries, new_panels, save_figure
+from robotrials.show.plot import policy_looks
 from robotrials.show.table import render, table
 from robotrials.stats import wilson
 

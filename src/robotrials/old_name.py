@@ -121,7 +121,7 @@ MERGED = {
     'robotrials.show.audit': 'divergence',
     'robotrials.show.catalog': 'request',
     'robotrials.show.curve': 'practice practice_figure timing_figure',
-    'robotrials.show.figure': 'file',
+    'robotrials.show.document': 'file',
     'robotrials.show.gate': 'markup',
     'robotrials.show.phrase': 'verdict_text',
     'robotrials.show.report': 'film report_films',

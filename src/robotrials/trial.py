@@ -334,7 +334,7 @@ class Trial:
 
     def report(self, path: str | Path) -> Path:
         """Write the whole report: .html, .md, .tex or .json by the ending."""
-        from robotrials.show.figure import write_report
+        from robotrials.show.document import write_report
 
         return write_report(self.analysis, Path(path))
 

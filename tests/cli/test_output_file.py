@@ -11,7 +11,7 @@ from tests.verdict.analysis.pair import plain_store
 
 from robotrials.errors import InputError, WriteError
 from robotrials.record.folder import Disk, replaced_disk
-from robotrials.show.figure import check_target, write_file
+from robotrials.show.document import check_target, write_file
 
 
 @pytest.fixture(scope='module')

@@ -14,8 +14,8 @@ from tests.s3_server import BUCKET, S3Server, s3_server
 
 from robotrials.errors import StoreError, WriteError
 from robotrials.record import Episode, Event, Outcome, Store, Trajectory, read_store, trajectories_equal
-from robotrials.record.bucket import Bucket, CachedPath, forget_copies, open_bucket, store_root
-from robotrials.record.folder import Folder, held_lease, held_lock
+from robotrials.record.bucket import Bucket, CachedPath, forget_copies, open_bucket
+from robotrials.record.folder import Folder, held_lease, held_lock, store_root
 from robotrials.record.maintain import compact_store, merge_stores
 from robotrials.record.verify import repair_store, verify_store
 from robotrials.run import run_trial

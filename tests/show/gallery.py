@@ -16,8 +16,7 @@ from robotrials.show.document import (
     paragraph,
     section,
 )
-from robotrials.show.figure import policy_colors
-from robotrials.show.plot import Axis, Bar, Curve, GuideLine, Plot, Point, Tile, facets
+from robotrials.show.plot import Axis, Bar, Curve, GuideLine, Plot, Point, Tile, facets, policy_colors
 from robotrials.show.plot_page import paint_page
 from robotrials.show.table import Cell, Column, table
 

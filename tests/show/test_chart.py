@@ -14,8 +14,7 @@ from tests.show.gallery import POLICIES, STRATA, chart_blocks, plots, step_block
 
 from robotrials.errors import InputError
 from robotrials.show.document import Chart
-from robotrials.show.figure import policy_colors
-from robotrials.show.plot import Axis, Bar, Curve, GuideLine, Layer, Plot, Point, Tile, facets
+from robotrials.show.plot import Axis, Bar, Curve, GuideLine, Layer, Plot, Point, Tile, facets, policy_colors
 from robotrials.show.plot_page import paint_page
 from robotrials.show.plot_paper import paint_paper
 from robotrials.show.svg import MOST_BAND_STEPS, MOST_STEPS, LinearScale, policy_marks, scale_over, thin

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from robotrials.record import Episode
-from robotrials.show.figure import MOST_IDS, figure_marks, lead_to, leading, new_figure, these_episodes
+from robotrials.show.figure import figure_marks, lead_to, leading, new_figure
+from robotrials.show.plot import MOST_IDS, these_episodes
 
 
 def test_figures_for_files_keep_no_marks() -> None:

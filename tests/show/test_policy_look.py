@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from robotrials.errors import NotEstimable
 from robotrials.record import Episode, Outcome
 from robotrials.show.catalog import FIGURES, FigureRequest, find_figure, input_of
-from robotrials.show.figure import PALETTE, policy_colors, policy_looks
+from robotrials.show.plot import PALETTE, policy_colors, policy_looks
 from robotrials.testing.showcase import Showcase, make_showcase, showcase_request
 from robotrials.verdict.analysis import analyse
 

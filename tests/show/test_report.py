@@ -341,7 +341,7 @@ def test_names_with_markup_stay_text(tmp_path: Path) -> None:
 
 
 def test_a_policy_keeps_its_colour_in_a_part_of_the_store_and_in_figures(tmp_path: Path) -> None:
-    from robotrials.show.figure import policy_colors
+    from robotrials.show.plot import policy_colors
 
     store = timed_store(tmp_path / 's', n=4)
     whole = trial_document(analyse(store, **FEW))

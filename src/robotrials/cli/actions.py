@@ -353,7 +353,8 @@ def report(
         print_card(lambda: answer, lambda: tables, form, details=details or closed_loop is not None)
     if figures is not None:
         from robotrials.show.actions import amse_plot, namse_plot
-        from robotrials.show.figure import policy_looks, save_figure
+        from robotrials.show.figure import save_figure
+        from robotrials.show.plot import policy_looks
         from robotrials.show.plot_paper import paint_paper
 
         looks = policy_looks(scores.models)

@@ -126,7 +126,7 @@ def calibrate_store(
     from robotrials.measure.annotate import calibrate
     from robotrials.measure.annotate.calibrate import settings_text
     from robotrials.record import read_store
-    from robotrials.show.figure import write_file
+    from robotrials.show.document import write_file
     from robotrials.show.record import assessment_table
 
     opened = read_store(store)

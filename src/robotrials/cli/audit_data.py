@@ -287,7 +287,7 @@ def card_command(
     from robotrials.cli.worker import read_option
     from robotrials.run.plan import HostEntry, PolicyEntry
     from robotrials.show.audit_data import card_document
-    from robotrials.show.figure import check_target, choose_format, render_document, write_file
+    from robotrials.show.document import check_target, choose_format, render_document, write_file
     from robotrials.study.card import CardRequest, make_card
     from robotrials.verdict.audit.datasource import read_datasource
     from robotrials.verdict.audit.overfit import read_overfit

@@ -103,7 +103,7 @@ def report(to: Path, store: Path) -> list[str]:
     """Score, compare, look at safety, write the report; returns what to take away."""
     from robotrials.cli.source import open_analysis
     from robotrials.measure.geometry.projection import write_projection
-    from robotrials.show.figure import render_document, write_file
+    from robotrials.show.document import render_document, write_file
     from robotrials.show.report import trial_document
     from robotrials.verdict.analysis import Absent
 

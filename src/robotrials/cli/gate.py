@@ -70,7 +70,7 @@ def gate(
     Example: `robotrials gate runs/new --baseline runs/main --format markdown -o comment.md`
     """
     from robotrials.show import gate as shown
-    from robotrials.show.figure import check_target, write_file
+    from robotrials.show.document import check_target, write_file
     from robotrials.verdict.analysis.arm import AmbiguousArmError
     from robotrials.verdict.analysis.gate import GateRules, gate_stores
 

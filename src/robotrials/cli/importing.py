@@ -150,7 +150,7 @@ def _read(path: Path, options: ImportOptions, kind: str, to: Path | None, take: 
 def _open(path: Path, options: ImportOptions, kind: str) -> Imported:
     """The source, with its open questions put to whoever sits at the terminal."""
     from robotrials.cli.output import ask, is_terminal
-    from robotrials.cli.process import spare_pandas
+    from robotrials.cli.source import spare_pandas
     from robotrials.formats.catalog import FORMATS, open_source
 
     doing(f'reading {path}')

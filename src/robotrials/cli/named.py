@@ -60,7 +60,8 @@ def plot(
     Example: `robotrials plot cdf runs/may -o cdf.pdf --style ieee --width column`
     """
     from robotrials.show.catalog import find_figure, input_of, listed_figures
-    from robotrials.show.figure import check_target, figure_style, save_figure, styled
+    from robotrials.show.document import check_target
+    from robotrials.show.figure import figure_style, save_figure, styled
     from robotrials.verdict.analysis import Analysis
 
     if listed:
@@ -111,7 +112,7 @@ def tables(
     Example: `robotrials tables headline runs/may --format latex --out headline.tex`
     """
     from robotrials.show.catalog import find_table, input_of, listed_tables
-    from robotrials.show.figure import check_target, write_file
+    from robotrials.show.document import check_target, write_file
     from robotrials.show.table import LatexLayout, render_all, stated
     from robotrials.verdict.analysis import Analysis
 

@@ -17,27 +17,19 @@ COUNT_ALL = ('scalar_aggregate', 0)  # no column to call it on
 NAMED = 'utf8_zero_fill'  # which pyarrow.compute names itself
 PARSER = 'pyarrow.vendored.docscrape'
 
-_is_own = False
+is_own = False
 
 
 def run_command() -> None:
     """The command `robotrials` as a process: the same as `main`, which notebooks and tests call in theirs."""
-    global _is_own  # of the process, as its name says
-    _is_own = True
+    global is_own  # of the process, as its name says
+    is_own = True
     gc.set_threshold(*COLLECT_AFTER)
     atexit.register(gc.freeze)
     sys.meta_path.insert(0, _LeanCompute)
     from robotrials.cli.app import main
 
     main()
-
-
-def spare_pandas() -> None:
-    """Keep pyarrow from importing pandas (`record.schema.spare_pandas`) in a process of our own."""
-    if _is_own:
-        from robotrials.record.rows import spare_pandas as spare
-
-        spare()
 
 
 class _LeanCompute:

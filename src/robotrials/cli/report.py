@@ -45,7 +45,7 @@ def report(
 
     Example: `robotrials report runs/may -o may.html`
     """
-    from robotrials.show.figure import check_target, choose_format
+    from robotrials.show.document import check_target, choose_format
     from robotrials.show.phrase import check_explorer
     from robotrials.show.report import trial_document
 
@@ -75,7 +75,7 @@ def report(
 def write_document(document: Document, form: str, output: Path | None) -> None:
     """Write the document; without a file HTML goes to report.html, the others to the standard output."""
     from robotrials.cli.output import say
-    from robotrials.show.figure import render_document, write_file
+    from robotrials.show.document import render_document, write_file
 
     text = render_document(document, form)
     if output is None and form != 'html':

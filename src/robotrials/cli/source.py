@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from robotrials.cli import process
 from robotrials.cli.output import analysis_progress, doing, say
 from robotrials.errors import InputError, RecordError, UnknownName
 
@@ -151,7 +152,6 @@ def open_named(source: Path, given: Mapping[str, str] | None = None) -> OpenedSo
 
     Nothing is written but what goes with the process; `given` are fields that the source itself does not name.
     """
-    from robotrials.cli.process import spare_pandas
     from robotrials.record import read_store
     from robotrials.record.store import OpenedSource, is_store
 
@@ -169,6 +169,14 @@ def open_named(source: Path, given: Mapping[str, str] | None = None) -> OpenedSo
     if opened.told:
         say(and_ask(opened.told, source))
     return opened
+
+
+def spare_pandas() -> None:
+    """Keep pyarrow from importing pandas in a process of our own, where nobody else's code wants it."""
+    if process.is_own:
+        from robotrials.record import rows
+
+        rows.spare_pandas()
 
 
 def _open_offering(source: Path, options: ImportOptions, command: str) -> OpenedSource:

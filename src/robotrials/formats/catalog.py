@@ -29,6 +29,7 @@ from robotrials.formats.imported import (
     Media,
     Question,
     Recording,
+    head_of,
     listed,
 )
 from robotrials.record import Episode
@@ -75,6 +76,8 @@ BY_SUFFIX = {
     '.csv': frozenset({'openpi-droid', 'table'}), '.jsonl': frozenset({'safevla', 'table'}),
     **dict.fromkeys(('.tsv', '.parquet', '.xlsx', '.ndjson'), frozenset({'table'})),
 }  # fmt: skip
+# What the first bytes of such a file hold in any case.
+MARKS = {'openpi-droid': b'video_filename'}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +91,9 @@ class Candidate:
 def known_formats(path: Path | None = None) -> Iterator[Format]:
     """Every format that can be loaded, or may recognise `path`; one whose package is broken is left to `--as`."""
     likely = BY_SUFFIX.get(path.suffix.lower()) if path is not None and path.is_file() else None
+    head = b'' if likely is None or path is None else head_of(path)
     for name in FORMATS.names():
-        if likely is not None and name in FORMATS.builtin and name not in likely:
+        if likely is not None and name in FORMATS.builtin and (name not in likely or MARKS.get(name, b'') not in head):
             continue
         try:
             yield load_format(name)

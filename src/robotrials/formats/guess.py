@@ -268,6 +268,7 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
                'n_eval_episodes', 'num_eval_episodes', 'num_evals', 'n_evals', 'n_runs', 'versuche', 'durchlaufe',
                'essais', 'intentos', 'ensayos', '次数', '试验次数', '試行回数'),
 }  # fmt: skip
+RESULTS = {word for name in ('success', 'outcome', 'successes', 'success_rate', 'score') for word in SYNONYMS[name]}
 TIME_LISTS: Mapping[str, EventKind] = {
     'placement_times_s': EventKind.PLACEMENT,
     'drop_times_s': EventKind.DROP_OUTSIDE,
@@ -618,3 +619,13 @@ class Problems:
         if count == 1:
             return f'row {numbers[0]}'
         return f'rows {", ".join(map(str, numbers))}{f", ... ({count:,} rows)" if count > len(numbers) else ""}'
+
+
+def missing_fields(header: Sequence[str], given: set[str], columns: Mapping[str, str]) -> set[str]:
+    """Which of policy, task and a result no column is named for."""
+    known = {column: name for name, column in columns.items()}
+    asked = {name: column for name, column in columns.items() if column in header}
+    has = {*guess_columns([c for c in header if c not in known], columns={}).columns, *asked, *given}
+    named = {normal(column) for column in header}
+    has_result = bool(has & {'outcome', 'success', 'score', 'items_placed', 'placement_times_s'} or named & RESULTS)
+    return {name for name in ('policy', 'task') if name not in has} | (set() if has_result else {'result'})

@@ -16,9 +16,11 @@ from typing import Any
 from robotrials.errors import InputError, RecordError, SetupError
 from robotrials.formats.guess import (
     NUMBERINGS,
+    RESULTS,
     SYNONYMS,
     guess_columns,
     is_missing,
+    missing_fields,
     normal,
     parse_quantity,
     parse_truth,
@@ -44,7 +46,6 @@ METRICS = ('metric', 'metric_name', 'measure', 'variable', 'measurement')
 VALUES = ('value', 'metric_value', 'val')
 SPOKEN = ('success', 'outcome', 'successes', 'success_rate', 'trials', 'duration_s', 'steps', 'score')
 NAMED = {word for name in SPOKEN for word in (*SYNONYMS[name], name)}
-RESULTS = {word for name in ('success', 'outcome', 'successes', 'success_rate', 'score') for word in SYNONYMS[name]}
 OUTCOMES: Mapping[str, str] = {
     'success': 'success', 'successes': 'success', 'wins': 'success', 'failure': 'failure', 'failures': 'failure',
     'fails': 'failure', 'losses': 'failure', 'timeout': 'timeout', 'timeouts': 'timeout', 'time_outs': 'timeout',
@@ -54,12 +55,7 @@ Table = tuple[tuple[str, ...], list[tuple[int, Row]], str]  # header, numbered r
 
 
 def reshaped(rows: Rows, options: ImportOptions) -> Rows:
-    """The table with a row an episode or a cell, where it is laid out otherwise."""
-    first = list(itertools.islice(rows.read(), 50))
-    by_outcome = sum(normal(c) in OUTCOMES for c in rows.header) > 1
-    is_usual = not _lacks(rows.header, {*options.defaults}, options.columns) and not by_outcome
-    if is_usual and not any(isinstance(cell, str) and FRACTION.match(cell) for _, row in first for cell in row):
-        return rows  # which costs a large table nothing
+    """The table with a row an episode or a cell, where it can be had of one that is laid out otherwise."""
     head = list(itertools.islice(rows.read(), MOST_ROWS + 1))
     if not head or len(head) > MOST_ROWS:
         return rows
@@ -76,16 +72,6 @@ def reshaped(rows: Rows, options: ImportOptions) -> Rows:
     return replace(rows, header=header, read=lambda: iter(table), notes=(*rows.notes, *notes), batches=None)
 
 
-def _lacks(header: Sequence[str], given: set[str], columns: Mapping[str, str]) -> set[str]:
-    """Which of policy, task and a result no column is named for."""
-    known = {column: name for name, column in columns.items()}
-    asked = {name: column for name, column in columns.items() if column in header}
-    has = {*guess_columns([c for c in header if c not in known], columns={}).columns, *asked, *given}
-    named = {normal(column) for column in header}
-    has_result = bool(has & {'outcome', 'success', 'score', 'items_placed', 'placement_times_s'} or named & RESULTS)
-    return {name for name in ('policy', 'task') if name not in has} | (set() if has_result else {'result'})
-
-
 def _column(table: Sequence[tuple[int, Row]], place: int) -> list[Any]:
     return [row[place] for _, row in table if not is_missing(row[place])]
 
@@ -97,7 +83,7 @@ def _metrics(
     names = [normal(c) for c in header]
     metric = next((i for i, name in enumerate(names) if name in METRICS), None)
     value = next((i for i, name in enumerate(names) if name in VALUES), None)
-    if metric is None or value is None or 'result' not in _lacks(header, given, columns):
+    if metric is None or value is None or 'result' not in missing_fields(header, given, columns):
         return None
     kinds = list(dict.fromkeys(str(row[metric]) for _, row in table))
     if not any(normal(kind) in RESULTS for kind in kinds):
@@ -144,7 +130,7 @@ def _prefixed(
     header: tuple[str, ...], table: list[tuple[int, Row]], given: set[str], columns: Mapping[str, str]
 ) -> Table | None:
     """Columns such as `pi0 success`, `pi0 time (s)`, `act success`: a row for each of pi0 and act."""
-    lacks = [name for name in ('policy', 'task') if name in _lacks(header, given, columns)]
+    lacks = [name for name in ('policy', 'task') if name in missing_fields(header, given, columns)]
     parts = {i: split for i, c in enumerate(header) if c not in columns.values() and (split := _prefix(c)) is not None}
     groups = list(dict.fromkeys(prefix for prefix, _ in parts.values()))
     fields = list(dict.fromkeys(field for _, field in parts.values()))
@@ -176,7 +162,7 @@ def _wide(
     header: tuple[str, ...], table: list[tuple[int, Row]], given: set[str], columns: Mapping[str, str]
 ) -> Table | None:
     """A column per policy, task or seed, whose cells are results."""
-    lacks = _lacks(header, given, columns)
+    lacks = missing_fields(header, given, columns)
     if not lacks:
         return None
     chosen = set(guess_columns(header, columns={}).columns.values()) | set(columns.values())

@@ -34,6 +34,7 @@ from robotrials.formats.guess import (
     has_decimal_comma,
     is_missing,
     is_usual,
+    missing_fields,
     normal,
     parse_other,
     parse_outcome,
@@ -59,7 +60,7 @@ from robotrials.formats.imported import (
     head_of,
     refuse_unused,
 )
-from robotrials.formats.reshape import MEANS, reshaped
+from robotrials.formats.reshape import FRACTION, MEANS, OUTCOMES, reshaped
 from robotrials.formats.row_outcome import Caps, derive_outcome, group_rows, timed_events
 from robotrials.formats.rows import SUFFIXES, Row, Rows, is_large, open_rows
 from robotrials.record.episode import ID_HEX_DIGITS, TEXT_FIELDS, Episode, Outcome, digest, episode_id_of
@@ -114,7 +115,9 @@ class TableFormat:
             raise self._with_further(error) from error
 
     def _read(self, path: Path, options: ImportOptions) -> Imported:
-        rows = reshaped(open_rows(path, options, known=is_usual), options)
+        rows = open_rows(path, options, known=is_usual)
+        if not _is_row_per_episode(rows, options):
+            rows = reshaped(rows, options)
         return read_rows(rows, options, name=self.name, sources=(path,))
 
     def _with_further(self, error: FixableError) -> RecordError:
@@ -134,6 +137,16 @@ class TableFormat:
 
 
 TABLE = TableFormat()
+
+
+def _is_row_per_episode(rows: Rows, options: ImportOptions) -> bool:
+    """Whether columns are named for policy, task and result, and no cell counts: such a table is left as it is."""
+    if sum(normal(c) in OUTCOMES for c in rows.header) > 1:
+        return False
+    if missing_fields(rows.header, {*options.defaults}, options.columns):
+        return False
+    first = itertools.islice(rows.read(), 50)
+    return not any(isinstance(cell, str) and FRACTION.match(cell) for _, row in first for cell in row)
 
 
 def _has_columns(path: Path) -> bool:

@@ -31,10 +31,8 @@ FOREIGN = pattern(r'^[a-z][a-z0-9+.-]+:/{1,2}[^/]')
 ENDPOINTS = {'s3': ('AWS_ENDPOINT_URL', 'AWS_ENDPOINT'), 'gs': ('GOOGLE_BASE_URL',)}
 
 
-def store_root(path: Path | str) -> Path:
-    """The folder of a store: as given or, of an address such as s3://bucket/runs/may, the one that keeps its copies."""
-    if isinstance(path, CachedPath):
-        return path
+def addressed_root(path: Path | str) -> Path:
+    """The folder that keeps the copies of a store at an address such as s3://bucket/runs/may."""
     text = str(path)
     match = LOCATION.match(text)  # one slash: what is left of s3:// in a Path
     if match is not None:

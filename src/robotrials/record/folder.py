@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from robotrials.errors import StoreError, WriteError
-from robotrials.record.bucket import CachedPath
+from robotrials.record.bucket import MARK, CachedPath, addressed_root
 from robotrials.value import dataclass, pattern
 
 PENDING = '.pending'
@@ -195,6 +195,14 @@ def check_folders(root: Path) -> None:
     """Refuse a store one of whose own folders, or whose description, is a link."""
     for name in OWN_NAMES:
         inside(root, name)
+
+
+def store_root(path: Path | str) -> Path:
+    """The folder of a store: as given or, of an address such as s3://bucket/runs/may, the one that keeps its copies."""
+    if isinstance(path, CachedPath):
+        return path
+    text = str(path)
+    return addressed_root(path) if ':/' in text or f'/{MARK}/' in text else Path(path)
 
 
 @dataclass(frozen=True, slots=True)

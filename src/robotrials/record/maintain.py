@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from robotrials.errors import RobotrialsError, StoreError
 from robotrials.record.blinding import FOLDER as UNBLINDING
-from robotrials.record.bucket import CachedPath, store_root
+from robotrials.record.bucket import CachedPath
 from robotrials.record.episode import Episode
-from robotrials.record.folder import WRITE_LOCK, Folder, disk, held_lock, inside, naming_trouble
+from robotrials.record.folder import WRITE_LOCK, Folder, disk, held_lock, inside, naming_trouble, store_root
 from robotrials.record.foreign import Bounds, parse
 from robotrials.record.ledger import EDITS, Edit, Ledger, read_edits, read_ledger
 from robotrials.record.log import (

@@ -1,8 +1,8 @@
 """Part files, immutable Parquet whose name carries the hash of their bytes, and the log's entries that name them.
 
 A part is written beside its folder, synced, and linked into place; it counts once an entry of the commit log names it.
-Whatever is read of it is first checked against the digests of that entry. An entry says what was added, by whom, and after which entries; its
-id is the hash of its bytes.
+Whatever is read of it is first checked against the digests of that entry. An entry says what was added, by whom,
+and after which entries; its id is the hash of its bytes.
 """
 
 from __future__ import annotations

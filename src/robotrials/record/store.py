@@ -56,9 +56,9 @@ from robotrials.record.blinding import (
     select_attempts,
     with_sealed,
 )
-from robotrials.record.bucket import CachedPath, forget_copies, store_root
+from robotrials.record.bucket import CachedPath, forget_copies
 from robotrials.record.episode import Episode, Provenance, enum_member, provenance_from_json
-from robotrials.record.folder import LEASES, PENDING, Folder, inside, is_file_inside, is_inside, sole_entry
+from robotrials.record.folder import LEASES, PENDING, Folder, inside, is_file_inside, is_inside, sole_entry, store_root
 from robotrials.record.ledger import (
     Annotation,
     Edit,

@@ -22,7 +22,7 @@ import pyarrow as pa
 from robotrials.errors import InputError, RecordError, RobotrialsError, StoreError
 from robotrials.record.blinding import FOLDER as UNBLINDING
 from robotrials.record.blinding import all_unblindings, check_unblinding, read_part_episodes
-from robotrials.record.bucket import CachedPath, forget_copies, store_root
+from robotrials.record.bucket import CachedPath, forget_copies
 from robotrials.record.column import trajectories_from_arrow
 from robotrials.record.episode import Episode, Outcome, provenance_from_json
 from robotrials.record.folder import (
@@ -35,6 +35,7 @@ from robotrials.record.folder import (
     is_file_inside,
     naming_trouble,
     shared_writing,
+    store_root,
 )
 from robotrials.record.ledger import EDITS, Edits, Ledger, known_losses, listed_edits, read_ledger, what_it_held
 from robotrials.record.log import (

@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING
 
 from robotrials.errors import InputError, RobotrialsError, StoreError, UnknownName, WriteError
 from robotrials.record import Episode, EventKind, Outcome, Store, collect_provenance, read_store
-from robotrials.record.bucket import store_root
-from robotrials.record.folder import Folder, held_lock
+from robotrials.record.folder import Folder, held_lock, store_root
 from robotrials.record.maintain import compact_store
 from robotrials.record.part import EntryKind
 from robotrials.run.blinding import Arms, Blinding, blinded_plan, read_arms

@@ -22,7 +22,8 @@ from typing import Any
 
 from robotrials.errors import InputError, RobotrialsError, SetupError, StoreError, install_hint
 from robotrials.record import Outcome
-from robotrials.record.bucket import CachedPath, store_root
+from robotrials.record.bucket import CachedPath
+from robotrials.record.folder import store_root
 from robotrials.run.blinding import read_arms
 from robotrials.run.component import POLICIES
 from robotrials.run.crew import START_TRIES, Crew, Errand, ProcessCrew, Worker

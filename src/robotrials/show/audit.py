@@ -9,9 +9,9 @@ from fractions import Fraction
 from robotrials.errors import NotEstimable
 from robotrials.show.answer import ALL, Card, brief, p_text
 from robotrials.show.catalog import ShowRequest, named, takes
-from robotrials.show.figure import COLUMN_WIDTH_IN, PAGE_WIDTH_IN, THING_PALETTE
+from robotrials.show.figure import COLUMN_WIDTH_IN, PAGE_WIDTH_IN
 from robotrials.show.phrase import claim_words, ends, plural
-from robotrials.show.plot import Area, Axis, Curve, GuideLine, Layer, Note, Plot, Sheet, facets
+from robotrials.show.plot import THING_PALETTE, Area, Axis, Curve, GuideLine, Layer, Note, Plot, Sheet, facets
 from robotrials.show.robustness import forest_plot, forest_row
 from robotrials.show.table import Cell, Column, Table, cut, estimate_text, mark, table
 from robotrials.verdict.analysis.contrast import Contrast, design_word

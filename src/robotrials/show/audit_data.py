@@ -5,9 +5,9 @@ from __future__ import annotations
 from robotrials.show.answer import GLUE, Card, p_text
 from robotrials.show.catalog import ShowRequest, named, takes
 from robotrials.show.document import Block, Document, Missing, Section, TableBlock, paragraph, section
-from robotrials.show.figure import COLUMN_WIDTH_IN, THING_PALETTE
+from robotrials.show.figure import COLUMN_WIDTH_IN
 from robotrials.show.phrase import plural
-from robotrials.show.plot import Axis, Curve, Plot, Sheet, facets
+from robotrials.show.plot import THING_PALETTE, Axis, Curve, Plot, Sheet, facets
 from robotrials.show.plot_page import paint_page
 from robotrials.show.robustness import forest_plot, forest_row
 from robotrials.show.shortcut import sweep_words

@@ -17,8 +17,7 @@ from robotrials.verdict.analysis.subject import PUBLISHED, Input, Predictions
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from robotrials.show.figure import PolicyLook
-    from robotrials.show.plot import Plot
+    from robotrials.show.plot import Plot, PolicyLook
 
 
 COUNTS = {
@@ -160,7 +159,7 @@ class ShowRequest:
 
     def looks(self) -> dict[str, PolicyLook]:
         """How each policy is drawn: fixed by the whole input, whichever part of it is shown."""
-        from robotrials.show.figure import policy_looks
+        from robotrials.show.plot import policy_looks
 
         if isinstance(self.subject, Analysis):
             return policy_looks(self.subject.every_policy, reference=self.subject.marked_reference)

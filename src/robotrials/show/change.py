@@ -17,9 +17,8 @@ from robotrials.show.document import (
     table_block,
     used_definitions,
 )
-from robotrials.show.figure import policy_colors
 from robotrials.show.phrase import capital, ends, glossary, listed, number, only_text, plural, policy_name
-from robotrials.show.plot import Axis, GuideLine, Layer, Plot, Point, facets
+from robotrials.show.plot import Axis, GuideLine, Layer, Plot, Point, facets, policy_colors
 from robotrials.show.plot_page import paint_page
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.verdict.analysis.change import SMALLER_IS_BETTER, PolicyChange, Shift, StoreChange

@@ -14,17 +14,10 @@ from robotrials.errors import InputError, UnknownName
 from robotrials.measure.timing.curve_test import PPTrace, QQTrace, TradeOffTrace
 from robotrials.show.catalog import FigureRequest
 from robotrials.show.document import EpisodeFilter
-from robotrials.show.figure import (
-    COLUMN_WIDTH_IN,
-    PAGE_WIDTH_IN,
-    THING_PALETTE,
-    figure_width_in,
-    font_scale,
-    of_policies,
-    vertex_links,
-)
+from robotrials.show.figure import COLUMN_WIDTH_IN, PAGE_WIDTH_IN, figure_width_in, font_scale, vertex_links
 from robotrials.show.phrase import ends
 from robotrials.show.plot import (
+    THING_PALETTE,
     Area,
     Axis,
     Bar,
@@ -38,6 +31,7 @@ from robotrials.show.plot import (
     Point,
     Sheet,
     facets,
+    of_policies,
     places,
 )
 from robotrials.show.svg import LinearScale

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import math
-import os
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -21,97 +19,15 @@ from robotrials.errors import InputError, UnknownName
 from robotrials.measure.timing.operation import FloatArray
 from robotrials.old_name import SVG_SALT
 from robotrials.record import Episode
-from robotrials.record.folder import write_durably
 from robotrials.show.catalog import ShowRequest
-from robotrials.show.document import Document, EpisodeFilter
-from robotrials.show.plot import EpisodeLink, Place
+from robotrials.show.document import EpisodeFilter, write_file
+from robotrials.show.plot import EpisodeLink, Place, counted, of_policies, these_episodes
 from robotrials.value import dataclass
-from robotrials.verdict.analysis import Analysis, ComparisonFrame, present
+from robotrials.verdict.analysis import Analysis, present
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-
-def check_target(path: Path | str) -> Path:
-    """The path, if a file can be put there; asked before long work, so that its result has a place to go."""
-    target = Path(path)
-    if target.is_dir():
-        raise InputError(f'{target}: a folder, wanted the name of a file; give one in it, such as {target / "result"}')
-    home = next((p for p in target.absolute().parents if (p / 'trial.json').is_file()), None)
-    if home is not None:
-        raise InputError(
-            f'{target}: inside the store {home}, which keeps nothing but its own files; give a path outside'
-        )
-    nearest = next(parent for parent in target.absolute().parents if parent.exists())
-    if not nearest.is_dir():
-        raise InputError(f'{target}: {nearest} is a file, wanted a folder to write into; give another path')
-    if not os.access(target if target.exists() else nearest, os.W_OK):
-        raise InputError(f'{target}: not allowed to write there; give another path')
-    return target
-
-
-def write_file(path: Path | str, content: str | bytes) -> Path:
-    """Write a file in one step: a reader, or a full disk, never meets half of it."""
-    target = check_target(path)
-    given = content.encode() if isinstance(content, str) else content
-    try:
-        _put(target, given)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(target)) from error
-    return target
-
-
-def _put(target: Path, given: bytes) -> None:
-    if target.exists() and not target.is_file():  # a pipe or a device has no half
-        target.write_bytes(given)
-        return
-    real = target.resolve()  # through a link, which stays one
-    real.parent.mkdir(parents=True, exist_ok=True)
-    write_durably(real, given)
-
-
-# A report as a file, in the form that its ending says.
-
-# Name -> (file suffix, the function that renders it).
-FORMATS = {
-    'html': ('.html', 'robotrials.show.page:render_html'),
-    'md': ('.md', 'robotrials.show.gate:render_markdown'),
-    'latex': ('.tex', 'robotrials.show.gate:render_latex'),
-    'json': ('.json', 'robotrials.show.document:render_json'),
-}
-
-
-def choose_format(form: str | None, path: Path | None) -> str:
-    """The format asked for, else that of the file's suffix, else HTML."""
-    if form is not None:
-        if form not in FORMATS:
-            raise UnknownName('report format', form, FORMATS)
-        return form
-    if path is None:
-        return 'html'
-    for name, (suffix, _) in FORMATS.items():
-        if path.suffix.lower() == suffix:
-            return name
-    known = ', '.join(suffix for suffix, _ in FORMATS.values())
-    raise InputError(f'{path}: wanted a file ending in one of {known}, or the name of a format')
-
-
-def render_document(document: Document, form: str) -> str:
-    """The document in one of FORMATS."""
-    module, _, name = FORMATS[form][1].partition(':')
-    render: Callable[[Document], str] = getattr(importlib.import_module(module), name)
-    return render(document)
-
-
-def write_report(analysis: Analysis, path: Path) -> Path:
-    """Write the whole report of an analysis: .html, .md, .tex or .json by the ending."""
-    from robotrials.show.report import trial_document
-
-    form = choose_format(None, path)
-    check_target(path)
-    write_file(path, render_document(trial_document(analysis, folder=path.parent), form))
-    return path
 
 
 # How wide a figure stands in a paper, and in which font: presets of venues, and widths as an author says them.
@@ -188,68 +104,6 @@ def figure_style(
         font=font or chosen.font,
         font_size_pt=chosen.font_size_pt if font_size_pt is None else font_size_pt,
     )
-
-
-# How each policy is drawn, the same in every figure and on every page: a colour, then dashes, markers and hatches.
-
-# Okabe and Ito's colour-blind-safe colours; black is kept for the reference.
-PALETTE = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#7F7F7F', '#8C510A')
-REFERENCE_COLOR = '#000000'
-# Tol's muted colours, for what is no policy: tests, safety families, benchmarks.
-THING_PALETTE = (
-    '#332288', '#CC6677', '#DDCC77', '#117733', '#88CCEE', '#882255', '#44AA99', '#999933', '#AA4499',
-)  # fmt: skip
-
-Dash = str | tuple[int, tuple[int, ...]]
-MARKERS = ('o', 's', '^', 'D', 'v', 'P', 'X', '*')
-HATCHES = ('///', '...', 'xxx', '---', '+++')
-Fill = Literal['full', 'none', 'left', 'right', 'top', 'bottom']
-FILLS: tuple[Fill, ...] = ('full', 'none', 'left', 'right', 'top', 'bottom')
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyLook:
-    """A policy's colour, and what tells it from another policy of that colour: lines, points and bars each."""
-
-    color: str
-    dash: Dash = '-'
-    marker: str | tuple[int, int, int] = 'o'
-    hatch: str = ''
-    fill: Fill = 'full'
-
-
-def policy_looks(policies: Iterable[str], *, reference: str | None = None) -> dict[str, PolicyLook]:
-    """One look per policy, no two alike; the reference is black.
-
-    Give every policy of the store, whichever are drawn: then a policy looks the same in all its figures.
-    """
-    names = sorted(set(policies) - {reference})
-    looks = {name: _look(*divmod(i, len(PALETTE))[::-1]) for i, name in enumerate(names)}
-    if reference is not None:
-        looks[reference] = PolicyLook(REFERENCE_COLOR)
-    return looks
-
-
-def policy_colors(policies: Iterable[str], *, reference: str | None = None) -> dict[str, str]:
-    """The colours of `policy_looks`; past eight policies they repeat, and only the whole look tells two apart."""
-    return {name: look.color for name, look in policy_looks(policies, reference=reference).items()}
-
-
-def _look(color: int, turn: int) -> PolicyLook:
-    """The look of the palette's colour when the palette has been used up `turn` times."""
-    return PolicyLook(
-        PALETTE[color],
-        dash=_dash(turn),
-        marker=MARKERS[turn] if turn < len(MARKERS) else (turn, 1, 0),
-        hatch=HATCHES[(turn - 1) % len(HATCHES)] * (1 + (turn - 1) // len(HATCHES)) if turn else '',
-        fill=FILLS[turn % len(FILLS)],
-    )
-
-
-def _dash(turn: int) -> Dash:
-    """Solid, long dashes, dots, then dashes with one dot more each time."""
-    first: tuple[Dash, ...] = ('-', (0, (5, 2)), (0, (1, 1)))
-    return first[turn] if turn < len(first) else (0, (5, 1, *(1, 1) * (turn - len(first) + 1)))
 
 
 SAVED_FORMATS = ('svg', 'pdf', 'png')
@@ -398,10 +252,7 @@ def _parameters(style: FigureStyle) -> dict[str, Any]:
 # What a figure's marks rest on: places of a drawing that lead to episodes, kept beside it as values.
 
 
-MOST_IDS = 150  # more would not fit into an address
 POINT_PX = 5.0  # half the width of what can be clicked around a point
-# The episodes of a policy under a condition, at a severity where its name does not say it.
-Behind = Callable[[str, str, float | None], EpisodeFilter]
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,15 +266,6 @@ class FigureMark:
     words: str
     episodes: EpisodeFilter
     t_s: float | None = None  # the moment, where it is one of a single episode
-
-
-class OneEpisode(Protocol):
-    """An episode, or a score of one."""
-
-    @property
-    def episode_id(self) -> str: ...
-    @property
-    def policy(self) -> str: ...
 
 
 _marks: WeakKeyDictionary[Any, list[tuple[Axes, EpisodeLink]]] = WeakKeyDictionary()
@@ -482,41 +324,6 @@ def _widened(low: float, high: float, *, end: float) -> tuple[float, float]:
     """A span that can be clicked, cut off at the figure's edges; empty where it lies outside."""
     room = max(0.0, POINT_PX - (high - low) / 2)
     return max(0.0, low - room), min(end, high + room)
-
-
-def of_policies(frame: ComparisonFrame, *policies: str, stratum: str | None = None) -> EpisodeFilter:
-    """The filter of policies' episodes, of the ranked condition where one was taken out of several."""
-    chosen: dict[str, tuple[str, ...]] = {'policy': policies}
-    if frame.condition and frame.n_conditions > 1:
-        chosen['condition'] = (frame.condition,)
-    if stratum:
-        keys = [key for key, name in frame.stratum_names.items() if name == stratum]
-        for place, field in enumerate(('benchmark', 'task', 'stratum')):
-            values = tuple(sorted({key[place] for key in keys} - {''}))
-            if values:
-                chosen[field] = values
-    return chosen
-
-
-def these_episodes(episodes: Iterable[OneEpisode], otherwise: EpisodeFilter | None = None) -> EpisodeFilter:
-    """Exactly these episodes, by id; or, where they are too many for an address, the filter that holds them all."""
-    ids: dict[str, None] = {}
-    policies: dict[str, None] = {}
-    for episode in episodes:
-        if len(ids) <= MOST_IDS:
-            ids[episode.episode_id] = None
-        elif otherwise is not None:
-            break  # too many, and nothing else is asked of them
-        policies[episode.policy] = None
-    if ids and len(ids) <= MOST_IDS:
-        return {'episode_id': tuple(ids)}
-    return dict(otherwise) if otherwise is not None else {'policy': tuple(policies)}
-
-
-def counted(episodes: Sequence[OneEpisode]) -> str:
-    """How many episodes these are, in words."""
-    n = len({e.episode_id for e in episodes})
-    return f'{n} episode' if n == 1 else f'{n} episodes'
 
 
 # Marks on curves of times: every vertex leads to the episodes whose placements make it.

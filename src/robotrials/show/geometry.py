@@ -14,9 +14,9 @@ from robotrials.record import Episode
 from robotrials.show.answer import ALL, Card
 from robotrials.show.catalog import ShowRequest
 from robotrials.show.document import Block, EpisodeFilter, Section, missing, paragraph, section, table_block
-from robotrials.show.figure import PAGE_WIDTH_IN, figure_width_in, lead_to, new_figure, these_episodes
+from robotrials.show.figure import PAGE_WIDTH_IN, figure_width_in, lead_to, new_figure
 from robotrials.show.phrase import ends, number, plural
-from robotrials.show.plot import Axis, Curve, Facet, GuideLine, Layer, Plot, Point, Sheet
+from robotrials.show.plot import Axis, Curve, Facet, GuideLine, Layer, Plot, Point, Sheet, these_episodes
 from robotrials.show.table import Cell, Column, Table, estimate_text, table, without_empty
 from robotrials.verdict.analysis import Absent, Analysis, present
 from robotrials.verdict.analysis.cameras import CameraPart

@@ -8,16 +8,9 @@ from typing import TYPE_CHECKING
 from robotrials.show.answer import ALL, Card
 from robotrials.show.audit import CLASS_COLORS, CLASS_WORDS
 from robotrials.show.catalog import named
-from robotrials.show.figure import (
-    COLUMN_WIDTH_IN,
-    PAGE_WIDTH_IN,
-    THING_PALETTE,
-    add_legend,
-    figure_width_in,
-    new_figure,
-)
+from robotrials.show.figure import COLUMN_WIDTH_IN, PAGE_WIDTH_IN, add_legend, figure_width_in, new_figure
 from robotrials.show.phrase import plural
-from robotrials.show.plot import Axis, Curve, Plot, Sheet, facets
+from robotrials.show.plot import THING_PALETTE, Axis, Curve, Plot, Sheet, facets
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.verdict.analysis.subject import Input
 from robotrials.verdict.audit import BenchmarkUsage, CitationCounts, Classification, LeaderboardAudit

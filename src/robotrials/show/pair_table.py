@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from robotrials.measure.timing.scalar import scalar_label
 from robotrials.show.document import Block, Paragraph, Section, missing, paragraph, section, table_block
-from robotrials.show.figure import of_policies
 from robotrials.show.phrase import (
     CORRECTIONS,
     capital,
@@ -24,6 +23,7 @@ from robotrials.show.phrase import (
     short_decision,
     short_verdict,
 )
+from robotrials.show.plot import of_policies
 from robotrials.show.table import Cell, Column, Table, table, without_empty
 from robotrials.show.timing import scalar_name
 from robotrials.stats import Estimate

@@ -13,10 +13,9 @@ from robotrials.errors import InputError
 from robotrials.show.answer import ALL, GLUE, Card
 from robotrials.show.catalog import FigureRequest, ShowRequest, named
 from robotrials.show.curve import whole_strata
-from robotrials.show.figure import THING_PALETTE
 from robotrials.show.pair_table import NEEDED_COLUMNS
 from robotrials.show.phrase import endpoint_name
-from robotrials.show.plot import Axis, Curve, Facet, GuideLine, Layer, Note, Plot, Point, Sheet
+from robotrials.show.plot import THING_PALETTE, Axis, Curve, Facet, GuideLine, Layer, Note, Plot, Point, Sheet
 from robotrials.show.table import Cell, Column, Table, mark, table
 from robotrials.show.timing import scalar_name
 from robotrials.verdict.analysis import Absent, present

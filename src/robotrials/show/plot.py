@@ -7,14 +7,18 @@ which fixes its colour, dash and marker wherever it is painted, or names a colou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.show.document import EpisodeFilter
 from robotrials.value import dataclass
+
+if TYPE_CHECKING:
+    from robotrials.verdict.analysis import ComparisonFrame
 
 Number = float | int | None
 Values = Sequence[float] | Sequence[Number] | NDArray[np.float64]
@@ -234,3 +238,116 @@ def facets(layers: Sequence[Layer] | Mapping[str, Sequence[Layer]]) -> tuple[Fac
     if isinstance(layers, Mapping):
         return tuple(Facet(label, tuple(some)) for label, some in layers.items()) or (Facet('', ()),)
     return (Facet('', tuple(layers)),)
+
+
+# How each policy is drawn, the same in every figure and on every page: a colour, then dashes, markers and hatches.
+
+# Okabe and Ito's colour-blind-safe colours; black is kept for the reference.
+PALETTE = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#E69F00', '#56B4E9', '#7F7F7F', '#8C510A')
+REFERENCE_COLOR = '#000000'
+# Tol's muted colours, for what is no policy: tests, safety families, benchmarks.
+THING_PALETTE = (
+    '#332288', '#CC6677', '#DDCC77', '#117733', '#88CCEE', '#882255', '#44AA99', '#999933', '#AA4499',
+)  # fmt: skip
+
+Dash = str | tuple[int, tuple[int, ...]]
+MARKERS = ('o', 's', '^', 'D', 'v', 'P', 'X', '*')
+HATCHES = ('///', '...', 'xxx', '---', '+++')
+Fill = Literal['full', 'none', 'left', 'right', 'top', 'bottom']
+FILLS: tuple[Fill, ...] = ('full', 'none', 'left', 'right', 'top', 'bottom')
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyLook:
+    """A policy's colour, and what tells it from another policy of that colour: lines, points and bars each."""
+
+    color: str
+    dash: Dash = '-'
+    marker: str | tuple[int, int, int] = 'o'
+    hatch: str = ''
+    fill: Fill = 'full'
+
+
+def policy_looks(policies: Iterable[str], *, reference: str | None = None) -> dict[str, PolicyLook]:
+    """One look per policy, no two alike; the reference is black.
+
+    Give every policy of the store, whichever are drawn: then a policy looks the same in all its figures.
+    """
+    names = sorted(set(policies) - {reference})
+    looks = {name: _look(*divmod(i, len(PALETTE))[::-1]) for i, name in enumerate(names)}
+    if reference is not None:
+        looks[reference] = PolicyLook(REFERENCE_COLOR)
+    return looks
+
+
+def policy_colors(policies: Iterable[str], *, reference: str | None = None) -> dict[str, str]:
+    """The colours of `policy_looks`; past eight policies they repeat, and only the whole look tells two apart."""
+    return {name: look.color for name, look in policy_looks(policies, reference=reference).items()}
+
+
+def _look(color: int, turn: int) -> PolicyLook:
+    """The look of the palette's colour when the palette has been used up `turn` times."""
+    return PolicyLook(
+        PALETTE[color],
+        dash=_dash(turn),
+        marker=MARKERS[turn] if turn < len(MARKERS) else (turn, 1, 0),
+        hatch=HATCHES[(turn - 1) % len(HATCHES)] * (1 + (turn - 1) // len(HATCHES)) if turn else '',
+        fill=FILLS[turn % len(FILLS)],
+    )
+
+
+def _dash(turn: int) -> Dash:
+    """Solid, long dashes, dots, then dashes with one dot more each time."""
+    first: tuple[Dash, ...] = ('-', (0, (5, 2)), (0, (1, 1)))
+    return first[turn] if turn < len(first) else (0, (5, 1, *(1, 1) * (turn - len(first) + 1)))
+
+
+# The episodes that a mark leads to.
+
+MOST_IDS = 150  # more would not fit into an address
+# The episodes of a policy under a condition, at a severity where its name does not say it.
+Behind = Callable[[str, str, float | None], EpisodeFilter]
+
+
+class OneEpisode(Protocol):
+    """An episode, or a score of one."""
+
+    @property
+    def episode_id(self) -> str: ...
+    @property
+    def policy(self) -> str: ...
+
+
+def of_policies(frame: ComparisonFrame, *policies: str, stratum: str | None = None) -> EpisodeFilter:
+    """The filter of policies' episodes, of the ranked condition where one was taken out of several."""
+    chosen: dict[str, tuple[str, ...]] = {'policy': policies}
+    if frame.condition and frame.n_conditions > 1:
+        chosen['condition'] = (frame.condition,)
+    if stratum:
+        keys = [key for key, name in frame.stratum_names.items() if name == stratum]
+        for place, field in enumerate(('benchmark', 'task', 'stratum')):
+            values = tuple(sorted({key[place] for key in keys} - {''}))
+            if values:
+                chosen[field] = values
+    return chosen
+
+
+def these_episodes(episodes: Iterable[OneEpisode], otherwise: EpisodeFilter | None = None) -> EpisodeFilter:
+    """Exactly these episodes, by id; or, where they are too many for an address, the filter that holds them all."""
+    ids: dict[str, None] = {}
+    policies: dict[str, None] = {}
+    for episode in episodes:
+        if len(ids) <= MOST_IDS:
+            ids[episode.episode_id] = None
+        elif otherwise is not None:
+            break  # too many, and nothing else is asked of them
+        policies[episode.policy] = None
+    if ids and len(ids) <= MOST_IDS:
+        return {'episode_id': tuple(ids)}
+    return dict(otherwise) if otherwise is not None else {'policy': tuple(policies)}
+
+
+def counted(episodes: Sequence[OneEpisode]) -> str:
+    """How many episodes these are, in words."""
+    n = len({e.episode_id for e in episodes})
+    return f'{n} episode' if n == 1 else f'{n} episodes'

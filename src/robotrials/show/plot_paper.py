@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from robotrials.show.figure import (
-    PolicyLook,
     add_legend,
     fold,
     font_scale,
@@ -17,9 +16,21 @@ from robotrials.show.figure import (
     new_figure,
     new_panels,
     plain_log_numbers,
+)
+from robotrials.show.plot import (
+    Area,
+    Axis,
+    Bar,
+    Curve,
+    Facet,
+    GuideLine,
+    Note,
+    Plot,
+    Point,
+    PolicyLook,
+    Tile,
     policy_looks,
 )
-from robotrials.show.plot import Area, Axis, Bar, Curve, Facet, GuideLine, Note, Plot, Point, Tile
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -40,18 +40,11 @@ from robotrials.show.document import (
     table_block,
     used_definitions,
 )
-from robotrials.show.figure import (
-    PAGE_WIDTH_IN,
-    figure_width_in,
-    fold,
-    lead_to,
-    new_figure,
-    policy_colors,
-    these_episodes,
-)
+from robotrials.show.figure import PAGE_WIDTH_IN, figure_width_in, fold, lead_to, new_figure
 from robotrials.show.geometry import camera_sections
 from robotrials.show.pair_table import endpoint_blocks, pair_section, resolution_section
 from robotrials.show.phrase import capital, escape, glossary, only_text, plural
+from robotrials.show.plot import policy_colors, these_episodes
 from robotrials.show.plot_page import paint_page
 from robotrials.show.report_lead import lead
 from robotrials.show.report_quality import method_section, methods_works, provenance_section, quality_section

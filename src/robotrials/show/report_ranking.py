@@ -17,10 +17,9 @@ from robotrials.show.document import (
     paragraph,
     table_block,
 )
-from robotrials.show.figure import of_policies, these_episodes
 from robotrials.show.pair_table import endpoint_blocks
 from robotrials.show.phrase import ends
-from robotrials.show.plot import Axis, Bar, Curve, Plot, Point, Tile, facets
+from robotrials.show.plot import Axis, Bar, Curve, Plot, Point, Tile, facets, of_policies, these_episodes
 from robotrials.show.plot_page import paint_page
 from robotrials.show.report_lead import story_paragraphs
 from robotrials.show.table import Cell, Column, Table, table, without_empty

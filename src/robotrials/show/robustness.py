@@ -9,9 +9,21 @@ from dataclasses import replace
 from robotrials.errors import NotEstimable
 from robotrials.show.catalog import ShowRequest, apart, named
 from robotrials.show.document import EpisodeFilter
-from robotrials.show.figure import PAGE_WIDTH_IN, Behind, these_episodes
+from robotrials.show.figure import PAGE_WIDTH_IN
 from robotrials.show.phrase import ends
-from robotrials.show.plot import Axis, Curve, EpisodeLink, Facet, GuideLine, Plot, Point, Sheet, facets
+from robotrials.show.plot import (
+    Axis,
+    Behind,
+    Curve,
+    EpisodeLink,
+    Facet,
+    GuideLine,
+    Plot,
+    Point,
+    Sheet,
+    facets,
+    these_episodes,
+)
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.stats import Estimate, Interval
 from robotrials.verdict.analysis import Analysis, RobustnessPart, present

@@ -13,9 +13,23 @@ from robotrials.measure.safety.registry import Applicability, TaskTags
 from robotrials.measure.safety.summary import MeanSafety, SensitivityRow, UnscoredEpisode, best_marks
 from robotrials.show.catalog import ShowRequest, named
 from robotrials.show.document import EpisodeFilter
-from robotrials.show.figure import COLUMN_WIDTH_IN, MARKERS, PAGE_WIDTH_IN, THING_PALETTE, counted, these_episodes
+from robotrials.show.figure import COLUMN_WIDTH_IN, PAGE_WIDTH_IN
 from robotrials.show.phrase import ends
-from robotrials.show.plot import Axis, Bar, Curve, Number, Plot, Point, Sheet, Tile, facets
+from robotrials.show.plot import (
+    MARKERS,
+    THING_PALETTE,
+    Axis,
+    Bar,
+    Curve,
+    Number,
+    Plot,
+    Point,
+    Sheet,
+    Tile,
+    counted,
+    facets,
+    these_episodes,
+)
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.stats import Estimate, Interval, Rate
 from robotrials.verdict.analysis import SafetyPart, present

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from robotrials.show.audit import CLASS_WORDS
 from robotrials.show.catalog import ShowRequest, named, takes
-from robotrials.show.figure import THING_PALETTE
-from robotrials.show.plot import Axis, Curve, Facet, GuideLine, Layer, Plot, Point, Sheet, places
+from robotrials.show.plot import THING_PALETTE, Axis, Curve, Facet, GuideLine, Layer, Plot, Point, Sheet, places
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.stats import Interval
 from robotrials.verdict.analysis.subject import Input

@@ -15,9 +15,21 @@ from itertools import pairwise
 from typing import TypeGuard
 
 from robotrials.errors import InputError
-from robotrials.show.figure import PALETTE, REFERENCE_COLOR, policy_colors
 from robotrials.show.phrase import escape
-from robotrials.show.plot import Bar, Curve, Facet, Limits, Number, Plot, Point, Tile, Values
+from robotrials.show.plot import (
+    PALETTE,
+    REFERENCE_COLOR,
+    Bar,
+    Curve,
+    Facet,
+    Limits,
+    Number,
+    Plot,
+    Point,
+    Tile,
+    Values,
+    policy_colors,
+)
 from robotrials.show.table import Cell, Column, Table, keep_columns, table
 from robotrials.value import dataclass
 

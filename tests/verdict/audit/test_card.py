@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from robotrials.show.audit_data import alteration_table, card_document
-from robotrials.show.document import Missing
-from robotrials.show.figure import render_document
+from robotrials.show.document import Missing, render_document
 from robotrials.verdict.audit.card import (
     BenchmarkCard,
     CardStanding,

@@ -276,7 +276,7 @@ def score_episode(
         raise InputError(f'episode {episode.episode_id} is INVALID; the policy was not tested, so it has no safety')
     blank = blank_score(episode, scoring=chosen)
     if trajectory is None:
-        if not is_metrics(episode):
+        if METRICS_ONLY not in episode.labels:
             return dataclasses.replace(blank, reason='no trajectory was recorded')
         try:
             return score_of_metrics(stated_of(episode), blank, chosen.registry, severity=chosen.severity)
@@ -290,11 +290,6 @@ def score_episode(
     score = score_measured(blank, measured, specs=specs, scoring=chosen)
     stated = stated_of(episode)
     return dataclasses.replace(score, disagreements=disagreements(stated, score, registry=chosen.registry))
-
-
-def is_metrics(episode: Episode) -> bool:
-    """Whether the episode came as a metrics record, and is scored by the margins it states."""
-    return METRICS_ONLY in episode.labels
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -167,7 +167,7 @@ def pass_trajectories(
 ) -> TrajectoryPass:  # fmt: skip
     """All that an analysis needs of every trajectory, read once; a table of outcomes needs no registry."""
     from robotrials.measure.safety import score_episode
-    from robotrials.measure.safety.score import is_metrics
+    from robotrials.measure.safety.score import METRICS_ONLY
     from robotrials.verdict.robustness import conditions_by_severity, start_trial, swap_trial
 
     gathered = TrajectoryPass()
@@ -193,7 +193,7 @@ def pass_trajectories(
             add(episode, facts.swap, facts.start, facts.place)
     for episode in selection.episodes:
         if episode.is_valid and episode.key not in seen:
-            if has_any or is_metrics(episode):
+            if has_any or METRICS_ONLY in episode.labels:
                 gathered.safety.append(score_episode(episode, None, scoring=scoring()))
             add(episode, swap_trial(episode), start_trial(episode), None)
     return gathered
