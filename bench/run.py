@@ -7,11 +7,11 @@ import time
 from pathlib import Path
 
 from bench.measure import Result, against, seconds
-from robotrials.declaration import read_table
 from robotrials.run import Setup, TrialPlan, run_trial
 from robotrials.run.loop import Order, run_episode
 from robotrials.run.plan import RecordingOptions
 from robotrials.testing.policy import PointMassHost, SeekPolicy
+from robotrials.value import read_table
 
 STEPS = 2000
 SUBSTEPS = 3000  # a control step of about 0.3 ms, as light as a simulated arm's

@@ -186,7 +186,7 @@ def test_plans_that_a_how_to_runs_can_be_run() -> None:
 
 
 def test_verbs_are_summarised_in_few_words_and_load() -> None:
-    from robotrials.cli.app import VERBS
+    from robotrials.cli.option import VERBS
 
     assert len(VERBS) <= 30
     for name, (_, summary) in VERBS.items():

@@ -37,20 +37,22 @@ class Catalog:
 
     def load(self, name: str) -> object:
         """The object behind `name`: a known name, or a literal ``module:attribute``."""
-        targets = self._targets()
-        if name in targets:
-            return load_attribute(targets[name])
-        if ':' in name:
-            return load_attribute(name)
-        raise UnknownName(self.kind, name, targets)
+        if name in self.builtin:
+            return _attribute_of(self.builtin[name])
+        installed = self.installed()
+        if name in installed or ':' in name:
+            return load_attribute(installed.get(name, name))
+        raise UnknownName(self.kind, name, self._targets())
 
     def installed(self) -> dict[str, str]:
         """What other packages bring."""
         if self.entry_point_group is None:
             return {}
-        groups = (old_group(self.entry_point_group), self.entry_point_group)
         known = _entry_points(tuple(sys.path))
-        return {p.name: p.value for group in groups for p in known.select(group=group)} if known is not None else {}
+        if known is None:
+            return {}
+        groups = (old_group(self.entry_point_group), self.entry_point_group)
+        return {p.name: p.value for group in groups for p in known.select(group=group)}
 
     def _targets(self) -> dict[str, str]:
         return {**self.installed(), **self.builtin}
@@ -87,9 +89,13 @@ def _mentions_us(folder: str) -> bool:
 
 
 def load_attribute(target: str) -> object:
-    """Import ``'package.module:attribute'``; every way it can fail says which half was wrong."""
+    """Import ``'package.module:attribute'``, by an old name too; every way it can fail says which half was wrong."""
     module_name, separator, attribute = target.partition(':')
-    module_name = current_module(module_name)
+    return _attribute_of(f'{current_module(module_name)}{separator}{attribute}', target)
+
+
+def _attribute_of(target: str, given: str = '') -> object:
+    target, (module_name, separator, attribute) = given or target, target.partition(':')
     if not separator or not module_name or not attribute:
         raise InputError(f"wanted 'module:attribute', found {target!r}")
     try:

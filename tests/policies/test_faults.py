@@ -146,10 +146,10 @@ def test_the_written_rule_decides_what_counts(
     tmp_path: Path, fault: str, actions: object, kind: str, outcome: str
 ) -> None:
     """The plan holds policies to their own faults; a broken way to them stays INVALID."""
-    from robotrials.declaration import read_table
     from robotrials.record import Store
     from robotrials.run import TrialPlan, run_trial
     from robotrials.testing.server import FaultyWebSocket
+    from robotrials.value import read_table
     from robotrials.wire import pack
 
     sent = actions if isinstance(actions, str) else pack({'actions': np.asarray(actions)[:, :3]})

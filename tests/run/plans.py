@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from robotrials.declaration import read_table
 from robotrials.record import Episode, Store, Trajectory
 from robotrials.run import TrialPlan
+from robotrials.value import read_table
 
 FAST, SLOW = 'zebrafinch-large', 'quokka-mini'
 

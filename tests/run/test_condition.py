@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from tests.run.plans import FAST, SLOW, make_plan
 
-from robotrials.declaration import read_table
 from robotrials.errors import InputError, UnknownName
 from robotrials.record import Episode, Store
 from robotrials.run import Chunk, Observation, Setup, run_trial
@@ -20,6 +19,7 @@ from robotrials.run.conditions.instruction import Instruction
 from robotrials.run.loop import Order, Rollout, run_episode
 from robotrials.run.plan import ConditionEntry, LoopOptions, plan_from_json
 from robotrials.testing.policy import PointMassHost, SeekPolicy
+from robotrials.value import read_table
 
 WORDS = 'put the red block on the plate'
 

@@ -16,12 +16,12 @@ from tests.run.plans import FAST, make_plan
 
 from robotrials.errors import InputError, UnknownName
 from robotrials.record import Episode, Outcome, Store, Trajectory, trajectories_equal
-from robotrials.record.media import STATES_FILE, FilmStates, film_times, read_states
+from robotrials.record.media import STATES_FILE, FilmStates, film_obstacle, film_times, read_states
 from robotrials.run import TrialPlan, run_trial
 from robotrials.run.component import open_policy
 from robotrials.run.loop import Order, run_episode
 from robotrials.run.plan import FilmOptions, RecordingOptions, plan_from_json
-from robotrials.run.recording import SeenFrames, film_obstacle, film_steps, thinned
+from robotrials.run.recording import SeenFrames, film_steps, thinned
 from robotrials.run.seam import Footage, Setup
 from robotrials.testing.policy import SeekPolicy
 from robotrials.verdict.analysis import select_store

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from tests.run.plans import content, make_plan
 from tests.run.substep_host import RATE_HZ, SUBSTEPS, CoarseHost, Signed, TickHost
 
-from robotrials.declaration import read_table
 from robotrials.errors import InputError
 from robotrials.record import trajectories_equal
 from robotrials.run import Setup, run_trial
@@ -22,6 +21,7 @@ from robotrials.run.conditions import Delay
 from robotrials.run.link_model import Fate
 from robotrials.run.loop import Order, Rollout, run_episode
 from robotrials.run.plan import LoopOptions, plan_from_json
+from robotrials.value import read_table
 
 
 def rolled(

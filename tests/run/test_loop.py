@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from robotrials.declaration import read_table
 from robotrials.errors import InputError
 from robotrials.record import Outcome, trajectories_equal
 from robotrials.run import (
@@ -31,6 +30,7 @@ from robotrials.run.loop import Order, Rollout, run_episode
 from robotrials.run.plan import FaultOptions, LimitOptions, LoopOptions, RecordingOptions
 from robotrials.run.seam import check_conventions
 from robotrials.testing.policy import TRANSLATION, FaultyHost, FaultyPolicy, PointMassHost, SeekPolicy
+from robotrials.value import read_table
 
 SETUP = Setup(task='reach', seed=5, items=2)
 

@@ -13,7 +13,7 @@ from robotrials.run.mark import PhaseBoard, WorkerPhase
 
 WRITER = """
 import os, sys
-from robotrials.run.mark import WorkerPhase, PhaseBoard
+from robotrials.run.mark import (WorkerPhase, PhaseBoard)
 board = PhaseBoard(os.fdopen(int(sys.argv[1]), 'r+b'))
 while True:
     board.enter(WorkerPhase.HOST, 1.0)

@@ -6,7 +6,6 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from robotrials.declaration import read_table
 from robotrials.run import TrialPlan
 from robotrials.run.arm_limit import StopHook
 from robotrials.run.blinding import Allocation, Arms, seal_trial
@@ -14,6 +13,7 @@ from robotrials.run.engine import chosen_slots, open_trial_store, with_provenanc
 from robotrials.run.station import Context
 from robotrials.service.console import Desk
 from robotrials.service.console.account import Journal, console_folder
+from robotrials.value import read_table
 
 NAMES = ('zebrafinch-large', 'quokka-mini', 'wombat-teleop')
 ITEMS, CAP_S = 3, 30.0

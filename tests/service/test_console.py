@@ -27,7 +27,7 @@ from tests.service.postgres import free_port
 from tests.service.serving import served
 from typer.testing import CliRunner
 
-from robotrials.cli.app import full_app
+from robotrials.cli.option import full_app
 from robotrials.errors import InputError, RigError, StoreError
 from robotrials.record import Episode, EventKind, EventSource, Outcome, Store, read_store
 from robotrials.record.counted import visible_features

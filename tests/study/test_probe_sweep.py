@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from robotrials.declaration import read_table
 from robotrials.errors import InputError
 from robotrials.policies.probe import ProbeOptions, TrainedProbe
 from robotrials.policies.probe.train import ProbeCheckpoint
 from robotrials.study import ShortcutPlan
 from robotrials.study.probe_maker import ProbeMaker
+from robotrials.value import read_table
 
 
 def plan_of(probe: dict[str, Any], sweep: dict[str, Any]) -> ShortcutPlan:

@@ -14,12 +14,12 @@ from tests.worlds.conftest import libero_assets, made
 from typer.testing import CliRunner
 
 from robotrials.cli import full_app
-from robotrials.declaration import read_table
 from robotrials.record import read_store
 from robotrials.study import ShortcutPlan, diagnose_shortcut
 from robotrials.study import shortcut as shortcut_preset
 from robotrials.study.probe_maker import ProbeMaker
 from robotrials.study.shortcut import ExpertOptions
+from robotrials.value import read_table
 from robotrials.verdict.audit import Shortcut
 from robotrials.verdict.audit.shortcut import InputNeed
 

@@ -1,5 +1,5 @@
 """`python -m robotrials.cli`."""
 
-from robotrials.cli.app import main
+from robotrials.cli.option import main
 
 main()

@@ -27,7 +27,7 @@ def run_command() -> None:
     gc.set_threshold(*COLLECT_AFTER)
     atexit.register(gc.freeze)
     sys.meta_path.insert(0, _LeanCompute)
-    from robotrials.cli.app import main
+    from robotrials.cli.option import main
 
     main()
 

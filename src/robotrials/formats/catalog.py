@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from robotrials.catalog import Catalog
-from robotrials.declaration import read_table
 from robotrials.errors import InputError, SetupError
 from robotrials.formats.imported import (
     CERTAIN,
@@ -35,7 +34,7 @@ from robotrials.formats.imported import (
 from robotrials.record import Episode
 from robotrials.record.episode import check_episode, provenance_from_json
 from robotrials.record.folder import is_inside
-from robotrials.value import dataclass
+from robotrials.value import dataclass, read_table
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,10 +18,10 @@ from typing import Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.declaration import read_table
 from robotrials.errors import InputError, SetupError, UnknownName, install_hint
 from robotrials.formats.space import read_norm_stats
 from robotrials.run import ActionConvention, Gripper, Rotation
+from robotrials.value import read_table
 
 # Presets: mappings of well-known checkpoints, kept as data.
 

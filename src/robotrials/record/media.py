@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import importlib
 import importlib.util
 import io
@@ -26,11 +27,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.declaration import read_table, without_nulls
 from robotrials.errors import InputError, SetupError, StoreError, install_hint
 from robotrials.record.folder import inside, is_file_inside
 from robotrials.record.trajectory import Camera
-from robotrials.value import dataclass
+from robotrials.value import dataclass, read_table, without_nulls
 
 # RGB-D views that are kept with an episode, and what was known of its scene beforehand.
 # A moment is one file: a zip of plain arrays and a table of contents, no pickles. Depth is kept bit for bit, as the
@@ -668,3 +668,13 @@ def camera_poses_json(poses: Mapping[str, CameraPose]) -> str:
     names = ('world_from_camera', 'gripper_from_camera', 'error_m', 'error_rad', 'n_poses')
     rows = {name: {n: v for n in names if (v := getattr(pose, n))} for name, pose in poses.items()}
     return json.dumps({'cameras': rows}, indent=2, allow_nan=False) + '\n'
+
+
+@functools.cache
+def film_obstacle() -> str:
+    """Why no film can be encoded here, or ''."""
+    try:
+        load_av('filming')
+    except SetupError as error:
+        return str(error)
+    return ''

@@ -19,12 +19,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from robotrials.declaration import read_table
 from robotrials.errors import InputError
 from robotrials.old_name import BLINDING_KEY, OLD_NAME
 from robotrials.record.blinding import arm_codes, commitment, pseudonyms, public_key, rotation_commitment
 from robotrials.run.plan import HUMAN, BlindingOptions, PolicyEntry, TrialPlan, plan_from_json
-from robotrials.value import dataclass
+from robotrials.value import dataclass, read_table
 
 SHORTEST_TERM = 3
 PLAIN_WORDS = frozenset(

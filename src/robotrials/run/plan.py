@@ -14,7 +14,6 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
-from robotrials.declaration import read_table
 from robotrials.errors import InputError, UnknownName
 from robotrials.record.episode import ParameterValue, PolicyCard
 from robotrials.run.plan_option import (
@@ -42,7 +41,7 @@ from robotrials.run.plan_option import (
     Waiting,
     WatchdogOptions,
 )
-from robotrials.value import dataclass
+from robotrials.value import dataclass, read_table
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan, SuccessSource
 
 # What a plan names: its host, policies, tasks, strata and conditions.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import json
 import re
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.errors import InputError, RobotrialsError, SetupError, StoreError, UnknownName
+from robotrials.errors import InputError, RobotrialsError, StoreError, UnknownName
 from robotrials.record import Contacts, Scene, Trajectory
 from robotrials.record.media import (
     END,
@@ -321,16 +320,6 @@ def check_filming(recording: RecordingOptions, host: Host) -> None:
     for camera in options.cameras:
         if camera not in host.film_cameras:
             raise UnknownName(f'camera that host {host.spec.name} films with', camera, host.film_cameras)
-
-
-@functools.cache
-def film_obstacle() -> str:
-    """Why no film can be encoded here, or ''."""
-    try:
-        load_av('filming')
-    except SetupError as error:
-        return str(error)
-    return ''
 
 
 def setup_from_json(text: str) -> Setup:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-from robotrials.declaration import read_table
 from robotrials.errors import InputError
 from robotrials.record import Episode, Store
 from robotrials.record.folder import inside, write_durably
@@ -20,6 +19,7 @@ from robotrials.run.host import Ability, Host
 from robotrials.run.plan import FilmOptions, HostEntry
 from robotrials.run.recording import setup_from_json, thinned
 from robotrials.run.station import media_folder
+from robotrials.value import read_table
 
 
 @dataclass(frozen=True, slots=True)

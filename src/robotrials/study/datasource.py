@@ -20,7 +20,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from robotrials.declaration import read_toml
 from robotrials.errors import InputError, NotEstimable, UnknownName
 from robotrials.policies.probe import (
     Demonstrations,
@@ -47,6 +46,7 @@ from robotrials.study.evaluate import (
     start_table,
     work_folder,
 )
+from robotrials.value import read_toml
 from robotrials.verdict.audit.datasource import (
     EMBEDDINGS,
     DataSource,

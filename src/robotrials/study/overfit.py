@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.declaration import read_toml
 from robotrials.errors import InputError, NotEstimable, UnknownName
 from robotrials.policies.probe import Demonstrations, read_demonstrations
 from robotrials.policies.probe.collect import using_host
@@ -30,6 +29,7 @@ from robotrials.run.plan import ConditionEntry, HostEntry, PolicyEntry, TaskEntr
 from robotrials.run.seam import Setup
 from robotrials.stats.interval import check_open_unit
 from robotrials.study.evaluate import counted_by_success, grid_plan, start_setups, work_folder
+from robotrials.value import read_toml
 from robotrials.verdict.audit import InstanceOutcome, outcomes_of
 from robotrials.verdict.audit.overfit import (
     LEAST_SHARE,

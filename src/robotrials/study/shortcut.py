@@ -15,12 +15,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from robotrials.declaration import read_table
 from robotrials.errors import InputError, UnknownName
 from robotrials.run.component import HOSTS
 from robotrials.run.plan import HostEntry, PolicyEntry, TaskEntry
 from robotrials.run.schedule import Report
 from robotrials.study.evaluate import EvaluationOptions, evaluation_plan, official_protocol, run_evaluation, work_folder
+from robotrials.value import read_table
 from robotrials.verdict.audit import ReportedScore, RunOutcomes, Shortcut, find_benchmark, read_reported, shortcut
 from robotrials.verdict.audit.reported import foundation_score, of_protocol
 from robotrials.verdict.audit.run_score import write_whole

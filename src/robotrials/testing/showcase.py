@@ -89,8 +89,8 @@ class Showcase:
 def watched_trial(folder: Path) -> Path:
     """A short trial in the cell that RGB-D cameras watch; made when it is first asked for, as it has to be drawn."""
     if not folder.exists():
-        from robotrials.declaration import read_table
         from robotrials.run import TrialPlan, run_trial
+        from robotrials.value import read_table
 
         host = {'state': 'privileged', 'watchers': ['front', 'side'], 'watcher_size': [120, 160]}
         plan = {

@@ -23,10 +23,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from robotrials.declaration import read_table
 from robotrials.errors import InputError, SetupError, UnknownName
 from robotrials.run.host import Host, HostLike, HostWrapper
 from robotrials.run.seam import HostReport, Observation, ProtocolFacts
+from robotrials.value import read_table
 from robotrials.worlds.isolated import IsolatedHost
 from robotrials.worlds.libero.host import LiberoHost
 from robotrials.worlds.libero.suite import SUITES, Suite

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from robotrials.catalog import load_attribute
-from robotrials.declaration import read_table
 from robotrials.errors import InputError, SetupError, UnknownName
 from robotrials.record import Outcome
 from robotrials.run.host import Ability, Host, SteppedHost, check_maker
@@ -30,6 +29,7 @@ from robotrials.run.seam import (
     Setup,
     source_hash,
 )
+from robotrials.value import read_table
 from robotrials.worlds.isolated import IsolatedHost
 
 # How a Gymnasium environment becomes a host: declared in a file or in a plan, and checked before anything runs.

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.declaration import read_table
 from robotrials.errors import InputError, UnknownName
 from robotrials.formats.video import opened_video
 from robotrials.record import Episode, Outcome, Scene, Store, Trajectory, read_store
@@ -37,6 +36,7 @@ from robotrials.run.seam import (
     Session,
     Setup,
 )
+from robotrials.value import read_table
 
 # What the loop writes itself when a replay is recorded again.
 LOOP_COLUMNS = frozenset(

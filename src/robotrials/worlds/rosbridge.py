@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.declaration import read_table
 from robotrials.errors import AnswerError, InputError, NoAnswer, RigError, RobotrialsError
 from robotrials.record import Camera, Event, EventKind, Outcome, Scene
 from robotrials.record.media import KnownScene, View, read_scene
@@ -37,6 +36,7 @@ from robotrials.run.seam import (
     Setup,
     Target,
 )
+from robotrials.value import read_table
 from robotrials.wire.array import decode_image
 from robotrials.wire.websocket import RosbridgeLink
 from robotrials.worlds.depth import DepthEntry, DepthWatch, is_number, reset_fault, stamp_s

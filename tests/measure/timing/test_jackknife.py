@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robotrials.measure.timing import Operations, curve_auc, rmst, success_curve
-from robotrials.measure.timing.jackknife import auc_jackknife, scalar_jackknife
-from robotrials.measure.timing.resample import pair_layout, sort_cell
+from robotrials.measure.timing.resample import auc_jackknife, pair_layout, scalar_jackknife, sort_cell
 
 INF = float('inf')
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from robotrials.declaration import read_table
 from robotrials.record import Store
 from robotrials.run import TrialPlan, run_trial
+from robotrials.value import read_table
 
 DELAYS_S = (0.0, 0.1, 0.2, 0.3, 0.4)
 TASKS = ('single_block', 'belt_fast')

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from robotrials.declaration import read_table
 from robotrials.errors import InputError, NotEstimable, RobotrialsError, UnknownName
 from robotrials.measure.annotate.detector import (
     DetectorOptions,
@@ -34,6 +33,7 @@ from robotrials.measure.annotate.detector import (
 )
 from robotrials.record import Annotation, Episode, Event, EventKind, EventSource
 from robotrials.stats import Interval, clustered_wilson, wilson
+from robotrials.value import read_table
 
 if TYPE_CHECKING:
     from robotrials.record import Trajectory

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from robotrials.declaration import read_table, without_nulls
 from robotrials.errors import InputError, RobotrialsError, StoreError
 from robotrials.measure.geometry.camera_score import METHOD, CameraScore, score_episode, unscored
 from robotrials.measure.geometry.mask import MASKS, pack_masks, segmenter, unpack_masks
@@ -25,7 +24,7 @@ from robotrials.record.blinding import coarse_reason
 from robotrials.record.media import END, FOLDER, KNOWN, START, KeptViews, kept_views, read_known, unpack_views
 from robotrials.record.part import LoggedFile
 from robotrials.record.projection import Kept, key_of, version_of
-from robotrials.value import dataclass
+from robotrials.value import dataclass, read_table, without_nulls
 
 CODE = ('robotrials.measure.geometry',)  # that makes a score, beside what every projection rests on
 PREFIX = 'projections/camera-scores-'

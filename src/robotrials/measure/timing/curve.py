@@ -276,8 +276,7 @@ class UnitMeans:
 
 def unit_means(cell: Operations, tau_s: float, endpoint: Endpoint = Endpoint.RMST) -> UnitMeans:
     """The endpoint of a cell by the jackknife over its units (exact: every unit is really left out)."""
-    from robotrials.measure.timing.jackknife import scalar_jackknife
-    from robotrials.measure.timing.resample import sort_cell
+    from robotrials.measure.timing.resample import scalar_jackknife, sort_cell
 
     check_tau(tau_s)
     whole = cell.by_unit()

@@ -14,15 +14,16 @@ import numpy as np
 from robotrials.errors import InputError, NotEstimable
 from robotrials.measure.timing.better import endpoint_estimate, hrt_estimate
 from robotrials.measure.timing.curve import Cohort, Endpoint, SuccessCurve, check_tau, rmst, tau_of
-from robotrials.measure.timing.jackknife import auc_jackknife, scalar_jackknife
 from robotrials.measure.timing.operation import FloatArray, IntArray, Operations
 from robotrials.measure.timing.resample import (
     FIRST_QUANTILE,
     RMST,
     SortedCell,
+    auc_jackknife,
     curve_draws,
     pair_layout,
     scalar_draws,
+    scalar_jackknife,
     sort_cell,
     spread,
     stream_seed,

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.declaration import read_table
 from robotrials.errors import InputError, near_miss
 from robotrials.old_name import DEMONSTRATIONS_FORMAT
 from robotrials.run.seam import ActionConvention
+from robotrials.value import read_table
 
 FORMAT = DEMONSTRATIONS_FORMAT
 FACTS = 'facts.json'

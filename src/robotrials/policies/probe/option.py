@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.declaration import read_table
 from robotrials.errors import InputError, near_miss
 from robotrials.policies.probe.demonstration import plain_words
+from robotrials.value import read_table
 
 # Far beyond what is useful: a typing error is caught before it fills the memory or takes a week.
 MOST = {

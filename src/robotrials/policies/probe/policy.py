@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from robotrials.declaration import read_table
 from robotrials.errors import AnswerError, InputError
 from robotrials.old_name import PROBE_FORMAT
 from robotrials.policies.probe.demonstration import plain_words
@@ -25,6 +24,7 @@ from robotrials.policies.probe.train import CARD, ENVIRONMENT, start_worker
 from robotrials.policies.served import action_array, map_answer, seconds_told
 from robotrials.run.environment import WorkerProcess
 from robotrials.run.seam import ActionConvention, Chunk, Observation, PolicySpec, Setup
+from robotrials.value import read_table
 
 
 class ProbePolicy:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.declaration import read_table
 from robotrials.errors import InputError, UnknownName
 from robotrials.policies.plain import ReplaySession
 from robotrials.policies.probe.collect import (
@@ -28,6 +27,7 @@ from robotrials.policies.probe.demonstration import Demonstrations, EpisodeFacts
 from robotrials.record import Episode, Outcome, Store, read_store
 from robotrials.run.plan import HostEntry
 from robotrials.run.seam import ActionConvention, ControlMode, Frame, Gripper, Rotation, Setup, Target
+from robotrials.value import read_table
 
 ROBOSUITE = ActionConvention(
     control_mode=ControlMode.SE3,

@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 
-from robotrials.declaration import read_table
 from robotrials.errors import InputError, RecordError, StoreError
 from robotrials.measure.geometry.projection import MOST_OWN_BYTES, OWN_SCORE, read_scores
 from robotrials.record import Episode, Event, Trajectory
@@ -29,6 +28,7 @@ from robotrials.record.part import parquet_options
 from robotrials.record.store import check_media_name
 from robotrials.record.trajectory import check_trajectory
 from robotrials.run.station import check_storable, media_folder
+from robotrials.value import read_table
 from robotrials.wire import WireLimits, pack, unpack
 
 if TYPE_CHECKING:

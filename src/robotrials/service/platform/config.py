@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from robotrials.declaration import read_table
 from robotrials.errors import InputError, SetupError
 from robotrials.service.platform.client import read_networks
+from robotrials.value import read_table
 
 FILE = 'platform.toml'
 DATABASE = 'platform.db'  # in the folder, unless another one is given

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from robotrials.declaration import read_table
 from robotrials.errors import InputError
 from robotrials.old_name import LEASE_TAG, PLATFORM_POLICY_SEED
 from robotrials.record import Episode
@@ -27,6 +26,7 @@ from robotrials.run.blinding import Blinding, derived_seed
 from robotrials.run.plan import MOST_PLAN_BYTES, PolicyEntry, TrialPlan, plan_from_json
 from robotrials.run.schedule import Slot, trial_slots
 from robotrials.run.station import Context
+from robotrials.value import read_table
 
 ARM = 'the-policy-under-test'  # the one policy of a benchmark's plan; nothing that is shown may hold its name
 THINKING_S = 1800.0  # for all answers of one episode together, unless the plan says otherwise

@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from robotrials.declaration import read_table
 from robotrials.errors import AnswerError, InputError, NoAnswer, RemoteError, RigError
 from robotrials.record.trajectory import Camera
 from robotrials.run.seam import Action, Chunk, HostSpec, Observation, PolicySpec, Session, Setup
 from robotrials.service.platform.job import TokenFault
+from robotrials.value import read_table
 from robotrials.wire import WireLimits, pack, unpack
 from robotrials.wire.websocket import AcceptedWebSocket
 from robotrials.worlds.wrapper import Interrupts

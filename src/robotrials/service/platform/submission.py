@@ -12,7 +12,6 @@ from sqlalchemy import bindparam, func, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from robotrials.declaration import read_table
 from robotrials.errors import InputError
 from robotrials.run.plan import PolicyEntry
 from robotrials.service.platform.access import Caller, Refusal, check_name, new_id, not_found
@@ -20,6 +19,7 @@ from robotrials.service.platform.benchmark import add_jobs, cancel_jobs, find_be
 from robotrials.service.platform.config import DialRules
 from robotrials.service.platform.dial import check_dial
 from robotrials.service.platform.table import LIVE, BenchmarkRow, JobRow, Lease, Submission, User, note
+from robotrials.value import read_table
 
 if TYPE_CHECKING:
     from robotrials.service.platform.schema import SubmissionIn

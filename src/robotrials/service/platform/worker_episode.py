@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from robotrials.declaration import read_table, without_nulls
 from robotrials.errors import InputError, NotEstimable, RigError, RobotrialsError, SetupError
 from robotrials.measure.geometry.camera_score import CameraScore, unscored
 from robotrials.measure.geometry.projection import OWN_SCORE, VIEWS, pack_own_score, score_files
@@ -34,6 +33,7 @@ from robotrials.service.platform.bundle import BUNDLE_LIMITS, pack_fitting
 from robotrials.service.platform.dial import open_dialled
 from robotrials.service.platform.job import ARM, Job
 from robotrials.service.platform.link import ClientLink, ErrorCode, LinkPolicy, Stopped, greet
+from robotrials.value import read_table, without_nulls
 from robotrials.wire import WireLimits
 from robotrials.worlds.wrapper import GuardedHost, Interrupts, ToolWorkspace
 

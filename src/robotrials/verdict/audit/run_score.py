@@ -11,12 +11,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
-from robotrials.declaration import read_table, without_nulls
 from robotrials.errors import InputError, NotEstimable
 from robotrials.old_name import MIX_FORMAT
 from robotrials.record.folder import write_durably
 from robotrials.stats import Interval, newcombe, wilson
-from robotrials.value import dataclass
+from robotrials.value import dataclass, read_table, without_nulls
 from robotrials.verdict.audit.outcome import InstanceOutcome, by_key, outcome_contrast
 
 Key = tuple[str, str]

@@ -15,11 +15,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.declaration import read_table, without_nulls
 from robotrials.errors import InputError, NotEstimable
 from robotrials.old_name import SHORTCUT_FORMAT
 from robotrials.stats.interval import FloatArray, check_open_unit
-from robotrials.value import dataclass
+from robotrials.value import dataclass, read_table, without_nulls
 from robotrials.verdict.audit.reported import (
     ProbeStanding,
     ReportedGap,

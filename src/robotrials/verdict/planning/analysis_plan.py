@@ -11,9 +11,8 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from robotrials.declaration import read_table
 from robotrials.errors import InputError, near_miss
-from robotrials.value import dataclass
+from robotrials.value import dataclass, read_table
 
 ANALYSIS_FILE = 'analysis.toml'
 HASH_HEX_DIGITS = 12

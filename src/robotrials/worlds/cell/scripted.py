@@ -98,7 +98,7 @@ TEMPERS: Mapping[str, Temper] = {
 
 def changed(temper: Temper, changes: Mapping[str, float | bool]) -> Temper:
     """A temper with some of its fields set otherwise."""
-    from robotrials.declaration import read_table
+    from robotrials.value import read_table
 
     return read_table(Temper, {**dataclasses.asdict(temper), **changes}, where='changes of a temper')
 

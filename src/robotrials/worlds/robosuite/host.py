@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.declaration import read_table, read_toml
 from robotrials.errors import InputError, SetupError, UnknownName
 from robotrials.run.seam import Observation, ProtocolFacts, openblas_kernels, source_hash
+from robotrials.value import read_table, read_toml
 from robotrials.worlds.arm.host import ArmHost, render_flags
 from robotrials.worlds.arm.signal import (
     BYSTANDER,
