@@ -321,7 +321,7 @@ def _redrawing(store: Store) -> Iterator[Redraw]:
     """A drawer of every episode's cameras at every step whose state was kept; each episode is drawn once."""
     from robotrials.formats.export import ExportedFilm
     from robotrials.record import Camera
-    from robotrials.run.plan_option import FilmOptions
+    from robotrials.run.plan import FilmOptions
     from robotrials.run.refilm import filming_host, refilm
 
     drawn: dict[tuple[str, int], tuple[ExportedFilm, ...]] = {}

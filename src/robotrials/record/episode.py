@@ -124,6 +124,7 @@ def digest(value: object) -> str:
 
 
 ParameterValue = str | int | float | bool
+NOMINAL = 'nominal'  # the condition of an unchanged world
 EMPTY: Mapping[str, Any] = types.MappingProxyType({})
 LARGEST_SEED = 2**63 - 1
 _event_time = operator.attrgetter('t_s')
@@ -158,7 +159,7 @@ class Episode:
     is_reference: bool = False
     benchmark: str = ''
     stratum: str = ''  # the object or suite that a cell is made of
-    condition: str = 'nominal'
+    condition: str = NOMINAL
     condition_parameters: Mapping[str, ParameterValue] = field(default_factory=dict)
     seed: int | None = None
     instance: int | None = None
@@ -617,3 +618,28 @@ def _cpu_name() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
+
+
+def recorded_severity(episode: Episode, *, baseline: str = NOMINAL) -> float | None:
+    """The severity in an episode's condition parameters; the largest of a compound's parts."""
+    if episode.condition == baseline:
+        return 0.0
+    severities = [
+        float(value)
+        for name, value in episode.condition_parameters.items()
+        if name.rsplit('.', 1)[-1] == 'severity' and isinstance(value, int | float)
+    ]
+    return max(severities) if severities else None
+
+
+def conditions_by_severity(episodes: Iterable[Episode]) -> Callable[[Episode], str]:
+    """What the condition of an episode is called, with its severity where there are several (`light at 0.5`)."""
+    named = rung_names((e.condition, recorded_severity(e)) for e in episodes)
+    return lambda episode: named(episode.condition, recorded_severity(episode))
+
+
+def rung_names(rows: Iterable[tuple[str, float | None]]) -> Callable[[str, float | None], str]:
+    rungs: dict[str, set[float | None]] = {}
+    for condition, severity in rows:
+        rungs.setdefault(condition, set()).add(severity)
+    return lambda c, severity: c if len(rungs[c]) < 2 or severity is None else f'{c} at {severity:g}'

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _PLACES = {
     '.bootstrap': (
-        'AGGREGATES Bootstrap Profile Ranks aggregate bootstrap_interval cluster_bootstrap improvement_chance '
+        'AGGREGATES Bootstrap Profile Ranks aggregate cluster_bootstrap improvement_chance '
         'iqm jackknife_statistics mean_score median_score optimality_gap performance_profile '
         'probability_of_improvement rank_policies resample_counts weighted_mean'
     ),
@@ -31,7 +31,7 @@ _PLACES = {
     '.interaction': 'RateContrast gail_simon rate_contrast reversal_p_value',
     '.interval': (
         'Interval MacroArm MacroDifference Significance Spread Verdict allowance_factor fewest_units '
-        'macro_difference macro_interval'
+        'bootstrap_interval macro_difference macro_interval'
     ),
     '.matching': 'UnseenRule fewest_for_claim',
     '.mean_difference': (

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from robotrials.errors import InputError, NotEstimable, UnknownName
+from robotrials.errors import InputError, UnknownName
 from robotrials.stats.interval import (
+    BootstrapMethod,
     FloatArray,
     IntArray,
     Interval,
+    bootstrap_interval,
     check_count,
     check_labels,
-    check_open_unit,
     check_rng,
     check_values,
-    normal_cdf,
-    normal_quantile,
 )
 from robotrials.value import dataclass
 
-BootstrapMethod = Literal['percentile', 'bca']
 WeightedStatistic = Callable[[NDArray[Any], FloatArray], FloatArray]
 """(values (n, ...), weights (B, n)) -> one statistic per row of weights, (B,)."""
 
 BATCH_ENTRIES = 4_000_000
-TIE_SLACK = 1e-12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,59 +110,6 @@ def jackknife_statistics(statistic: WeightedStatistic, values: NDArray[Any], clu
     return left
 
 
-def bootstrap_interval(
-    estimate: float,
-    draws: FloatArray,
-    *,
-    level: float = 0.95,
-    method: BootstrapMethod = 'percentile',
-    jackknife: FloatArray | None = None,
-    strata: ArrayLike | None = None,
-) -> Interval:
-    """The percentile or BCa interval (Efron 1987) from bootstrap draws; BCa needs the leave-one-cluster-out statistics.
-
-    Infinite draws are allowed (a median that was not reached); NaN draws raise NotEstimable.
-    """
-    tail = (1 - check_open_unit('level', level)) / 2
-    draws = np.sort(np.asarray(draws, dtype=np.float64))
-    missing = int(np.isnan(draws).sum())
-    if missing or draws.size == 0:
-        raise NotEstimable(f'the statistic does not exist in {missing} of {draws.size} resamples; too few clusters')
-    if method == 'percentile':
-        return Interval(_quantile(draws, tail), _quantile(draws, 1 - tail))
-    if method != 'bca':
-        raise InputError(f"method must be 'percentile' or 'bca', found {method!r}")
-    if jackknife is None:
-        raise InputError('BCa needs jackknife: the statistic with each cluster left out')
-    # A draw that equals the estimate but for rounding is a tie: which side it falls on must not be the rounding's.
-    slack = TIE_SLACK * max(abs(estimate), abs(float(draws[0])), abs(float(draws[-1])))
-    slack = slack if math.isfinite(slack) else TIE_SLACK * abs(estimate)
-    low, high = np.searchsorted(draws, estimate - slack), np.searchsorted(draws, estimate + slack, side='right')
-    below = float(low + high) / 2 / draws.size
-    if not 0 < below < 1:
-        raise NotEstimable('BCa needs resamples on both sides of the estimate; use more resamples, or percentile')
-    z0, a = normal_quantile(below), acceleration(jackknife, strata=strata)
-    ends = []
-    for z in (normal_quantile(tail), normal_quantile(1 - tail)):
-        stretch = 1 - a * (z0 + z)
-        # Beyond this the transformation folds back; the interval then reaches to the last draw.
-        ends.append(normal_cdf(z0 + (z0 + z) / stretch) if stretch > 0 else float(z > 0))
-    return Interval(_quantile(draws, ends[0]), _quantile(draws, ends[1]))
-
-
-def acceleration(jackknife: FloatArray, *, strata: ArrayLike | None = None) -> float:
-    """BCa's acceleration from leave-one-cluster-out statistics, strata as separate samples (Davison & Hinkley 5.3)."""
-    left = np.asarray(jackknife, dtype=np.float64)
-    if not np.isfinite(left).all():
-        raise NotEstimable('the statistic does not exist with some cluster left out; use the percentile interval')
-    code = np.zeros(left.size, dtype=np.int64) if strata is None else np.unique(strata, return_inverse=True)[1]
-    size = np.bincount(code)
-    left = left - left.mean()  # so that sums lose nothing to a large common part
-    influence = ((size - 1) / size)[code] * ((np.bincount(code, weights=left) / size)[code] - left)
-    squares = float(np.sum(influence**2))
-    return float(np.sum(influence**3)) / (6 * squares**1.5) if squares > 0 else 0.0
-
-
 def _cluster_strata(codes: IntArray, k: int, strata: ArrayLike | None) -> IntArray:
     """The stratum of each cluster; a cluster in two strata cannot be drawn within one."""
     if strata is None:
@@ -193,19 +136,6 @@ def _evaluate(statistic: WeightedStatistic, values: NDArray[Any], weights: Float
             f'statistic must return one number per row of weights ({weights.shape[0]},), found {result.shape}'
         )
     return result
-
-
-def _quantile(ordered: FloatArray, probability: float) -> float:
-    """Linear interpolation between order statistics; next to an infinite one, that one."""
-    position = min(max(probability, 0.0), 1.0) * (ordered.size - 1)
-    i = min(math.floor(position), ordered.size - 1)
-    low, high = float(ordered[i]), float(ordered[min(i + 1, ordered.size - 1)])
-    share = position - i
-    if share == 0 or low == high:
-        return low
-    if math.isinf(high):
-        return high
-    return low if math.isinf(low) else low + share * (high - low)
 
 
 # Scores of many runs on many tasks: robust means, profiles, probability of improvement, ranks; all with intervals.

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from robotrials.errors import InputError
+from robotrials.errors import InputError, NotEstimable
 from robotrials.value import dataclass
 
 Alternative = Literal['two-sided', 'greater', 'less']
@@ -439,3 +439,75 @@ def allowance_factor(n_pairs: int = 1, *, alpha: float = 0.05) -> float:
     """
     each = check_open_unit('alpha', alpha) / check_count('n_pairs', n_pairs, least=1)
     return STANDARD.inv_cdf(1 - each / 2) * STANDARD.inv_cdf(1 - each)
+
+
+# Intervals from bootstrap draws.
+
+TIE_SLACK = 1e-12
+BootstrapMethod = Literal['percentile', 'bca']
+
+
+def bootstrap_interval(
+    estimate: float,
+    draws: FloatArray,
+    *,
+    level: float = 0.95,
+    method: BootstrapMethod = 'percentile',
+    jackknife: FloatArray | None = None,
+    strata: ArrayLike | None = None,
+) -> Interval:
+    """The percentile or BCa interval (Efron 1987) from bootstrap draws; BCa needs the leave-one-cluster-out statistics.
+
+    Infinite draws are allowed (a median that was not reached); NaN draws raise NotEstimable.
+    """
+    tail = (1 - check_open_unit('level', level)) / 2
+    draws = np.sort(np.asarray(draws, dtype=np.float64))
+    missing = int(np.isnan(draws).sum())
+    if missing or draws.size == 0:
+        raise NotEstimable(f'the statistic does not exist in {missing} of {draws.size} resamples; too few clusters')
+    if method == 'percentile':
+        return Interval(_quantile(draws, tail), _quantile(draws, 1 - tail))
+    if method != 'bca':
+        raise InputError(f"method must be 'percentile' or 'bca', found {method!r}")
+    if jackknife is None:
+        raise InputError('BCa needs jackknife: the statistic with each cluster left out')
+    # A draw that equals the estimate but for rounding is a tie: which side it falls on must not be the rounding's.
+    slack = TIE_SLACK * max(abs(estimate), abs(float(draws[0])), abs(float(draws[-1])))
+    slack = slack if math.isfinite(slack) else TIE_SLACK * abs(estimate)
+    low, high = np.searchsorted(draws, estimate - slack), np.searchsorted(draws, estimate + slack, side='right')
+    below = float(low + high) / 2 / draws.size
+    if not 0 < below < 1:
+        raise NotEstimable('BCa needs resamples on both sides of the estimate; use more resamples, or percentile')
+    z0, a = normal_quantile(below), acceleration(jackknife, strata=strata)
+    ends = []
+    for z in (normal_quantile(tail), normal_quantile(1 - tail)):
+        stretch = 1 - a * (z0 + z)
+        # Beyond this the transformation folds back; the interval then reaches to the last draw.
+        ends.append(normal_cdf(z0 + (z0 + z) / stretch) if stretch > 0 else float(z > 0))
+    return Interval(_quantile(draws, ends[0]), _quantile(draws, ends[1]))
+
+
+def acceleration(jackknife: FloatArray, *, strata: ArrayLike | None = None) -> float:
+    """BCa's acceleration from leave-one-cluster-out statistics, strata as separate samples (Davison & Hinkley 5.3)."""
+    left = np.asarray(jackknife, dtype=np.float64)
+    if not np.isfinite(left).all():
+        raise NotEstimable('the statistic does not exist with some cluster left out; use the percentile interval')
+    code = np.zeros(left.size, dtype=np.int64) if strata is None else np.unique(strata, return_inverse=True)[1]
+    size = np.bincount(code)
+    left = left - left.mean()  # so that sums lose nothing to a large common part
+    influence = ((size - 1) / size)[code] * ((np.bincount(code, weights=left) / size)[code] - left)
+    squares = float(np.sum(influence**2))
+    return float(np.sum(influence**3)) / (6 * squares**1.5) if squares > 0 else 0.0
+
+
+def _quantile(ordered: FloatArray, probability: float) -> float:
+    """Linear interpolation between order statistics; next to an infinite one, that one."""
+    position = min(max(probability, 0.0), 1.0) * (ordered.size - 1)
+    i = min(math.floor(position), ordered.size - 1)
+    low, high = float(ordered[i]), float(ordered[min(i + 1, ordered.size - 1)])
+    share = position - i
+    if share == 0 or low == high:
+        return low
+    if math.isinf(high):
+        return high
+    return low if math.isinf(low) else low + share * (high - low)

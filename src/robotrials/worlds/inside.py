@@ -29,7 +29,7 @@ from robotrials.record.media import (
 )
 from robotrials.run.conditions import Thing
 from robotrials.run.host import Ability, Host, HostLike, ResetVerdict, as_host
-from robotrials.run.plan_option import FilmOptions
+from robotrials.run.plan import FilmOptions
 from robotrials.run.seam import ActionConvention, HostReport, HostSpec, Observation, ProtocolFacts, Setup, StepPart
 
 # The values of the host's seam as messages: maps, lists, numbers, texts and arrays, and back.

@@ -4,9 +4,9 @@ import pytest
 
 from robotrials.errors import NotEstimable
 from robotrials.record import Episode, Outcome
+from robotrials.record.episode import conditions_by_severity
 from robotrials.stats import wilson
 from robotrials.verdict.analysis import analyse, present
-from robotrials.verdict.robustness import conditions_by_severity
 
 
 def episode(outcome: Outcome, **more: object) -> Episode:

@@ -11,6 +11,7 @@ from scipy import stats as scipy_stats
 from robotrials.errors import NotEstimable, UnknownName
 from robotrials.measure.geometry import ObjectModel, PlacementTrial, RgbdView
 from robotrials.record import Episode
+from robotrials.record.episode import recorded_severity
 from robotrials.run.conditions import condition_parameters, draw_condition, parts_of
 from robotrials.show.robustness import compound_table
 from robotrials.show.table import render
@@ -32,7 +33,6 @@ from robotrials.verdict.robustness import (
     half_severity,
     iou_drop,
     recorded_parts,
-    recorded_severity,
     salient_object,
     spatial_sensitivities,
     start_trial,

@@ -28,6 +28,7 @@ from sqlalchemy.orm import Session
 from robotrials.errors import InputError, NotEstimable, StoreError
 from robotrials.measure.geometry.projection import Rescoring
 from robotrials.record import Episode, Outcome, Store
+from robotrials.record.episode import conditions_by_severity
 from robotrials.run.fault import FaultKind
 from robotrials.service.platform.benchmark import Quarantine, is_open, store_path
 from robotrials.service.platform.job import benchmark_slots
@@ -42,7 +43,6 @@ from robotrials.verdict.analysis.contrast import Cells
 from robotrials.verdict.analysis.ranking import Rates, count_rates
 from robotrials.verdict.analysis.selection import Selection, ordered_episodes, select_store
 from robotrials.verdict.planning.analysis_plan import SuccessSource, declared_analysis
-from robotrials.verdict.robustness import conditions_by_severity
 
 MISSING = f'{FaultKind.POLICY_WITHDRAWN.value}: it was not run to an end, which counts as a failure'
 

@@ -297,7 +297,7 @@ def frame_sides(
 
 
 def _by_condition(cells: Mapping[str, Sequence[Episode]]) -> dict[str, Sequence[Episode]]:
-    from robotrials.verdict.robustness import conditions_by_severity
+    from robotrials.record.episode import conditions_by_severity
 
     named = conditions_by_severity(e for group in cells.values() for e in group)
     groups: dict[str, list[Episode]] = {}
@@ -320,7 +320,7 @@ def two_sides(
     Compared is the baseline condition where both were run under it, else every condition that both have, each a cell of
     its own. With `is_condition_cell` false the condition is what differs between the arms, and names no cell.
     """
-    from robotrials.verdict.robustness import conditions_by_severity
+    from robotrials.record.episode import conditions_by_severity
 
     valid: list[Sequence[Episode]] = [[e for e in side if e.is_valid] for side in (a, b)]
     if tasks := one_name(

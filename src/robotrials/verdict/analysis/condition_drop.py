@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from robotrials.errors import InputError, NotEstimable
+from robotrials.record.episode import conditions_by_severity
 from robotrials.stats.dominance import adjusted_p_values
 from robotrials.value import dataclass
 from robotrials.verdict.analysis.arm import two_sides
@@ -21,7 +22,6 @@ from robotrials.verdict.robustness import (
     compound_effects,
     condition_rows,
     condition_trials,
-    conditions_by_severity,
     dose_responses,
     iou_drop,
     spatial_sensitivities,

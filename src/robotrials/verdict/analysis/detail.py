@@ -19,6 +19,7 @@ from robotrials.measure.timing.curve_test import example_curves, find_cycle, pp_
 from robotrials.measure.timing.incidence import cumulative_incidence, endings, label_reader, places_by_end
 from robotrials.measure.timing.operation import Unit
 from robotrials.record import Outcome
+from robotrials.record.episode import conditions_by_severity, recorded_severity
 from robotrials.record.rows import IntArray, column, ended, join, kinds, pick
 from robotrials.record.trajectory import frame_times
 from robotrials.stats import Estimate, Interval, Rate
@@ -30,8 +31,6 @@ from robotrials.verdict.analysis.contrast import TIMED
 from robotrials.verdict.analysis.endpoint_pairs import EndpointPairs, too_few
 from robotrials.verdict.analysis.ranking import ALL_STRATA, flagged, judged_cells
 from robotrials.verdict.analysis.selection import Absent, or_absent, present, projected_episodes, stratum_names
-from robotrials.verdict.robustness import conditions_by_severity
-from robotrials.verdict.robustness.trial import recorded_severity
 
 if TYPE_CHECKING:
     from robotrials.measure.geometry import Box, PlacementScore

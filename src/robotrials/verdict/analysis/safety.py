@@ -168,7 +168,8 @@ def pass_trajectories(
     """All that an analysis needs of every trajectory, read once; a table of outcomes needs no registry."""
     from robotrials.measure.safety import score_episode
     from robotrials.measure.safety.score import METRICS_ONLY
-    from robotrials.verdict.robustness import conditions_by_severity, start_trial, swap_trial
+    from robotrials.record.episode import conditions_by_severity
+    from robotrials.verdict.robustness import start_trial, swap_trial
 
     gathered = TrajectoryPass()
     has_any, named = selection.has_trajectories, conditions_by_severity(selection.episodes)
@@ -195,7 +196,8 @@ def pass_trajectories(
         if episode.is_valid and episode.key not in seen:
             if has_any or METRICS_ONLY in episode.labels:
                 gathered.safety.append(score_episode(episode, None, scoring=scoring()))
-            add(episode, swap_trial(episode), start_trial(episode), None)
+            if episode.labels:
+                add(episode, swap_trial(episode), start_trial(episode), None)
     return gathered
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from robotrials.catalog import late_names
 
 if TYPE_CHECKING:
+    from robotrials.record.episode import conditions_by_severity as conditions_by_severity
+    from robotrials.record.episode import recorded_severity as recorded_severity
     from robotrials.verdict.robustness.dose import *
     from robotrials.verdict.robustness.trial import *
 
@@ -18,9 +20,10 @@ _PLACES = {
     '.trial': (
         'ConditionDrop ConditionRow ConditionTrial Habit HabitShare SpatialSensitivity StartPlace StartSpread '
         'StartTrial SwapResult SwapTrial SwapVerdict by_severity condition_rows condition_trials '
-        'conditions_by_severity iou_drop recorded_parts recorded_severity salient_object '
+        'iou_drop recorded_parts salient_object '
         'spatial_sensitivities split_conditions start_place start_spreads start_trial swap_tests swap_trial '
         'told_spread'
     ),
+    'robotrials.record.episode': 'conditions_by_severity recorded_severity',
 }
 __getattr__, __dir__ = late_names(__name__, _PLACES)

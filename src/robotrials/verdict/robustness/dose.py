@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from robotrials.errors import NotEstimable, UnknownName
+from robotrials.record.episode import NOMINAL
 from robotrials.stats import Interval, holm, rate_contrast, wilson
 from robotrials.value import dataclass
-from robotrials.verdict.robustness.trial import NOMINAL, ConditionTrial, policies_of, split_conditions
+from robotrials.verdict.robustness.trial import ConditionTrial, policies_of, split_conditions
 
 
 @dataclass(frozen=True, slots=True)

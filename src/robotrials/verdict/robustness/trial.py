@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,14 +19,12 @@ from numpy.typing import NDArray
 
 from robotrials.errors import NotEstimable, UnknownName
 from robotrials.record import Episode, Trajectory
+from robotrials.record.episode import NOMINAL, recorded_severity, rung_names
 from robotrials.stats import Interval, cluster_bootstrap, newcombe, wilson
 from robotrials.value import dataclass
 
 if TYPE_CHECKING:
     from robotrials.measure.geometry import ObjectModel, PlacementSummary, PlacementTrial, RgbdView
-
-
-NOMINAL = 'nominal'
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +61,6 @@ def condition_trials(episodes: Iterable[Episode], *, baseline: str = NOMINAL) ->
     ]  # fmt: skip
 
 
-def recorded_severity(episode: Episode, *, baseline: str = NOMINAL) -> float | None:
-    """The severity in an episode's condition parameters; the largest of a compound's parts."""
-    if episode.condition == baseline:
-        return 0.0
-    severities = [
-        float(value)
-        for name, value in episode.condition_parameters.items()
-        if name.rsplit('.', 1)[-1] == 'severity' and isinstance(value, int | float)
-    ]
-    return max(severities) if severities else None
-
-
 def recorded_parts(episode: Episode) -> tuple[tuple[str, float], ...]:
     """Kind and severity of the parts of a compound condition, by its parameters `kind.severity`; none of a single."""
     return tuple(
@@ -101,21 +87,8 @@ def split_conditions(
 
 def by_severity(trials: Sequence[ConditionTrial]) -> list[ConditionTrial]:
     """The trials with the rungs of a ladder as conditions of their own (`light at 0.5`): doses are not pooled."""
-    named = _rung_names((t.condition, t.severity) for t in trials)
+    named = rung_names((t.condition, t.severity) for t in trials)
     return [replace(t, condition=named(t.condition, t.severity)) for t in trials]
-
-
-def conditions_by_severity(episodes: Iterable[Episode]) -> Callable[[Episode], str]:
-    """The same for episodes: what the condition of one is called, with its severity where there are several."""
-    named = _rung_names((e.condition, recorded_severity(e)) for e in episodes)
-    return lambda episode: named(episode.condition, recorded_severity(episode))
-
-
-def _rung_names(rows: Iterable[tuple[str, float | None]]) -> Callable[[str, float | None], str]:
-    rungs: dict[str, set[float | None]] = {}
-    for condition, severity in rows:
-        rungs.setdefault(condition, set()).add(severity)
-    return lambda c, severity: c if len(rungs[c]) < 2 or severity is None else f'{c} at {severity:g}'
 
 
 def policies_of(trials: Iterable[ConditionTrial]) -> list[str]:
