@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / 'src' / 'robotrials'
-EVERYONE = ('errors', 'value', 'old_name', 'catalog', 'declaration')  # what every room may import
+EVERYONE = ('errors', 'value', 'old_name', 'catalog')  # what every room may import
 HEAD = """\
 # Written by tools/import_contracts.py from the table in ARCHITECTURE.md; edit the table, not this file.
 [importlinter]
