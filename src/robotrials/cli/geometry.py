@@ -35,7 +35,7 @@ def check_keeps_views(source: Path) -> None:
 
     if is_store(source):
         return
-    from robotrials.cli.advice import and_ask
+    from robotrials.cli.output import and_ask
     from robotrials.formats.catalog import candidates
     from robotrials.formats.imported import ImportOptions, import_command
 
