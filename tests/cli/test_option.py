@@ -97,6 +97,14 @@ def test_spellings_of_earlier_releases_still_work(results: str, tmp_path: Path) 
     assert output('calibrate', str(tmp_path / 'a'), *words) == output('power', 'calibrate', str(tmp_path / 'b'), *words)
 
 
+def test_an_option_that_became_an_argument_still_works() -> None:
+    split = next(verb for verb in every_verb() if verb.name == 'split')
+    wanted = split.make_context('split', ['data/toto', '-o', 'split.json']).params
+    assert wanted['dataset'] == Path('data/toto')
+    for once in (['--dataset', 'data/toto'], ['-d', 'data/toto'], ['--dataset=data/toto']):
+        assert split.make_context('split', ['-o', 'split.json', *once]).params == wanted
+
+
 def test_help_names_settings_and_stages() -> None:
     told = output('compare', '--help')
     assert 'Settings, given as --set NAME=VALUE' in told

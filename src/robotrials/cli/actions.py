@@ -109,7 +109,7 @@ actions_app = typer.Typer(
 
 actions_app.command('convert')(convert)
 
-DatasetOption = Annotated[Path, typer.Option('--dataset', '-d', help='An RLDS/TFDS or LeRobotDataset folder.')]
+DatasetArgument = Annotated[Path, typer.Argument(help='An RLDS/TFDS or LeRobotDataset folder.', show_default=False)]
 FloatingOption = Annotated[
     bool, typer.Option('--floating-only', help='Leave out boolean and integer action parts, as the paper does.')
 ]
@@ -170,7 +170,7 @@ def fetch(
 
 @actions_app.command('split')
 def split_dataset(
-    dataset: DatasetOption,
+    dataset: DatasetArgument,
     out: Annotated[Path, typer.Option('--output', '-o', help='The split file to write (JSON).')],
     seed: Annotated[int, typer.Option(help='Seed, for datasets without their own evaluation split.')] = 0,
     share: Annotated[float, typer.Option(help='The fraction of episodes to evaluate, for such datasets.')] = 0.1,
@@ -180,7 +180,7 @@ def split_dataset(
 ) -> None:
     """Write a file of the episodes to evaluate: the dataset's own test split, or a seeded one.
 
-    Example: `robotrials actions split --dataset data/toto --out toto-split.json --seed 7`
+    Example: `robotrials actions split data/toto -o toto-split.json --seed 7`
     """
     from robotrials.formats.dataset import open_dataset
     from robotrials.measure.actions.split import make_split, write_split
@@ -210,7 +210,7 @@ def curate_datasets(
 
 @actions_app.command('run')
 def run(
-    dataset: DatasetOption,
+    dataset: DatasetArgument,
     model: Annotated[
         str,
         typer.Option(
@@ -234,7 +234,7 @@ def run(
 ) -> None:
     """Predict every timestep of the evaluated episodes. Run it again to resume where it stopped.
 
-    Example: `robotrials actions run --dataset data/jaco_play --model nearest --out runs/offline`
+    Example: `robotrials actions run data/jaco_play --model nearest -o runs/offline`
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn

@@ -67,6 +67,7 @@ KEPT = {
     'audit card': ('--reported',), 'actions convert': ('--space',), 'power size': ('--power',),
 }  # fmt: skip
 SPELLINGS = {'--out': '--output', '--to': '--output', '-t': '--output', '--csv': '--output'}  # of earlier releases
+ONCE_OPTIONS = {'--dataset': 'dataset', '-d': 'dataset'}  # of earlier releases: arguments today
 PLAN_NAMES = {'tau': 'tau_s', 'registry': 'safety_registry', 'gate': 'safety_gate', 'severity': 'safety_severity',
               'phases': 'safety_phases'}  # fmt: skip
 UNCUT = 1000  # characters, more than any first sentence has
@@ -120,8 +121,13 @@ class Verb(TyperCommand):
     def _written_out(self, ctx: Any, args: Sequence[str]) -> Iterator[str]:
         words = iter(args)
         known = self.flags(ctx)
+        arguments = {p.name for p in self.params if p.param_type_name == 'argument'}
         for word in words:
             flag, equals, value = word.partition('=')
+            if flag not in known and ONCE_OPTIONS.get(flag) in arguments:
+                if equals:
+                    yield value
+                continue
             if flag not in known and SPELLINGS.get(flag) in known:
                 word = f'{SPELLINGS[flag]}{equals}{value}'
             if word == '--':

@@ -249,7 +249,7 @@ def test_a_vision_language_model_is_evaluated_over_http(rlds: Path, tmp_path: Pa
     with serve(model) as url:
         spec = f'vlm,url={url}/v1,model=toy-vlm,concurrency=4,shots=2,cache={tmp_path}/cache,environment=a table'
         spec += ',prompt_price=2,completion_price=8'
-        told = robotrials('actions', 'run', '-d', rlds, '-m', spec, '-o', tmp_path / 's')
+        told = robotrials('actions', 'run', rlds, '-m', spec, '-o', tmp_path / 's')
         n = len(model.prompts)
         assert f'{n} requests, 0 from the cache, 0 retries' in told
         assert 'cost 0.0' in told
@@ -307,13 +307,11 @@ def test_worked_examples_come_from_training_episodes(prepared: Prepared) -> None
 
 
 def test_the_commands_run_from_split_to_report(rlds: Path, lerobot: Path, tmp_path: Path) -> None:
-    told = robotrials('actions', 'split', '-d', lerobot, '-o', tmp_path / 'split.json', '--seed', 4)
+    told = robotrials('actions', 'split', lerobot, '-o', tmp_path / 'split.json', '--seed', 4)
     assert 'made here by whole episodes, seed 4' in told
     for model in ('mean', 'nearest'):
-        robotrials('actions', 'run', '-d', rlds, '-m', model, '-o', tmp_path / 's')
-        robotrials(
-            'actions', 'run', '-d', lerobot, '-m', model, '-o', tmp_path / 's', '--split', tmp_path / 'split.json'
-        )
+        robotrials('actions', 'run', rlds, '-m', model, '-o', tmp_path / 's')
+        robotrials('actions', 'run', lerobot, '-m', model, '-o', tmp_path / 's', '--split', tmp_path / 'split.json')
     shown = robotrials(
         'actions', 'report', tmp_path / 's', '--format', 'json', '--tolerance', 0.1, '--resamples', 100,
         '--in-pretraining', 'push', '--figures', tmp_path / 'figures', '--figure-format', 'png',
