@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -114,12 +115,20 @@ def test_help_names_settings_and_stages() -> None:
     ]  # fmt: skip
 
 
-def test_a_shell_completes_verbs_and_options() -> None:
+@pytest.mark.parametrize('shell', ['bash', 'zsh', 'fish', 'powershell'])
+@pytest.mark.parametrize(('line', 'wanted'), [
+    ('robotrials comp', 'compare'), ('robotrials compare --re', '--reference'), ('robotrials actions ru', 'run'),
+    ('robotrials actions run --mo', '--model'),
+])  # fmt: skip
+def test_a_shell_completes_verbs_and_options(shell: str, line: str, wanted: str) -> None:
     script = 'from robotrials.cli import main; main()'
-    for line, word, wanted in (('robotrials comp', '1', 'compare'), ('robotrials compare --re', '2', '--reference')):
-        environment = {'_ROBOTRIALS_COMPLETE': 'complete_bash', 'COMP_WORDS': line, 'COMP_CWORD': word}
-        result = subprocess.run(
-            [sys.executable, '-c', f'import sys; sys.argv = ["robotrials"]; {script}'],
-            env={**os.environ, **environment}, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert wanted in result.stdout.split(), result.stderr
+    environment = {
+        '_ROBOTRIALS_COMPLETE': f'complete_{shell}', '_TYPER_COMPLETE_FISH_ACTION': 'get-args',
+        **({'COMP_WORDS': line, 'COMP_CWORD': str(line.count(' '))} if shell == 'bash' else
+           {'_TYPER_COMPLETE_ARGS': line, '_TYPER_COMPLETE_WORD_TO_COMPLETE': line.rpartition(' ')[2]}),
+    }  # fmt: skip
+    result = subprocess.run(
+        [sys.executable, '-c', f'import sys; sys.argv = ["robotrials"]; {script}'],
+        env={**os.environ, **environment}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert wanted in re.findall(r'[\w-]+', result.stdout), result.stderr

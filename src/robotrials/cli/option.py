@@ -461,7 +461,9 @@ def _asked_verb() -> str:
     """The verb on the command line, or on the line that a shell wants completed."""
     import os
 
-    words = os.environ.get('COMP_WORDS', '').split() if '_ROBOTRIALS_COMPLETE' in os.environ else sys.argv
+    words = sys.argv
+    if '_ROBOTRIALS_COMPLETE' in os.environ:  # bash says the line in the first, zsh, fish and PowerShell in the other
+        words = (os.environ.get('COMP_WORDS') or os.environ.get('_TYPER_COMPLETE_ARGS', '')).split()
     return next((MOVED[word][0] if word in MOVED else word for word in words[1:] if word in VERBS or word in MOVED), '')
 
 
