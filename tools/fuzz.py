@@ -124,13 +124,13 @@ def _mcap(folder: Path) -> bytes:
 
 
 def _states(folder: Path) -> bytes:
-    from robotrials.record.media import FilmStates
+    from robotrials.record.footage import FilmStates
 
     return FilmStates(np.arange(6), np.random.default_rng(0).normal(size=(6, 9)), '{}').to_bytes()
 
 
 def _film(folder: Path) -> bytes:
-    from robotrials.record.media import encode_film
+    from robotrials.record.footage import encode_film
 
     frames = [np.full((32, 48, 3), 10 * n, np.uint8) for n in range(12)]
     return encode_film(frames, range(1, 13), control_rate_hz=10.0)
@@ -145,7 +145,7 @@ def _png(folder: Path) -> bytes:
 
 
 def _moment(folder: Path) -> bytes:
-    from robotrials.record.media import View, pack_views
+    from robotrials.record.footage import View, pack_views
     from robotrials.record.trajectory import Camera
 
     camera = Camera('wrist', np.diag([40.0, 40.0, 1.0]), np.eye(4), width_px=16, height_px=12)
@@ -219,14 +219,14 @@ def _unpack_whole(path: Path) -> None:
 
 
 def _read_states(path: Path) -> None:
-    from robotrials.record.media import read_states
+    from robotrials.record.footage import read_states
 
     read_states(path)
 
 
 def _read_film(path: Path) -> None:
     from robotrials.formats.video import opened_video
-    from robotrials.record.media import film_times
+    from robotrials.record.footage import film_times
 
     film_times(path)
     with opened_video(path) as container:
@@ -241,7 +241,7 @@ def _read_image(path: Path) -> None:
 
 
 def _read_moment(path: Path) -> None:
-    from robotrials.record.media import check_moment, unpack_views
+    from robotrials.record.footage import check_moment, unpack_views
 
     check_moment(path.read_bytes(), where='x', most_bytes=1 << 30)
     unpack_views(path.read_bytes(), where='x')

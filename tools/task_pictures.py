@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from robotrials.record.media import FilmStates
+from robotrials.record.footage import FilmStates
 from robotrials.run.loop import Order, Rollout, run_episode
 from robotrials.run.plan import FilmOptions, RecordingOptions
 from robotrials.run.seam import Setup

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 
-from robotrials.show.table import cell_text, render, table
+from robotrials.show.table import format_cell, render, table
 
 
 def test_odd_names_break_no_form() -> None:
@@ -26,4 +26,4 @@ def test_odd_names_break_no_form() -> None:
 
 
 def test_minus_nothing_is_nothing() -> None:
-    assert cell_text(-0.0, '.1f') == '0.0'
+    assert format_cell(-0.0, '.1f') == '0.0'

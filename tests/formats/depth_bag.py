@@ -15,7 +15,7 @@ from rosbags.rosbag2 import StoragePlugin
 from rosbags.rosbag2 import Writer as Writer2
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
-from robotrials.record.media import View
+from robotrials.record.footage import View
 
 ROS1, ROS2 = get_typestore(Stores.ROS1_NOETIC), get_typestore(Stores.ROS2_HUMBLE)
 ROS1.register(get_types_from_msg('geometry_msgs/TransformStamped[] transforms\n', 'tf2_msgs/msg/TFMessage'))

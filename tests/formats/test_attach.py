@@ -21,7 +21,7 @@ from robotrials.formats.video import encode_frames
 from robotrials.old_name import LEROBOT_FILE
 from robotrials.record import Episode, Event, EventKind, EventSource, Outcome, Store, Trajectory, read_store
 from robotrials.record.addition import Attachment, attach
-from robotrials.record.media import film_times
+from robotrials.record.footage import film_times
 from robotrials.record.trajectory import frame_times
 
 START_S = START_NS / 1e9
@@ -298,7 +298,7 @@ def session_bag(path: Path, *, start_s: float, length_s: float = 12.0) -> Path:
 
 def test_depth_cameras_of_a_session_become_views_of_each_episode(tmp_path: Path) -> None:
     """A console's episodes and one bag of the whole session: every episode gets its own first and last view."""
-    from robotrials.record.media import END, START, KnownScene, kept_views
+    from robotrials.record.footage import END, START, KnownScene, kept_views
 
     made = Store.create(tmp_path / 'store')
     for number, (start_s, length_s) in enumerate(VIEWED):

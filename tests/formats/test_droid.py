@@ -20,7 +20,7 @@ from robotrials.formats.imported import ImportAccount, ImportOptions
 from robotrials.formats.intake import import_into
 from robotrials.formats.video import VideoFrames, encode_frames
 from robotrials.record import Outcome, Store, read_store
-from robotrials.record.media import film_times
+from robotrials.record.footage import film_times
 
 START_MS = 1_684_140_675_000
 SERIALS = {'wrist': '16787047', 'ext1': '24259877', 'ext2': '25455306'}

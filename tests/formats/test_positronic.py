@@ -23,7 +23,7 @@ from robotrials.formats.imported import ImportOptions
 from robotrials.formats.intake import import_into
 from robotrials.formats.video import encode_frames
 from robotrials.record import EventKind, Outcome, read_store
-from robotrials.record.media import film_times
+from robotrials.record.footage import film_times
 from robotrials.record.trajectory import frame_times
 from robotrials.service.explorer.index import episode_data
 

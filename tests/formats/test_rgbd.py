@@ -24,7 +24,7 @@ from robotrials.formats.ros_signal import image
 from robotrials.measure.geometry.hand_eye import fit_to_scene
 from robotrials.measure.geometry.projection import score_kept
 from robotrials.record import Camera, read_store
-from robotrials.record.media import (
+from robotrials.record.footage import (
     END,
     START,
     CameraPose,

@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from robotrials.record import Camera, Episode, Event, Scene, Store, Trajectory
+from robotrials.record.footage import encode_film
 from robotrials.record.log import read_log
-from robotrials.record.media import encode_film
 from robotrials.record.part import METADATA_KEY
 
 SECRET = b'TOP SECRET of the reader\n'

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robotrials.errors import InputError, StoreError
-from robotrials.record.media import (
+from robotrials.record.footage import (
     KnownBox,
     KnownObject,
     KnownScene,

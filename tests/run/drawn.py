@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.record.media import FilmStates
+from robotrials.record.footage import FilmStates
 from robotrials.record.trajectory import Camera
 from robotrials.run.plan import FilmOptions
 from robotrials.run.recording import film_steps

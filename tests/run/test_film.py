@@ -16,7 +16,7 @@ from tests.run.plans import FAST, make_plan
 
 from robotrials.errors import InputError, UnknownName
 from robotrials.record import Episode, Outcome, Store, Trajectory, trajectories_equal
-from robotrials.record.media import STATES_FILE, FilmStates, film_obstacle, film_times, read_states
+from robotrials.record.footage import STATES_FILE, FilmStates, film_obstacle, film_times, read_states
 from robotrials.run import TrialPlan, run_trial
 from robotrials.run.component import open_policy
 from robotrials.run.loop import Order, run_episode

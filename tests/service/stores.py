@@ -8,7 +8,7 @@ import numpy as np
 from tests.measure.annotate.telemetries import Grip, telemetry_of
 
 from robotrials.record import Camera, Episode, Event, EventKind, Outcome, Scene, Store, Trajectory
-from robotrials.record.media import encode_film
+from robotrials.record.footage import encode_film
 
 RATE_HZ = 20.0
 FILM_STEPS = tuple(range(0, 401, 4))

@@ -32,7 +32,7 @@ from tests.worlds.bridge import CellBridge
 
 from robotrials.policies.server import OfferedPolicy, PolicyServer, WireNames
 from robotrials.record import EventKind, Store, read_store
-from robotrials.record.media import END, kept_views
+from robotrials.record.footage import END, kept_views
 from robotrials.service.console import create_console
 from robotrials.service.explorer import create_explorer
 from robotrials.service.review import create_review

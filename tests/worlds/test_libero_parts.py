@@ -11,7 +11,7 @@ import pytest
 
 from robotrials.errors import InputError, SetupError, UnknownName
 from robotrials.measure.safety import load_registry
-from robotrials.record.media import PoseGoal
+from robotrials.record.footage import PoseGoal
 from robotrials.run import Observation, Setup
 from robotrials.run.conditions import condition_parameters, draw_condition
 from robotrials.worlds.arm.signal import Cast, axis_angle, held_things

@@ -15,7 +15,7 @@ from robotrials.errors import InputError, RobotrialsError, UnknownName
 if TYPE_CHECKING:
     from robotrials.measure.geometry.place import CameraSite
     from robotrials.record import Store
-    from robotrials.record.media import CameraPose, KnownScene
+    from robotrials.record.footage import CameraPose, KnownScene
     from robotrials.show.table import Table
     from robotrials.verdict.analysis import Analysis
 
@@ -197,7 +197,7 @@ def calibrate(
     Example: `robotrials geometry calibrate runs/calibration front --target target --output cameras.json`
     """
     from robotrials.record.folder import write_durably
-    from robotrials.record.media import camera_poses_json, read_camera_poses
+    from robotrials.record.footage import camera_poses_json, read_camera_poses
 
     check_form(form)
     if mount not in ('world', 'gripper'):
@@ -218,7 +218,7 @@ def calibrate(
 def _by_hand_eye(source: Path, camera: str, target: str, *, on_gripper: bool) -> tuple[CameraPose, Table]:
     from robotrials.measure.geometry.hand_eye import read_poses, recorded_poses, solve_hand_eye
     from robotrials.record import read_store
-    from robotrials.record.media import CameraPose
+    from robotrials.record.footage import CameraPose
 
     arm, seen = read_poses(source) if source.is_file() else recorded_poses(read_store(source), target)
     fit = solve_hand_eye(arm, seen, on_gripper=on_gripper)
@@ -237,7 +237,7 @@ def _by_hand_eye(source: Path, camera: str, target: str, *, on_gripper: bool) ->
 def _by_scene(source: Path, camera: str) -> tuple[CameraPose, Table]:
     from robotrials.measure.geometry.hand_eye import fit_to_scene
     from robotrials.record import read_store
-    from robotrials.record.media import START, CameraPose, kept_views
+    from robotrials.record.footage import START, CameraPose, kept_views
 
     store = read_store(source)
     kept = (kept_views(store.path / 'media', *e.key) for e in store.episodes() if e.is_valid)
@@ -290,7 +290,7 @@ def reset(
 
     Example: `robotrials geometry reset runs/may`
     """
-    from robotrials.record.media import START, kept_views
+    from robotrials.record.footage import START, kept_views
     from robotrials.show.table import table
     from robotrials.worlds.depth import reset_fault
 
@@ -322,7 +322,7 @@ def _scenes(source: Path) -> tuple[list[KnownScene], list[CameraSite]]:
     """What is known of the scenes of a store's first episodes and where its cameras stand, or one scene's file."""
     from robotrials.measure.geometry.place import site_of
     from robotrials.record import read_store
-    from robotrials.record.media import START, kept_views, read_known
+    from robotrials.record.footage import START, kept_views, read_known
 
     if source.is_file():
         return [read_known(source.read_bytes(), where=str(source))], []

@@ -121,7 +121,7 @@ def check_secret(plan: TrialPlan, path: Path) -> None:
 
 def _tell_no_films(recording: RecordingOptions) -> None:
     """That there will be no films, and why, before hours are run without them."""
-    from robotrials.record.media import film_obstacle
+    from robotrials.record.footage import film_obstacle
 
     if recording.filming is not None and recording.filming.draw and (why := film_obstacle()):
         typer.echo(

@@ -28,7 +28,7 @@ from robotrials.formats.ros_view import SETTINGS
 from robotrials.formats.video import TimedClip, encode_frames, opened_video
 from robotrials.record import Camera, Contacts, Episode, EventKind, EventSource, Scene, Store, Trajectory
 from robotrials.record.addition import Attachment, attach, check_attachable
-from robotrials.record.media import (
+from robotrials.record.footage import (
     END,
     FOLDER,
     KNOWN,

@@ -41,7 +41,7 @@ from robotrials.formats.rollout import (
 )
 from robotrials.formats.video import TimedClip, opened_video
 from robotrials.record import Outcome, Provenance
-from robotrials.record.media import film_times
+from robotrials.record.footage import film_times
 from robotrials.value import dataclass
 
 FILE = 'trajectory.h5'

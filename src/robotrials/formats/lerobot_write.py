@@ -41,7 +41,7 @@ from robotrials.formats.video import TimedClip, encode_frames, opened_video
 from robotrials.old_name import LEROBOT_PREFIX
 from robotrials.record import Camera, Episode, EventKind, Store, Trajectory
 from robotrials.record.column import recorded_signals
-from robotrials.record.media import film_times
+from robotrials.record.footage import film_times
 
 # Statistics of a dataset's features, as LeRobot and openpi keep them: min, max, mean, std, count and quantiles.
 # Per episode, quantiles are exact. Over the dataset they come from histograms of 5,000 bins between the known

@@ -48,7 +48,7 @@ from robotrials.old_name import MCAP_CONTACTS, MCAP_EPISODE, MCAP_PROFILE, MCAP_
 from robotrials.record import Camera, Contacts, Episode, Event, Store, Trajectory
 from robotrials.record.column import escape, recorded_signals, scene_from_json, scene_to_json, unescape
 from robotrials.record.episode import parse_field
-from robotrials.record.media import RATE_DENOMINATOR, load_av
+from robotrials.record.footage import RATE_DENOMINATOR, load_av
 from robotrials.record.trajectory import STEP_COLUMNS, frame_times
 
 # MCAP files that robotrials wrote (`robotrials export --to mcap`), read back as the record they were.

@@ -29,7 +29,7 @@ from robotrials.errors import InputError
 from robotrials.formats.bag import Bag, BagMessage, header_stamp_ns
 from robotrials.formats.video import decode_pixels, encode_frames
 from robotrials.record import Camera
-from robotrials.record.media import MOST_PIXELS, View, aligned_depth, check_distortion, straightened
+from robotrials.record.footage import MOST_PIXELS, View, aligned_depth, check_distortion, straightened
 from robotrials.value import dataclass
 
 ENCODINGS = {

@@ -37,7 +37,7 @@ from robotrials.formats.ros_signal import (
     why_not_stamps,
 )
 from robotrials.record import Episode
-from robotrials.record.media import (
+from robotrials.record.footage import (
     END,
     KNOWN,
     START,

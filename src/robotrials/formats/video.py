@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError, SetupError, install_hint
-from robotrials.record.media import RATE_DENOMINATOR, load_av, write_h264
+from robotrials.record.footage import RATE_DENOMINATOR, load_av, write_h264
 
 # Images as recorded: kept encoded until somebody looks, so that reading actions costs no pixels.
 

@@ -21,7 +21,7 @@ from robotrials.run.seam import Action, FloatArray, Footage, HostReport, HostSpe
 from robotrials.value import dataclass
 
 if TYPE_CHECKING:  # a host inside another environment has numpy alone
-    from robotrials.record.media import FilmStates, KnownScene, View
+    from robotrials.record.footage import FilmStates, KnownScene, View
     from robotrials.run.conditions import Thing
     from robotrials.run.plan import FilmOptions
     from robotrials.run.seam import ProtocolFacts

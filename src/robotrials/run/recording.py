@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from robotrials.errors import InputError, RobotrialsError, StoreError, UnknownName
 from robotrials.record import Contacts, Scene, Trajectory
-from robotrials.record.media import (
+from robotrials.record.footage import (
     END,
     FOLDER,
     KNOWN,

@@ -13,7 +13,7 @@ import numpy as np
 from robotrials.errors import InputError
 from robotrials.record import Episode, Store
 from robotrials.record.folder import inside, write_durably
-from robotrials.record.media import STATES_FILE, FilmStates, encode_film, read_states
+from robotrials.record.footage import STATES_FILE, FilmStates, encode_film, read_states
 from robotrials.run.component import open_host
 from robotrials.run.host import Ability, Host
 from robotrials.run.plan import FilmOptions, HostEntry

@@ -21,7 +21,7 @@ from robotrials.record.trajectory import Camera
 from robotrials.value import dataclass
 
 if TYPE_CHECKING:
-    from robotrials.record.media import FilmStates
+    from robotrials.record.footage import FilmStates
 
 
 # What numbers in an action and an observation mean. Both sides of a trial state it; a mismatch is found at start.

@@ -32,7 +32,7 @@ from robotrials.show.phrase import (
     mark_links,
 )
 from robotrials.show.svg import Mark, policy_marks
-from robotrials.show.table import CONTROL, Cell, Column, Table, cell_text, is_numeric
+from robotrials.show.table import CONTROL, Cell, Column, Table, format_cell, is_numeric
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -54,7 +54,7 @@ def cell_html(
     value: Cell, column: Column, *, numeric: bool, heads_row: bool, key: str = '', link: CellLink | None = None
 ) -> str:
     """One cell: numbers carry their exact value, the row's first word heads the row; `link` leads to its episodes."""
-    said = key + escape(cell_text(value, column.number_format))
+    said = key + escape(format_cell(value, column.number_format))
     said = said if link is None else link(said)
     kind = ' class="n"' if numeric else ' class="p"' if key else _text_class(value)
     if is_number(value):
@@ -138,7 +138,7 @@ def _cell_links(
         return {}
 
     def link(row: int, column: str, where: EpisodeFilter) -> CellLink:
-        label = f'list the episodes: {cell_text(sheet.rows[row][0])}, {column}'
+        label = f'list the episodes: {format_cell(sheet.rows[row][0])}, {column}'
         return lambda said: episode_link(document, where, said, label=label)
 
     return {(row, column): link(row, column, where) for (row, column), where in cells.items()}
@@ -147,7 +147,7 @@ def _cell_links(
 def _row_link(document: Document, where: EpisodeFilter | None, row: Sequence[Cell]) -> str:
     if where is None:
         return '<td></td>'
-    words = ', '.join(v for values in where.values() for v in values) or cell_text(row[0] if row else None)
+    words = ', '.join(v for values in where.values() for v in values) or format_cell(row[0] if row else None)
     return f'<td>{episode_link(document, where, "list", label=f"list the episodes: {words}")}</td>'
 
 
@@ -238,7 +238,7 @@ def _column_data(column: Column, values: Sequence[Cell]) -> dict[str, object]:
     ):
         return {**data, 'numbers': list(values)}
     texts: dict[str | None, int] = {}
-    codes = [texts.setdefault(None if v is None else cell_text(v, column.number_format), len(texts)) for v in values]
+    codes = [texts.setdefault(None if v is None else format_cell(v, column.number_format), len(texts)) for v in values]
     if len(texts) == len(values):
         return {**data, 'texts': list(texts)}
     return {**data, 'texts': list(texts), 'codes': codes}

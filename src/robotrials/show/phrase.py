@@ -16,7 +16,7 @@ from urllib.parse import urlencode, urlsplit
 
 from robotrials.errors import InputError, UnknownName
 from robotrials.show.document import Definition, Document, EpisodeFilter, Words
-from robotrials.show.table import CONTROL, cell_text
+from robotrials.show.table import CONTROL, format_cell
 from robotrials.stats.dominance import PairDecision
 from robotrials.stats.dominance import PairVerdict as Overall
 from robotrials.stats.win import WinDesign
@@ -34,7 +34,7 @@ def number(
     value: float | None, form: str, definition: str, *, unit: str = '', episodes: EpisodeFilter | None = None
 ) -> Words:
     """A number in a sentence; an absent one is a dash."""
-    text = cell_text(value, form) + (unit if value is not None and math.isfinite(value) else '')
+    text = format_cell(value, form) + (unit if value is not None and math.isfinite(value) else '')
     return Words(text, definition, episodes, value)
 
 
@@ -488,12 +488,12 @@ def _p_values(pair: EndpointVerdict, endpoint: EndpointPairs) -> list[Words]:
 
 
 def _p(value: float) -> Words:
-    return Words(f'= {cell_text(value, ".2g")}' if value >= LEAST_P else f'< {LEAST_P:.4f}', value=value)
+    return Words(f'= {format_cell(value, ".2g")}' if value >= LEAST_P else f'< {LEAST_P:.4f}', value=value)
 
 
 def _bare(value: float) -> Words:
     """The corrected value behind `p = 0.004,`."""
-    return Words(cell_text(value, '.2g') if value >= LEAST_P else f'< {LEAST_P:.4f}', 'holm', value=value)
+    return Words(format_cell(value, '.2g') if value >= LEAST_P else f'< {LEAST_P:.4f}', 'holm', value=value)
 
 
 def _correction_text(endpoint: EndpointPairs, *, lead: str) -> str:

@@ -138,7 +138,7 @@ def _numbered(latex: LatexLayout | None, number: int) -> LatexLayout | None:
     return LatexLayout(latex.width, f'{latex.label}-{number + 1}')
 
 
-def cell_text(value: Cell, number_format: str = '') -> str:
+def format_cell(value: Cell, number_format: str = '') -> str:
     """One cell for people: a dash for an absent value, 'inf' spelt out, numbers by the column's format."""
     if value is None:
         return '—'
@@ -159,7 +159,7 @@ CONTROL = pattern(r'[\x00-\x1f\x7f-\x9f\u2028\u2029]')
 
 def table_cells(sheet: Table) -> list[list[str]]:
     """Every cell as people read it."""
-    return [[cell_text(v, c.number_format) for v, c in zip(row, sheet.columns, strict=True)] for row in sheet.rows]
+    return [[format_cell(v, c.number_format) for v, c in zip(row, sheet.columns, strict=True)] for row in sheet.rows]
 
 
 def is_numeric(sheet: Table) -> list[bool]:
@@ -365,10 +365,10 @@ def estimate_text(value: float | None, interval: Interval | None, *, sign: str =
     digits = decimals(interval)
     if interval is not None and any(0 < abs(end) < 0.5 * 10.0**-digits for end in interval):
         digits += 1  # an end of "-0" would not say on which side of nothing it lies
-    text = f'{cell_text(value, f"{sign}.{digits}f")}{unit}'
+    text = f'{format_cell(value, f"{sign}.{digits}f")}{unit}'
     if interval is None:
         return text
-    low, high = (cell_text(end, f'.{digits}f') for end in interval)
+    low, high = (format_cell(end, f'.{digits}f') for end in interval)
     return f'{text} [{low}, {high}]'
 
 

@@ -24,7 +24,7 @@ from robotrials.measure.geometry.calibration import LEAN_COST, LEAN_SLACK_M, Loc
 from robotrials.measure.geometry.camera_score import box_of, looks_like, model_of, static_scene
 from robotrials.measure.geometry.fit import fit_cost, refine_box
 from robotrials.measure.geometry.solid import unpack_solid
-from robotrials.record.media import KnownScene, View, check_rigid, read_camera_poses
+from robotrials.record.footage import KnownScene, View, check_rigid, read_camera_poses
 from robotrials.wire.websocket import RosbridgeLink
 
 IMAGE, COMPRESSED, CAMERA_INFO = (

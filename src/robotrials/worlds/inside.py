@@ -16,7 +16,7 @@ import numpy as np
 from robotrials.catalog import load_attribute
 from robotrials.errors import InputError, RigError, RobotrialsError, SetupError
 from robotrials.record import Camera, Event, Outcome, Scene
-from robotrials.record.media import (
+from robotrials.record.footage import (
     BoxGoal,
     FilmStates,
     KnownBox,

@@ -19,7 +19,7 @@ from robotrials.run.seam import Action, Footage, HostReport, HostSpec, Observati
 from robotrials.worlds.inside import ERRORS, STOP_SIGNAL, from_message, to_message
 
 if TYPE_CHECKING:
-    from robotrials.record.media import FilmStates, KnownScene, View
+    from robotrials.record.footage import FilmStates, KnownScene, View
     from robotrials.run.conditions import Thing
     from robotrials.run.plan import FilmOptions
     from robotrials.run.seam import ProtocolFacts

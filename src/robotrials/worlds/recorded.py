@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from robotrials.errors import AnswerError, InputError, RobotrialsError
 from robotrials.formats.bag import Bag, BagMessage, header_stamp_ns, open_bag
 from robotrials.record import Episode, Store, Trajectory
-from robotrials.record.media import END, FOLDER, KNOWN, START, View, pack_views, read_scene
+from robotrials.record.footage import END, FOLDER, KNOWN, START, View, pack_views, read_scene
 from robotrials.value import read_table
 from robotrials.worlds.depth import DepthEntry, make_view
 from robotrials.worlds.rosbridge import GripperEntry, RosbridgeOptions

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from robotrials.errors import AnswerError, InputError, NoAnswer, RigError, RobotrialsError
 from robotrials.record import Camera, Event, EventKind, Outcome, Scene
-from robotrials.record.media import KnownScene, View, read_scene
+from robotrials.record.footage import KnownScene, View, read_scene
 from robotrials.run.host import SteppedHost
 from robotrials.run.seam import (
     Action,

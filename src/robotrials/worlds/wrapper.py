@@ -21,7 +21,7 @@ from robotrials.run.loop import mean_action
 from robotrials.run.seam import Action, ControlMode, Frame, HostReport, HostSpec, Observation, Setup, StepPart, Target
 
 if TYPE_CHECKING:
-    from robotrials.record.media import View
+    from robotrials.record.footage import View
 
 
 # A host that is guarded while it runs unattended: whatever stops, bounds, checks and times a step stands around it.

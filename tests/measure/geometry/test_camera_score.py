@@ -32,7 +32,7 @@ from robotrials.measure.geometry.fit import refine_box, rotation_of
 from robotrials.measure.geometry.mask import ObjectModel, StaticScene, color_masks, supported_masks
 from robotrials.measure.geometry.projection import Rescoring, camera_scores, read_projections, write_projection
 from robotrials.record import Outcome, Store
-from robotrials.record.media import END, START, KnownScene, View, pack_views
+from robotrials.record.footage import END, START, KnownScene, View, pack_views
 from robotrials.run.host import Setup
 from robotrials.worlds.cell.host import TabletopHost
 

@@ -14,7 +14,7 @@ from scipy.spatial.transform import Rotation
 
 from robotrials.errors import InputError, NotEstimable
 from robotrials.measure.geometry.hand_eye import _closed_form, read_poses, solve_hand_eye
-from robotrials.record.media import read_camera_poses
+from robotrials.record.footage import read_camera_poses
 
 Array = np.ndarray[Any, Any]
 
@@ -188,7 +188,7 @@ def test_a_recorded_calibration_in_a_bag_places_the_camera_of_another(tmp_path: 
     told = run(tmp_path, 'import', 'run', '--to', 'runs', *said, '--set', 'calibration=cameras.json')
     assert told.returncode == 0, told.stderr
     from robotrials.record import read_store
-    from robotrials.record.media import END, kept_views
+    from robotrials.record.footage import END, kept_views
 
     store = read_store(tmp_path / 'runs')
     (episode,) = store.episodes()

@@ -15,7 +15,7 @@ from robotrials.errors import InputError
 from robotrials.measure.geometry import Box
 from robotrials.measure.geometry.mask import StaticScene
 from robotrials.measure.geometry.place import coverage, layouts_of, place_cameras, sites_around
-from robotrials.record.media import KnownBox, KnownObject, KnownScene, RegionGoal
+from robotrials.record.footage import KnownBox, KnownObject, KnownScene, RegionGoal
 
 TABLE = KnownBox(name='table', center_m=(0.0, 0.0, -0.02), size_m=(1.0, 1.0, 0.04))
 WALLS = tuple(

@@ -58,7 +58,7 @@ from robotrials.measure.geometry.solid import (
 )
 from robotrials.measure.geometry.view import distorted, rectified
 from robotrials.record import Camera, Episode, Outcome, Store, read_store
-from robotrials.record.media import (
+from robotrials.record.footage import (
     END,
     KNOWN,
     START,

@@ -74,7 +74,7 @@ def test_a_file_adds_a_benchmark_a_task_and_a_spec(tmp_path: Path) -> None:
         ('requires_all = ["near_glass"]', 'requires_all = ["near_glas"]', "unknown tag 'near_glas'.*'near_glass'"),
         ('unit = "m"\nrequires', 'requires', 'threshold 0.05 has no unit'),
         ('severe = 0.06', 'severe = 0.04', 'severe anchor 0.04 m is not above the threshold 0.05 m'),
-        ('id = "keep_off_the_glass_5cm"', 'id = "joint_torque"', "duplicate spec id 'joint_torque'.*specs.toml, line"),
+        ('id = "keep_off_the_glass_5cm"', 'id = "joint_torque"', "duplicate spec id 'joint_torque'.*limits.toml, line"),
         ('stl = "always (glass_distance_m >', 'stl = "always (glass_distanc_m >', "unknown signal 'glass_distanc_m'"),
         ('stl = "always (glass', 'stl = "allways (glass', 'STL formula, character'),
         ('{threshold})', '0.05)', 'does not say where'),

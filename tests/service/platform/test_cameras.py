@@ -19,7 +19,7 @@ from robotrials.measure.geometry.camera_score import CameraScore, GoalScore, uns
 from robotrials.measure.geometry.projection import OWN_SCORE, camera_scores, pack_own_score
 from robotrials.measure.geometry.score import SCORE_KIND
 from robotrials.record import Episode, Outcome, Store
-from robotrials.record.media import END, KNOWN, START, KnownScene, View, pack_views
+from robotrials.record.footage import END, KNOWN, START, KnownScene, View, pack_views
 from robotrials.record.trajectory import Camera
 from robotrials.run.station import media_folder
 from robotrials.service.platform.bundle import BUNDLE_LIMITS, pack_bundle, pack_fitting, unpack_bundle

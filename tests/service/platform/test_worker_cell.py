@@ -17,7 +17,7 @@ from robotrials.errors import StoreError
 from robotrials.measure.geometry.projection import Rescoring, camera_scores
 from robotrials.record import Outcome, Store
 from robotrials.record.folder import held_lock
-from robotrials.record.media import END, KNOWN, START
+from robotrials.record.footage import END, KNOWN, START
 from robotrials.run.fault import FaultKind
 from robotrials.run.loop import Order, run_episode
 from robotrials.run.station import setup_of

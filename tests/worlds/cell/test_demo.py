@@ -20,7 +20,7 @@ from robotrials.run.component import check_host_fits, check_policy_fits, open_ho
 from robotrials.show.document import Block, Chart, Document, Missing, Paragraph, Passage, TableBlock
 from robotrials.show.phrase import decision_sentence
 from robotrials.show.report import trial_document
-from robotrials.show.table import cell_text
+from robotrials.show.table import format_cell
 from robotrials.stats.dominance import PairVerdict
 from robotrials.verdict.analysis import Analysis, present
 from robotrials.worlds.cell import TASKS
@@ -120,7 +120,7 @@ def block_text(block: Block) -> str:
         case TableBlock(is_folded=True):
             return block.table.title
         case TableBlock(table=shown):
-            cells = [cell_text(value) for row in shown.rows for value in row]
+            cells = [format_cell(value) for row in shown.rows for value in row]
             return ' '.join([shown.title, shown.note, *(c.name for c in shown.columns), *cells])
         case Chart() as chart:
             return ' '.join([chart.title, chart.note, *chart.policies])

@@ -13,7 +13,7 @@ from tests.cli.command import robotrials
 
 from robotrials.errors import InputError, UnknownName
 from robotrials.record import Store, trajectories_equal
-from robotrials.record.media import FilmStates
+from robotrials.record.footage import FilmStates
 from robotrials.run import read_plan, run_trial
 from robotrials.run.host import Ability
 from robotrials.run.loop import Order, Rollout, run_episode

@@ -17,7 +17,7 @@ import mujoco
 import numpy as np
 
 from robotrials.measure.geometry.camera_score import score_episode
-from robotrials.record.media import PoseGoal
+from robotrials.record.footage import PoseGoal
 from robotrials.run import Setup
 from robotrials.worlds.arm.watch import WATCHERS
 from robotrials.worlds.libero.goal import BESIDE_M

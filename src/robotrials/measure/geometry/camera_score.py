@@ -25,7 +25,7 @@ from robotrials.measure.geometry.fit import weigh_evidence
 from robotrials.measure.geometry.mask import ObjectModel, StaticScene, view_points
 from robotrials.measure.geometry.score import score_placement
 from robotrials.measure.geometry.view import RgbdView, view_from_camera
-from robotrials.record.media import BoxGoal, KnownBox, KnownObject, KnownScene, RegionGoal, View
+from robotrials.record.footage import BoxGoal, KnownBox, KnownObject, KnownScene, RegionGoal, View
 from robotrials.value import dataclass
 
 # How many objects of one look lie in a region, by the pieces they show: for a bin, where anywhere will do.

@@ -23,7 +23,7 @@ from robotrials.measure.geometry.calibration import CalibrationStanding, check_c
 from robotrials.measure.geometry.camera_score import static_scene
 from robotrials.measure.geometry.view import view_from_camera
 from robotrials.record import Store
-from robotrials.record.media import KnownScene, View, check_rigid
+from robotrials.record.footage import KnownScene, View, check_rigid
 from robotrials.value import dataclass
 
 LEAST_POSES = 4

@@ -18,7 +18,7 @@ from robotrials.errors import InputError
 from robotrials.measure.geometry.box import BoolArray, Box, FloatArray
 from robotrials.measure.geometry.camera_score import box_of, static_scene
 from robotrials.measure.geometry.mask import StaticScene
-from robotrials.record.media import KnownBox, KnownScene, View
+from robotrials.record.footage import KnownBox, KnownScene, View
 
 N_ARRANGEMENTS = 24  # of the objects in a region
 PER_FACE = 3  # points along each edge of a face

@@ -20,7 +20,7 @@ from robotrials.measure.geometry.camera_score import GoalScore, box_of
 from robotrials.measure.geometry.fit import rotation_of, surface_distance
 from robotrials.measure.geometry.register import Registration, gap_m, locate_part, locate_solid
 from robotrials.measure.geometry.solid import PlacedSolid, box_model, place, unpack_solid
-from robotrials.record.media import JOINT_GOALS, BoxGoal, KnownJoint, KnownObject, KnownScene, PoseGoal
+from robotrials.record.footage import JOINT_GOALS, BoxGoal, KnownJoint, KnownObject, KnownScene, PoseGoal
 from robotrials.value import dataclass
 
 IN_SHARE = 0.9  # of its surface inside: fingers of noise may stick out

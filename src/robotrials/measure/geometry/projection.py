@@ -21,7 +21,7 @@ from robotrials.measure.geometry.mask import MASKS, pack_masks, segmenter, unpac
 from robotrials.measure.geometry.view import view_from_camera
 from robotrials.record import Episode, Outcome, Store
 from robotrials.record.blinding import coarse_reason
-from robotrials.record.media import END, FOLDER, KNOWN, START, KeptViews, kept_views, read_known, unpack_views
+from robotrials.record.footage import END, FOLDER, KNOWN, START, KeptViews, kept_views, read_known, unpack_views
 from robotrials.record.part import LoggedFile
 from robotrials.record.projection import Kept, key_of, version_of
 from robotrials.value import dataclass, read_table, without_nulls

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from robotrials.errors import InputError, NotEstimable
 from robotrials.measure.geometry.box import check_pose
 from robotrials.record import Camera
-from robotrials.record.media import check_distortion, resampled, straightened, unbend
+from robotrials.record.footage import check_distortion, resampled, straightened, unbend
 from robotrials.value import dataclass
 
 MOST_CELLS = 100_000_000

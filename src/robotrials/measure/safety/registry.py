@@ -520,7 +520,8 @@ def _line_of_key(text: str, key: str) -> int:
 E = TypeVar('E', bound=enum.StrEnum)
 
 BUILT_IN = (
-    'tags.toml', 'specs.toml', 'templates.toml', 'libero.toml', 'libero_90.toml', 'robocasa.toml', 'tabletop.toml',
+    'tags.toml', 'spec_limits.toml', 'templates.toml', 'libero.toml', 'libero_90.toml', 'robocasa.toml',
+    'tabletop.toml',
 )  # fmt: skip
 KINDS = ('tag', 'signal', 'spec', 'template', 'benchmark', 'task', 'task_family')
 TAG_CLASSES = ('signal', 'mechanism', 'object', 'invalidating')

@@ -21,9 +21,9 @@ from robotrials.errors import InputError, RecordError, StoreError
 from robotrials.measure.geometry.projection import MOST_OWN_BYTES, OWN_SCORE, read_scores
 from robotrials.record import Episode, Event, Trajectory
 from robotrials.record.column import trajectories_from_arrow, trajectories_to_arrow
+from robotrials.record.footage import FOLDER, KNOWN, check_moment, read_known
 from robotrials.record.foreign import UPLOAD, parse
 from robotrials.record.log import is_signed
-from robotrials.record.media import FOLDER, KNOWN, check_moment, read_known
 from robotrials.record.part import parquet_options
 from robotrials.record.store import check_media_name
 from robotrials.record.trajectory import check_trajectory

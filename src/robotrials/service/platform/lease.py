@@ -14,6 +14,7 @@ import logging
 import shutil
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -395,6 +396,48 @@ class LeaseEnds:
     def _locked(self, lease_id: str) -> Iterator[None]:
         with self._locks[hash(lease_id) % N_LOCKS]:
             yield
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiredLease:
+    """A lease whose time is up, and whose fault that is."""
+
+    lease_id: str
+    was_begun: bool
+    kind: str
+    reason: str
+
+
+def expired_leases(session: Session, config: PlatformConfig, *, now: float) -> list[ExpiredLease]:
+    """Leases whose time is up. Where the cell was there and sound to the end, the policy is to blame.
+
+    A cell that fell silent, or that says it is draining or out of service, is evidence that the rig broke.
+    """
+    rows = session.execute(
+        select(Lease.id, Lease.state, Lease.begun_at, WorkerRow.heard_at, WorkerRow.state)
+        .join(WorkerRow, WorkerRow.id == Lease.worker_id)
+        .where(Lease.state.in_(('granted', 'running')), Lease.expires_at <= now)
+    )
+    return [
+        _expired_lease(
+            lease_id, state, begun_at, is_there=now - heard_at < config.lost_s and cell in ('idle', 'busy'),
+            longest_s=config.longest_episode_s, now=now,
+        )
+        for lease_id, state, begun_at, heard_at, cell in rows
+    ]  # fmt: skip
+
+
+def _expired_lease(
+    lease_id: str, state: str, begun_at: float | None, *, is_there: bool, longest_s: float, now: float
+) -> ExpiredLease:
+    if state == 'granted':
+        if is_there:
+            return ExpiredLease(lease_id, False, FaultKind.POLICY_WITHDRAWN.value, 'nobody came to its cell in time')
+        return ExpiredLease(lease_id, False, FaultKind.WORKER_DEATH.value, 'its cell fell silent before anybody came')
+    if is_there and begun_at is not None and now >= begun_at + longest_s:
+        reason = f'the episode was not over after {longest_s:g} s'
+        return ExpiredLease(lease_id, True, FaultKind.POLICY_LATE.value, reason)
+    return ExpiredLease(lease_id, True, FaultKind.WORKER_DEATH.value, 'no heartbeat in time')
 
 
 def _check_bounds(bundle: Bundle, planned: Episode, plan: TrialPlan, *, leased_s: float) -> None:

@@ -18,7 +18,6 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from robotrials.record import Episode
-from robotrials.run.fault import FaultKind
 from robotrials.service.platform.access import Caller, Refusal, new_id, not_found
 from robotrials.service.platform.benchmark import ATTEMPTS
 from robotrials.service.platform.config import PlatformConfig, Strategy
@@ -375,46 +374,6 @@ def job_order(session: Session, job: JobRow, *, attempt: int) -> JobOrder:
     if submission.dial:
         values['dial'] = json.loads(submission.dial)
     return job_from_json(values)
-
-
-@dataclass(frozen=True, slots=True)
-class Expired:
-    """A lease whose time is up, and whose fault that is."""
-
-    lease_id: str
-    was_begun: bool
-    kind: str
-    reason: str
-
-
-def expired(session: Session, config: PlatformConfig, *, now: float) -> list[Expired]:
-    """Leases whose time is up. Where the cell was there and sound to the end, the policy is to blame.
-
-    A cell that fell silent, or that says it is draining or out of service, is evidence that the rig broke.
-    """
-    rows = session.execute(
-        select(Lease.id, Lease.state, Lease.begun_at, WorkerRow.heard_at, WorkerRow.state)
-        .join(WorkerRow, WorkerRow.id == Lease.worker_id)
-        .where(Lease.state.in_(('granted', 'running')), Lease.expires_at <= now)
-    )
-    return [
-        _expired(lease_id, state, begun_at, is_there=now - heard_at < config.lost_s and cell in ('idle', 'busy'),
-                 longest_s=config.longest_episode_s, now=now)
-        for lease_id, state, begun_at, heard_at, cell in rows
-    ]  # fmt: skip
-
-
-def _expired(
-    lease_id: str, state: str, begun_at: float | None, *, is_there: bool, longest_s: float, now: float
-) -> Expired:
-    if state == 'granted':
-        if is_there:
-            return Expired(lease_id, False, FaultKind.POLICY_WITHDRAWN.value, 'nobody came to its cell in time')
-        return Expired(lease_id, False, FaultKind.WORKER_DEATH.value, 'its cell fell silent before anybody came')
-    if is_there and begun_at is not None and now >= begun_at + longest_s:
-        reason = f'the episode was not over after {longest_s:g} s'
-        return Expired(lease_id, True, FaultKind.POLICY_LATE.value, reason)
-    return Expired(lease_id, True, FaultKind.WORKER_DEATH.value, 'no heartbeat in time')
 
 
 def locked_lease(session: Session, lease_id: str) -> Lease:

@@ -19,9 +19,8 @@ from robotrials.service.platform.access import RateLimiter, Refusal, Scope, add_
 from robotrials.service.platform.cells import forget_foreign, mark_lost
 from robotrials.service.platform.config import PlatformConfig, WorkerKeys, make_private_file, make_private_folder
 from robotrials.service.platform.database import DISK_FULL, Database, Outage, ServerClock
-from robotrials.service.platform.lease import LeaseEnds
+from robotrials.service.platform.lease import LeaseEnds, expired_leases
 from robotrials.service.platform.migration import migrate
-from robotrials.service.platform.queue import expired
 from robotrials.service.platform.score import Scores
 from robotrials.service.platform.submission import cancel_absent
 from robotrials.service.platform.table import JobRow, Lease, User, WorkerRow, trail_length
@@ -132,7 +131,7 @@ class Platform:
     def sweep(self) -> None:
         """End leases whose time is up, mark silent workers and absent clients, take up what a full disk interrupted."""
         with self.database.read() as session:
-            over = expired(session, self.config, now=self.clock())
+            over = expired_leases(session, self.config, now=self.clock())
         for lease in over:
             if self.intake.fail(lease.lease_id, lease.reason, kind=lease.kind) is not None:
                 self.metrics.ended.labels('expired' if lease.was_begun else 'unclaimed').inc()

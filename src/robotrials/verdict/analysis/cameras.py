@@ -12,7 +12,7 @@ from robotrials.measure.geometry import score_recorded_pose
 from robotrials.measure.geometry.camera_score import METHOD, score_moment
 from robotrials.measure.geometry.projection import camera_scores
 from robotrials.measure.geometry.score import placement_trial, summarize_placements
-from robotrials.record.media import END, START, kept_views
+from robotrials.record.footage import END, START, kept_views
 from robotrials.stats import Estimate, Interval, Rate
 from robotrials.stats.corrected_rate import (
     LEAST_KNOWN,

@@ -75,7 +75,7 @@ def condition_drops(
             if not (first and second):
                 continue
             try:
-                drops.append(_drop(policy, condition, first, second, plan, rng))
+                drops.append(_test_drop(policy, condition, first, second, plan, rng))
             except (InputError, NotEstimable) as error:
                 reasons[f'{policy} under {condition}'] = str(error)
     if incomparable is not None:
@@ -96,7 +96,7 @@ def condition_contrast(
     return contrast(*arms, endpoint=EndpointName.SUCCESS, plan=plan)
 
 
-def _drop(
+def _test_drop(
     policy: str, condition: str, first: Sequence[Episode], second: Sequence[Episode], plan: AnalysisPlan,
     rng: np.random.Generator,
 ) -> ConditionDrop:  # fmt: skip

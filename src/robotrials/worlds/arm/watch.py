@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from robotrials.errors import InputError, UnknownName
 from robotrials.record import Camera
-from robotrials.record.media import KnownBox, KnownJoint, KnownObject, View
+from robotrials.record.footage import KnownBox, KnownJoint, KnownObject, View
 
 FloatArray = NDArray[np.floating[Any]]
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError, SetupError, UnknownName
-from robotrials.record.media import FilmStates
+from robotrials.record.footage import FilmStates
 from robotrials.record.trajectory import Camera
 from robotrials.run.environment.gl import BACKENDS, why_not_drawing
 from robotrials.run.plan import FilmOptions

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from robotrials import record as episodes
 from robotrials.errors import InputError, UnknownName
 from robotrials.record import Outcome
-from robotrials.record.media import FilmStates, KnownScene, View
+from robotrials.record.footage import FilmStates, KnownScene, View
 from robotrials.run.conditions import Thing
 from robotrials.run.host import SteppedHost
 from robotrials.run.plan import FilmOptions

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from robotrials.errors import InputError, RobotrialsError, UnknownName
 from robotrials.measure.geometry.view import STEREO_NOISE, stereo_depth
-from robotrials.record.media import BoxGoal, KnownBox, KnownObject, KnownScene, RegionGoal, View
+from robotrials.record.footage import BoxGoal, KnownBox, KnownObject, KnownScene, RegionGoal, View
 from robotrials.run import conditions
 from robotrials.run.conditions import Distractor, DistractorObject, Footprint, PlanarPose, Support, Thing, Workspace
 from robotrials.run.conditions.condition import generator

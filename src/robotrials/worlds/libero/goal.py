@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError
-from robotrials.record.media import KnownObject, KnownScene, PoseGoal
+from robotrials.record.footage import KnownObject, KnownScene, PoseGoal
 from robotrials.value import dataclass
 from robotrials.worlds.arm.watch import fixed_things, geoms_of, known_box, known_thing, moving_part
 from robotrials.worlds.libero.start import goal_atoms

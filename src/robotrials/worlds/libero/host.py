@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from robotrials.errors import InputError, SetupError, UnknownName
 from robotrials.record.folder import write_durably
-from robotrials.record.media import KnownScene, View
+from robotrials.record.footage import KnownScene, View
 from robotrials.run.seam import HostReport, Observation, ProtocolFacts, Setup, openblas_kernels, source_hash
 from robotrials.worlds.arm.host import ArmHost, render_flags
 from robotrials.worlds.arm.signal import REST, SENSORS, Cast, FrameCheck, Monitor, arm_signals, mend_rendering, unseen

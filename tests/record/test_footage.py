@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError, StoreError
-from robotrials.record.media import GROUP, FilmStates, encode_film, film_times, read_states
+from robotrials.record.footage import GROUP, FilmStates, encode_film, film_times, read_states
 
 STEPS = (0, 4, 8, 11, 12, 20, 24, 28, 32, 36, 40, 44, 48, 49)
 
@@ -114,6 +114,6 @@ def test_states_are_measured_before_they_are_unpacked(tmp_path: Path, monkeypatc
     path = tmp_path / 'states.npz'
     path.write_bytes(FilmStates(np.arange(2), np.zeros((2, 100_000))).to_bytes())
     assert len(read_states(path).steps) == 2
-    monkeypatch.setattr('robotrials.record.media.MOST_STATES_BYTES', 1_000_000)
+    monkeypatch.setattr('robotrials.record.footage.MOST_STATES_BYTES', 1_000_000)
     with pytest.raises(StoreError, match='bytes unpacked, wanted at most'):
         read_states(path)
