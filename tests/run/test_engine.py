@@ -220,6 +220,18 @@ def test_a_broken_host_makes_invalid_episodes_that_are_tried_again_and_given_up(
     assert [(e.outcome, e.reason) for e in episodes] == [(Outcome.INVALID, reason)] * 2
 
 
+def test_a_host_that_hangs_inside_this_process_is_known_by_its_alarm_clock(tmp_path: Path) -> None:
+    plan = make_plan(
+        host={'use': 'robotrials.testing.policy:FaultyHost', 'options': {'fault': 'hang'}}, watchdog={'host_s': 1.0},
+        faults={'attempts': 1}, episodes_per_cell=1, tasks=['reach'], policies={FAST: 'seek'}, reference='', title='',
+    )  # fmt: skip
+    run_trial(plan, tmp_path / 's', workers=0)
+    (episode,) = Store.open(tmp_path / 's').episodes(attempts='all')
+    assert episode.outcome is Outcome.INVALID
+    assert episode.reason.startswith('host hang: ')
+    assert episode.reason.endswith('the host did not come back within 1 s')
+
+
 def test_a_crash_keeps_its_traceback_sealed_until_the_plan_is_at_hand(tmp_path: Path) -> None:
     plan = faulty_plan('crash')
     run_trial(plan, tmp_path / 's', workers=0)

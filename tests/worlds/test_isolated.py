@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,9 +19,9 @@ from tests.patience import PATIENCE_S
 from tests.run.plans import FAST, make_plan
 
 from robotrials.errors import InputError, NoAnswer, RemoteError, RigError
-from robotrials.record import Outcome, Store
+from robotrials.record import Episode, Outcome, Store
 from robotrials.run import Host, Setup, run_trial
-from robotrials.run.environment import read_recipe
+from robotrials.run.environment import WorkerProcess, read_recipe
 from robotrials.run.environment.recipe import RECORD, link_robotrials
 from robotrials.run.fault import FaultKind, read_fault
 from robotrials.run.loop import Order, run_episode
@@ -204,20 +205,45 @@ def test_errors_keep_their_kind(opened: Opened, here: str) -> None:
         host.step(np.zeros(3))
 
 
-@pytest.mark.parametrize('own', [{}, {'timeout_s': 600.0}])
-def test_the_plans_watchdog_decides_how_long_a_call_may_take(here: str, tmp_path: Path, own: dict[str, float]) -> None:
-    """One limit for hosts here and elsewhere; a longer one of the host's own changes nothing."""
+def hanging_episode(environment: str, store: Path, **own: float) -> tuple[Episode, str]:
+    """The episode of a host that hangs under a watchdog of two seconds, and the full text of its fault."""
     plan = make_plan(
         host={'use': 'robotrials.worlds.isolated:IsolatedHost',
-              'options': {'environment': here, 'host': 'faulty:FaultyHost', **own}},
+              'options': {'environment': environment, 'host': 'faulty:FaultyHost', **own}},
         tasks=['hang'], policies={FAST: 'seek'}, reference='', title='', episodes_per_cell=1, items=None,
         faults={'attempts': 1}, watchdog={'host_s': 2.0},
     )  # fmt: skip
-    run_trial(plan, tmp_path / 'store', workers=0)
-    (episode,) = Store.open(tmp_path / 'store').episodes(attempts='all')
+    run_trial(plan, store, workers=0)
+    (episode,) = Store.open(store).episodes(attempts='all')
+    return episode, read_fault(Store.open(store), episode, plan=plan) or ''
+
+
+@pytest.mark.parametrize('own', [{}, {'timeout_s': 600.0}])
+def test_the_plans_watchdog_decides_how_long_a_call_may_take(here: str, tmp_path: Path, own: dict[str, float]) -> None:
+    """One limit for hosts here and elsewhere; a longer one of the host's own changes nothing."""
+    episode, text = hanging_episode(here, tmp_path / 'store', **own)
     assert (episode.outcome, episode.reason.partition(':')[0]) == (Outcome.INVALID, 'host hang')
-    text = read_fault(Store.open(tmp_path / 'store'), episode, plan=plan)
-    assert 'no answer to step within 1.9 s' in (text or '')
+    assert 'no answer to step within 1.9 s' in text
+
+
+def test_a_worker_that_ends_slowly_was_silent_all_the_same(
+    here: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run's alarm clock rings while the worker is being ended."""
+    slept = []
+
+    def close_slowly(worker: WorkerProcess) -> None:
+        if not slept:
+            slept.append(worker.pid)
+            time.sleep(60.0)
+        close(worker)
+
+    close = WorkerProcess.close
+    monkeypatch.setattr(WorkerProcess, 'close', close_slowly)
+    episode, text = hanging_episode(here, tmp_path / 'store')
+    assert len(slept) == 1
+    assert (episode.outcome, episode.reason.partition(':')[0]) == (Outcome.INVALID, 'host hang')
+    assert 'no answer to step within 1.9 s' in text
 
 
 def test_without_a_plan_a_call_may_take_its_time_and_a_stricter_limit_is_kept(here: str) -> None:

@@ -132,6 +132,8 @@ class AlarmBoard(NoBoard):
             return  # the call came back just now
         if self._phase is WorkerPhase.POLICY:
             raise NoAnswer(f'no answer within {limit_s:g} s')
+        if self._phase is WorkerPhase.HOST:
+            raise NoAnswer(f'the host did not come back within {limit_s:g} s')  # by which a hang is known
         raise TimeoutError(f'the host did not come back within {limit_s:g} s')
 
 

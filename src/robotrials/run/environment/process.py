@@ -99,13 +99,13 @@ class WorkerProcess:
         return answer.get('value')
 
     def _receive(self, timeout_s: float, what: str) -> dict[Any, Any]:
-        deadline = Deadline.after(timeout_s)
         try:
-            length = read_header(self._exactly(HEADER.size, deadline), limits=self._limits)
-            answer = unpack(self._exactly(length, deadline), limits=self._limits)
-            if self._block is not None:
-                answer = self._block.take(answer)
-        except TimeoutError as error:
+            try:
+                answer = self._read(Deadline.after(timeout_s))
+            except TimeoutError:
+                self.close()
+                raise
+        except TimeoutError as error:  # out of `close` too: the run's alarm clock may ring as a worker is being ended
             self.close()
             raise NoAnswer(f'{self._service}: no answer to {what} within {timeout_s:g} s') from error
         except OSError as error:
@@ -117,6 +117,11 @@ class WorkerProcess:
             self.close()
             raise AnswerError(f'{self._service}: an answer of type {type(answer).__name__}, wanted a map')
         return answer
+
+    def _read(self, deadline: Deadline) -> Any:
+        length = read_header(self._exactly(HEADER.size, deadline), limits=self._limits)
+        answer = unpack(self._exactly(length, deadline), limits=self._limits)
+        return answer if self._block is None else self._block.take(answer)
 
     def _exactly(self, length: int, deadline: Deadline) -> bytes:
         parts, missing = [], length
