@@ -283,7 +283,10 @@ class OpenPiServer:
         self._infer, self._metadata = infer, dict(metadata or {})
         self.raw_questions: list[bytes] = []
         self.authorizations: list[str | None] = []
-        self._server = serve(self._handle, '127.0.0.1', port, compression=None, max_size=None)
+        self._server = serve(
+            self._handle, '127.0.0.1', port, compression=None, max_size=None,
+            close_timeout=0.2,  # whoever is not reading any more does not answer the farewell
+        )  # fmt: skip
         self.port = int(self._server.socket.getsockname()[1])
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
