@@ -6,11 +6,14 @@ What is in the box and not in the store itself must be the same after every verb
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import functools
 import hashlib
 import json
 import os
+import shutil
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -41,9 +44,19 @@ def film() -> bytes:
     return encode_film(frames, (1, 2, 3, 4), control_rate_hz=2.0)
 
 
-def sound_store(path: Path, *, video: str = 'wrist.mp4') -> Store:
-    """Two policies, a trajectory with a camera, a film."""
-    store = Store.create(path)
+def sound_store(path: Path, *, video: str = 'wrist.mp4', more: bool = False) -> Store:
+    """Two policies, a trajectory with a camera, a film; `more`: a further episode. A copy of one that was made once."""
+    shutil.copytree(_made_store(video, more), path)
+    store = Store.open(path)
+    store.head()  # read from here first, whatever folder verbs are in
+    return store
+
+
+@functools.cache
+def _made_store(video: str, more: bool) -> Path:
+    folder = tempfile.TemporaryDirectory(prefix='robotrials-hostile-')
+    atexit.register(folder.cleanup)
+    store = Store.create(Path(folder.name, 'store'))
     batch = [episode(seed, policy=policy) for policy in ('p', 'q') for seed in range(6)]
     camera = Camera('wrist', np.eye(3), np.eye(4), width_px=16, height_px=16, video=video)
     steps = Trajectory(
@@ -51,7 +64,9 @@ def sound_store(path: Path, *, video: str = 'wrist.mp4') -> Store:
         scene=Scene(control_rate_hz=2.0, cameras=(camera,)),
     )  # fmt: skip
     store.append(batch, trajectories={batch[0].key: steps}, media={'wrist.mp4': film()})
-    return store
+    if more:
+        store.append([episode(50)])
+    return Path(folder.name, 'store')
 
 
 def forge(
@@ -226,7 +241,7 @@ def make_box(box: Path, name: str) -> Path:
     root = box / STORE
     video = '../../../outside/secret.txt' if name == 'an id that leads out' else 'wrist.mp4'
     sound_store(root, video=video)
-    sound_store(box / TARGET).append([episode(50)])
+    sound_store(box / TARGET, more=True)
     HOSTILE[name][1](root, outside)
     return root
 
