@@ -324,6 +324,10 @@ def migrate(table: pa.Table, version: int, *, schema: pa.Schema = EPISODE_SCHEMA
 
 def in_schema(table: pa.Table, schema: pa.Schema, *, where: str) -> pa.Table:
     """The columns of a schema, in its order; StoreError for one that no writer of ours makes."""
+    if table.schema.equals(schema) and not any(
+        table.column(k).null_count for k, column in enumerate(schema) if not column.nullable
+    ):
+        return table.replace_schema_metadata(schema.metadata)
     columns = []
     for column in schema:
         places = table.schema.get_all_field_indices(column.name)
