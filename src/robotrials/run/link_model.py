@@ -96,8 +96,10 @@ def read_answer(
         got = f'{actions.shape} of {actions.dtype}'
         summary = f'actions at step {step} are {got}, declared {shape}'
         raise EpisodeStop(Fault(FaultKind.POLICY_ANSWER, summary))
-    with np.errstate(over='ignore'):
-        numbers: FloatArray = actions.astype(float, copy=False)
+    numbers: FloatArray = actions
+    if actions.dtype != np.float64:
+        with np.errstate(over='ignore'):
+            numbers = actions.astype(float)
     if not np.isfinite(numbers).all():
         raise EpisodeStop(Fault(FaultKind.POLICY_ANSWER, f'actions at step {step} are not finite'))
     return numbers, inference_s
@@ -264,6 +266,8 @@ class Line:
 
     def _next(self, until_s: float) -> tuple[SentObservation, float] | None:
         """The next observation that the policy takes before then, and when."""
+        if not self._inbox:
+            return None
         eligible = [m for m in self._inbox if self.may_take(m.step)]
         if not eligible:
             return None
@@ -307,6 +311,8 @@ class Line:
         return taken if self._reading.is_kept else None
 
     def _arrived(self, until_s: float) -> list[Arrival]:
+        if not self._outbox:
+            return []
         arrived = sorted((a for a in self._outbox if a.arrives_s <= until_s), key=lambda a: (a.arrives_s, a.number))
         self._outbox = [a for a in self._outbox if a.arrives_s > until_s]
         kept = []
@@ -453,7 +459,7 @@ class Playback:
         return parts
 
     def _offset(self, arrival: Arrival, begins_s: float) -> int:
-        return max(0, int(np.ceil((arrival.arrives_s - begins_s) / self._substep_s - SLACK)))
+        return max(0, math.ceil((arrival.arrives_s - begins_s) / self._substep_s - SLACK))
 
     def _at(self, now: int, *, first: int) -> tuple[Played, int]:
         """What begins at this substep, and until when it could go on."""
