@@ -60,7 +60,7 @@ def compare(
         from robotrials.show.timing import compared
 
         compared(request)
-    else:
+    elif policies_shown:
         request.shown(())
 
     def tables() -> list[Table]:
@@ -69,8 +69,8 @@ def compare(
         return pairs(request)
 
     print_answer(
-        request, lambda: compare_card(analysis, policies_shown), tables, form, details=details, per_task=per_task,
-        methods=methods,
+        analysis, lambda: request.shown(analysis.every_policy), lambda: compare_card(analysis, policies_shown), tables,
+        form, details=details, per_task=per_task, methods=methods,
     )  # fmt: skip
 
 
@@ -101,6 +101,6 @@ def score(
     request = ShowRequest(subject=analysis, policies=tuple(policy or ()))
     policies_shown = request.shown(analysis.every_policy) if policy else ()
     print_answer(
-        request, lambda: score_card(analysis, policies_shown), lambda: headline(request), form, details=details,
-        per_task=per_task, methods=methods,
+        analysis, lambda: request.shown(analysis.every_policy), lambda: score_card(analysis, policies_shown),
+        lambda: headline(request), form, details=details, per_task=per_task, methods=methods,
     )  # fmt: skip

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from robotrials.formats.imported import FixableError, ImportOptions, Question
     from robotrials.record import Store
     from robotrials.show.answer import Card
-    from robotrials.show.catalog import ShowRequest
     from robotrials.show.plot import Plot
     from robotrials.show.table import Table
     from robotrials.verdict.analysis import Analysis
@@ -80,20 +79,22 @@ def print_card(
 
 
 def print_answer(
-    request: ShowRequest, card: Callable[[], Card], tables: Callable[[], Iterable[Table]], form: str = 'text', *,
+    analysis: Analysis, shown: Callable[[], Sequence[str]], card: Callable[[], Card],
+    tables: Callable[[], Iterable[Table]], form: str = 'text', *,
     details: bool = False, per_task: bool = False, methods: bool = False,
 ) -> None:  # fmt: skip
-    """The answer of an analysis: its card; with `--per-task` every task, with `--methods` how it was computed."""
-    from robotrials.show.answer import methods_words
+    """The answer of an analysis: its card; with `--per-task` every task, with `--methods` how it was computed.
 
-    analysis = request.analysis
+    `shown` are the policies whose tasks `--per-task` lists.
+    """
+    from robotrials.show.answer import methods_words
 
     def chosen() -> Iterable[Table]:
         if not per_task:
             return tables()
         from robotrials.show.report_ranking import by_task
 
-        return [*(tables() if details else ()), by_task(analysis, request.shown(analysis.every_policy))]
+        return [*(tables() if details else ()), by_task(analysis, shown())]
 
     print_card(card, chosen, form, details=details or per_task, analysis=analysis)
     if methods:

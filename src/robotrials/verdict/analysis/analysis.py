@@ -31,6 +31,7 @@ from robotrials.verdict.analysis.selection import (
     select_episodes,
     select_store,
     stream,
+    unchanged_world,
 )
 from robotrials.verdict.planning.analysis_plan import (
     AnalysisPlan,
@@ -514,9 +515,12 @@ class Analysis:
 
     @cached_property
     def robustness(self) -> RobustnessPart | Absent:
+        gathered = self.trajectories
+        conditions = list(dict.fromkeys(e.condition for e in self.selection.episodes if e.is_valid))
+        if len(conditions) < 2 and not gathered.swaps and not gathered.starts:
+            return unchanged_world(conditions)
         from robotrials.verdict.analysis.condition_drop import robustness_part
 
-        gathered = self.trajectories
         return robustness_part(
             self.selection.episodes,
             self.plan,

@@ -14,7 +14,7 @@ from robotrials.stats.dominance import adjusted_p_values
 from robotrials.value import dataclass
 from robotrials.verdict.analysis.arm import two_sides
 from robotrials.verdict.analysis.contrast import contrast
-from robotrials.verdict.analysis.selection import Absent
+from robotrials.verdict.analysis.selection import CHANGED, Absent, unchanged_world
 from robotrials.verdict.planning.analysis_plan import EndpointName
 from robotrials.verdict.robustness import (
     ConditionDrop,
@@ -112,7 +112,6 @@ def _test_drop(
 
 
 R = TypeVar('R')
-CHANGED = 'run the same seeds under changed conditions, which a plan lists under `conditions`'
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +147,8 @@ def robustness_part(
         if starts
         else Absent('no start position is recorded')
     )
-    if not conditions:
-        return Absent('no valid episode: nothing tested a policy under a condition', CHANGED)
-    if len(conditions) < 2 and isinstance(swap, Absent) and isinstance(spatial, Absent):
-        return Absent(f'all episodes were run under one condition ({", ".join(conditions) or "none"})', CHANGED)
+    if not conditions or (len(conditions) < 2 and isinstance(swap, Absent) and isinstance(spatial, Absent)):
+        return unchanged_world(conditions)
     level = plan.level
     trials = condition_trials(episodes, baseline=baseline)
     spreads = start_spreads(places, baseline=baseline)

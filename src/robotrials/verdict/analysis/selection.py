@@ -67,6 +67,16 @@ class Absent:
         return f'{self.reason}; {self.remedy}' if self.remedy else self.reason
 
 
+CHANGED = 'run the same seeds under changed conditions, which a plan lists under `conditions`'
+
+
+def unchanged_world(conditions: Sequence[str]) -> Absent:
+    """Why nothing can be said of a changed world: these are the conditions of the valid episodes, one or none."""
+    if not conditions:
+        return Absent('no valid episode: nothing tested a policy under a condition', CHANGED)
+    return Absent(f'all episodes were run under one condition ({conditions[0]})', CHANGED)
+
+
 def present(part: T | Absent) -> T:
     """The part, or NotEstimable with the reason why it is absent."""
     if isinstance(part, Absent):
