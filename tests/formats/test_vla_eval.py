@@ -223,6 +223,13 @@ def test_a_fault_of_the_policy_is_a_failure_and_keeps_its_reason(tmp_path: Path)
     assert (episode.outcome, episode.success, episode.reason) == (Outcome.FAILURE, False, 'model_act')
 
 
+@pytest.mark.parametrize(('reason', 'asks'), [(None, False), ('', False), ('model_act', False), ('env_start', True)])
+def test_faults_are_asked_about_where_some_are_not_the_policys(tmp_path: Path, reason: str | None, asks: bool) -> None:
+    rows = [{**DONE, 'episode_id': 0}, {**DONE, 'episode_id': 1, 'status': 'error', 'failure_reason': reason}]
+    path = write_recording(tmp_path / 'recording-r.sqlite', rows, generation='0.8')
+    assert ('faults' in [question.key for question in opened(path).questions]) == asks
+
+
 def test_subtasks_of_calvin_are_a_score(tmp_path: Path) -> None:
     rows = [{**DONE, 'episode_id': 0, 'metrics': {'success': False, 'completed_subtasks': 3}}]
     path = write_recording(

@@ -151,6 +151,18 @@ class VlaRecording:
         except sqlite3.Error as error:
             raise InputError(f'{self.path}: damaged ({error}); nothing was imported') from error
 
+    def has_faults(self, eval_id: str) -> bool:
+        """Whether an episode was given up for what is not the policy's; no row is decoded for that."""
+        fine = ('', *POLICY_FAULTS)
+        query = (
+            f'SELECT 1 FROM episode_results WHERE eval_id = ? AND failure_reason NOT IN ({",".join("?" * len(fine))})'
+        )
+        try:
+            with closing(_connect(self.path)) as database:
+                return database.execute(f'{query} LIMIT 1', (eval_id, *fine)).fetchone() is not None
+        except sqlite3.Error as error:
+            raise InputError(f'{self.path}: damaged ({error}); nothing was imported') from error
+
     def _row(self, number: int, row: Mapping[str, Any]) -> VlaEvalEpisode:
         where = f'episode_results row {number}'
         metrics = _object(row['metrics'], f'{self.path} {where}: metrics')
@@ -406,6 +418,8 @@ VLA_EVAL = VlaEvalFormat()
 
 
 def _has_faults(run: _RunFile) -> bool:
+    if run.recording is not None:
+        return run.recording.has_faults(run.eval_id)
     return any(row.failure_reason and row.failure_reason not in POLICY_FAULTS for row in run.rows())
 
 
