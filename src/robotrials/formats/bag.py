@@ -235,10 +235,10 @@ def _typestore(definitions: tuple[tuple[str, str, str], ...]) -> Any:
     typesys = importlib.import_module('rosbags.typesys')
     types: dict[str, Any] = {}
     for name, form, text in definitions:
-        told = EXTRA_TYPES.get(name, '') if form == 'NONE' else text
-        if told:
+        definition = EXTRA_TYPES.get(name, '') if form == 'NONE' else text
+        if definition:
             parse = typesys.get_types_from_idl if form == 'IDL' else None
-            types.update(parse(told) if parse is not None else typesys.get_types_from_msg(told, name))
+            types.update(parse(definition) if parse is not None else typesys.get_types_from_msg(definition, name))
     is_bare = any(form == 'NONE' for _, form, _ in definitions)
     store = typesys.get_typestore(typesys.Stores.ROS2_HUMBLE if is_bare else typesys.Stores.EMPTY)
     store.register({name: fields for name, fields in types.items() if name not in store.fielddefs})

@@ -465,11 +465,11 @@ def _load(path: Path) -> dict[str, NDArray[np.float64]]:
 
 def _most(path: Path, matrices: dict[str, NDArray[np.float64]], options: ImportOptions) -> float:
     lowest, highest = min(m.min() for m in matrices.values()), max(m.max() for m in matrices.values())
-    told = options.defaults.get('max_score')
+    stated = options.defaults.get('max_score')
     try:
-        most = float(told) if told is not None else 1.0
+        most = float(stated) if stated is not None else 1.0
     except ValueError as error:
-        raise InputError(f'--set max_score={told}, wanted a number') from error
+        raise InputError(f'--set max_score={stated}, wanted a number') from error
     if lowest < 0 or highest > most:
         raise InputError(
             f'{path}: scores from {lowest:g} to {highest:g}, wanted 0 to {most:g}; say the largest score there can be '

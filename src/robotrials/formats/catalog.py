@@ -180,12 +180,12 @@ def open_contained(path: Path, options: ImportOptions, *, name: str) -> Imported
     what = str(path)
     scratch = Path(tempfile.mkdtemp(prefix='robotrials-import-'))
     try:
-        (told,) = _told(parse(f'{HERE}:opened', what=what, scratch=scratch, **request), path)
+        (answer,) = _told(parse(f'{HERE}:opened', what=what, scratch=scratch, **request), path)
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
         raise
     ledger = _Account()
-    ledger.take(told['ledger'])
+    ledger.take(answer['ledger'])
 
     def recordings() -> Iterator[Recording]:
         stream = parse(f'{HERE}:recordings', what=what, scratch=scratch, **request)
@@ -208,19 +208,19 @@ def open_contained(path: Path, options: ImportOptions, *, name: str) -> Imported
                 raise NotPlainError(message['not_plain'])
 
     imported = Imported(
-        format=told['format'],
-        sources=tuple(map(Path, told['sources'])),
+        format=answer['format'],
+        sources=tuple(map(Path, answer['sources'])),
         recordings=recordings,
         ledger=ledger,
-        guesses=tuple(FieldGuess(*row) for row in told['guesses']),
+        guesses=tuple(FieldGuess(*row) for row in answer['guesses']),
         questions=tuple(
-            Question(key, text, tuple(choices), assumed) for key, text, choices, assumed in told['questions']
+            Question(key, text, tuple(choices), assumed) for key, text, choices, assumed in answer['questions']
         ),
-        doubts=tuple(Doubt(text, flag, read_options(options)) for text, flag, options in told['doubts']),
-        origin=provenance_from_json(told['origin'], where=what),
-        tables=tables if told['has_tables'] else None,
-        sha256=told['sha256'],
-        resolved=None if told['resolved'] is None else read_options(told['resolved']),
+        doubts=tuple(Doubt(text, flag, read_options(options)) for text, flag, options in answer['doubts']),
+        origin=provenance_from_json(answer['origin'], where=what),
+        tables=tables if answer['has_tables'] else None,
+        sha256=answer['sha256'],
+        resolved=None if answer['resolved'] is None else read_options(answer['resolved']),
     )
     weakref.finalize(recordings, shutil.rmtree, scratch, ignore_errors=True)  # which lives as long as the source
     return imported

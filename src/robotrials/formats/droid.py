@@ -156,10 +156,10 @@ class _Source:
             with opened(folder / FILE) as file:
                 facts = _facts(file, folder)
                 rollout = self._rollout(file, folder, number, facts)
-            told = _verdict(facts, folder)
+            verdict = _verdict(facts, folder)
             if user := str(facts.get('user') or ''):
-                told['operator'] = user
-            yield recorder.record(rollout, told=told)
+                verdict['operator'] = user
+            yield recorder.record(rollout, told=verdict)
 
     def _rollout(self, file: Any, folder: Path, number: int, facts: Mapping[str, Any]) -> SourceRollout:
         where = f'{folder / FILE}'
@@ -254,8 +254,8 @@ def _facts(file: Any, folder: Path) -> dict[str, Any]:
             raise InputError(f'{path}: not readable as JSON ({error})') from error
         if not isinstance(values, dict):
             raise InputError(f'{path}: wanted an object, found {type(values).__name__}')
-        told, kept = _flag(values, 'success', folder), _flag(facts, 'success', folder)
-        if told is not None and kept is not None and told != kept:
+        by_values, kept = _flag(values, 'success', folder), _flag(facts, 'success', folder)
+        if by_values is not None and kept is not None and by_values != kept:
             raise InputError(f'{path}: success is {values["success"]}, and {FILE} says {facts["success"]}')
         facts.update(values)
     return facts

@@ -548,13 +548,13 @@ def groups_alike(names: Iterable[str]) -> list[list[str]]:
 def alike_names(cells: Mapping[str, Sequence[Any]]) -> AlikeNames | None:
     """What to ask about the names of these fields; None where all are clearly apart."""
     alike = {name: groups_alike(map(str, values)) for name, values in cells.items()}
-    told = [f'{name} {" = ".join(map(repr, group))}' for name, groups in alike.items() for group in groups]
-    if not told:
+    pairs = [f'{name} {" = ".join(map(repr, group))}' for name, groups in alike.items() for group in groups]
+    if not pairs:
         return None
-    more = f' and {len(told) - MOST_TOLD} more' if len(told) > MOST_TOLD else ''
+    more = f' and {len(pairs) - MOST_TOLD} more' if len(pairs) > MOST_TOLD else ''
     first = {plain_name(group[0]): group[0] for groups in alike.values() for group in groups}
     return AlikeNames(
-        Question('names', f'Names that look alike: {"; ".join(told[:MOST_TOLD])}{more}?', ('apart', 'join'), 'apart'),
+        Question('names', f'Names that look alike: {"; ".join(pairs[:MOST_TOLD])}{more}?', ('apart', 'join'), 'apart'),
         lambda name: first.get(plain_name(name), name),
     )
 
@@ -606,13 +606,13 @@ class Problems:
             return
         lines = [f'{self.path} {self._where(text)}: {text}' for text in list(self.rows)[:MOST_PROBLEMS]]
         more = len(self.rows) - MOST_PROBLEMS
-        told = '\n'.join([*lines, *([f'... and {more} more problems'] if more > 0 else []), 'nothing was imported'])
+        message = '\n'.join([*lines, *([f'... and {more} more problems'] if more > 0 else []), 'nothing was imported'])
         if not self.is_fixable:
-            raise RecordError(told)
+            raise RecordError(message)
         fixed = replace(
             self.options, values={**self.options.values, **self.words}, blank=self.blank or self.options.blank
         )
-        raise FixableError(told, self.path, fixed)
+        raise FixableError(message, self.path, fixed)
 
     def _where(self, text: str) -> str:
         numbers, count = self.rows[text], self.counts[text]

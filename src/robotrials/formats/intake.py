@@ -437,17 +437,17 @@ def _with_command(hints: Sequence[str], source: Path, given: ImportOptions, *, i
         if fixable is None:
             yield hint
             continue
-        told = f'{fixable["what"]} If so' if fixable['cap'] else f'{fixable["what"]}. If {fixable["so"]}'
+        condition = f'{fixable["what"]} If so' if fixable['cap'] else f'{fixable["what"]}. If {fixable["so"]}'
         option = fixable['cap'] or fixable['map']
         if is_offered:
-            yield f'{told}, add {option} to the import.'
+            yield f'{condition}, add {option} to the import.'
             continue
         name, _, value = shlex.split(option)[1].partition('=')
         if fixable['cap']:
             options = dataclasses.replace(given, defaults={**given.defaults, name: value})
         else:
             options = dataclasses.replace(given, columns={**given.columns, name: value})
-        yield f'{told}, import {"them as time-outs" if fixable["cap"] else "it as such"}.'
+        yield f'{condition}, import {"them as time-outs" if fixable["cap"] else "it as such"}.'
         yield f'Try: {import_command(source, options)}'
         is_offered = True
 
@@ -460,8 +460,8 @@ def told_in_a_line(path: Path, imported: Imported) -> str:
         for name, source in known
     ]
     more = len(fields) - MOST_FIELDS
-    shown = fields[:MOST_FIELDS] + ([f'and {more} more'] if more > 0 else [])
-    return f'{path} read as {imported.format}' + (f': {", ".join(shown)}' if shown else '')
+    listed = fields[:MOST_FIELDS] + ([f'and {more} more'] if more > 0 else [])
+    return f'{path} read as {imported.format}' + (f': {", ".join(listed)}' if listed else '')
 
 
 def column_name(guess: FieldGuess) -> str:

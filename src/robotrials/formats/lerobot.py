@@ -366,10 +366,10 @@ def check_rollouts(path: Path, outcomes: Sequence[bool | None], options: ImportO
     """Raise InputError where the recorded episodes are fewer than those evaluated, or may be successes alone."""
     counted = counted_rollouts(path)
     if counted is not None:
-        info, expected, found = counted
-        if expected != found:
+        info, expected, recorded = counted
+        if expected != recorded:
             raise InputError(
-                f'{path}: {found} recorded episodes ({sum(map(bool, outcomes))} of {len(outcomes)} here succeeded), '
+                f'{path}: {recorded} recorded episodes ({sum(map(bool, outcomes))} of {len(outcomes)} here succeeded), '
                 f'{info} counts {expected} rollouts. {WHY}. Import {info.name} for the rate; nothing was imported'
             )
         return
@@ -461,30 +461,30 @@ def read_results(path: Path) -> dict[int, dict[str, Any]]:
 def eva_fields(row: LeRobotEpisode, options: ImportOptions) -> dict[str, Any]:
     """What EVA-CLIENT says of an episode: a full score is success; one that its quality control rejects is INVALID."""
     facts, where = row.facts, f'meta/episodes.jsonl: episode {row.index}'
-    told: dict[str, Any] = {'reason': str(facts.get('note') or '')}
+    fields: dict[str, Any] = {'reason': str(facts.get('note') or '')}
     labels = {name: str(facts[name]) for name in ('quality', 'trial', 'clip_id') if facts.get(name) not in (None, '')}
     milestones = facts.get('milestones')
     for name, value in milestones.items() if isinstance(milestones, dict) else ():
         labels[f'milestone {name}'] = str(value)
-    told['labels'] = labels
+    fields['labels'] = labels
     if str(facts.get('quality', '')).lower() == 'red' or str(facts.get('qc_verdict', '')).lower() == 'fail':
         issues = facts.get('quality_issues')
         causes = [str(facts.get('reason') or facts.get('qc_note') or '')]
         causes += [str(i.get('detail') or i.get('code')) if isinstance(i, dict) else str(i) for i in issues or ()]
-        return {**told, 'outcome': Outcome.INVALID, 'reason': '; '.join(filter(None, causes)) or 'red quality'}
+        return {**fields, 'outcome': Outcome.INVALID, 'reason': '; '.join(filter(None, causes)) or 'red quality'}
     score, best = facts.get('score'), facts.get('max_score')
     if score is None or best is None:
         if unscored_question().answer(options) == 'refuse' and 'outcome' not in options.defaults:
             raise InputError(
                 f'{where} has no score; score it in EVA-CLIENT, say --set outcome=..., or --answer unscored=invalid'
             )
-        return {**told, 'outcome': Outcome.INVALID, 'reason': told['reason'] or 'not scored'}
+        return {**fields, 'outcome': Outcome.INVALID, 'reason': fields['reason'] or 'not scored'}
     for value in (score, best):
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
             raise InputError(f'{where}: score {score!r} of {best!r}, wanted numbers from 0 on')
     if not 0 < best >= score:
         raise InputError(f'{where}: score {score} of {best}, wanted at most all of it')
-    return {**told, 'score': float(score), 'max_score': float(best), 'success': score == best}
+    return {**fields, 'score': float(score), 'max_score': float(best), 'success': score == best}
 
 
 class LeRobotFormat:

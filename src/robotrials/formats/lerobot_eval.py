@@ -126,13 +126,13 @@ def _per_task(file: Path, document: Mapping[str, Any], ledger: ImportAccount) ->
 
 
 def _check_rate(ledger: ImportAccount, total: Any, listed: list[Any], success: Any) -> None:
-    told = total.get('pc_success') if isinstance(total, dict) else None
+    stated = total.get('pc_success') if isinstance(total, dict) else None
     known = [float(success(v)) for v in listed if success(v) is not None and not math.isnan(float(success(v)))]
-    if told is None or not known or math.isnan(told):
+    if stated is None or not known or math.isnan(stated):
         return
     counted = 100 * sum(known) / len(known)
-    if abs(counted - told) > 0.1:
-        ledger.note(f'pc_success says {told:g} %, the episodes say {counted:.1f} %; the episodes count')
+    if abs(counted - stated) > 0.1:
+        ledger.note(f'pc_success says {stated:g} %, the episodes say {counted:.1f} %; the episodes count')
 
 
 def _episode(values: Mapping[str, Any], policy: str, options: ImportOptions, *, source: str, file: Path) -> Episode:

@@ -191,8 +191,8 @@ def _feature(key: str, value: Any, where: Path) -> FeatureInfo:
     names = value.get('names')
     first = str(names[0]) if isinstance(names, list) and names else ''
     is_first = len(shape) == 3 and (first.startswith('channel') or (shape[0] in (1, 3) and shape[2] not in (1, 3, 4)))
-    told = [value.get(name) for name in ('video_info', 'info')]
-    details = {k: v for facts in told if isinstance(facts, Mapping) for k, v in facts.items()}
+    sources = [value.get(name) for name in ('video_info', 'info')]
+    details = {k: v for facts in sources if isinstance(facts, Mapping) for k, v in facts.items()}
     is_depth = bool(details.get('is_depth_map') or details.get('video.is_depth_map'))
     return FeatureInfo(key, value['dtype'], shape, _names(names, math.prod(shape)), is_first, is_depth)
 

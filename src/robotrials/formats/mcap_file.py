@@ -199,12 +199,12 @@ def _contents(path: Path) -> tuple[Mapping[str, str], Mapping[str, str], _Messag
 
 
 def _episode(facts: Mapping[str, str], messages: _Messages) -> Episode:
-    told = {name: parse_field(name, value) for name, value in facts.items() if name != 'events'}
+    fields = {name: parse_field(name, value) for name, value in facts.items() if name != 'events'}
     if 'events' in facts:
         events = tuple(Event(**values) for values in json.loads(facts['events']))
     else:
         events = tuple(_event(time_ns, values, messages.start_ns or 0) for time_ns, values in messages.events)
-    return Episode(**told, events=events)
+    return Episode(**fields, events=events)
 
 
 def _event(time_ns: int, values: Mapping[str, Any], start_ns: int) -> Event:

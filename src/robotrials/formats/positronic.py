@@ -470,8 +470,8 @@ class _Source:
         if not names:
             return '', ''
         experiment, checkpoint = static.get(f'{SERVER}experiment_name'), _checkpoint(static)
-        told = ':'.join(str(part) for part in (experiment, checkpoint) if part)
-        return names[0], str(static.get('variant') or told)
+        version = ':'.join(str(part) for part in (experiment, checkpoint) if part)
+        return names[0], str(static.get('variant') or version)
 
     def _episode(
         self, facts: _Facts, signals: PositronicSignals, variants: Mapping[str, set[str]], *, has_teleoperation: bool
@@ -578,8 +578,8 @@ def _object(path: Path) -> dict[str, Any]:
 
 def _checkpoint(static: Mapping[str, Any]) -> str:
     """The checkpoint by its id, or by the last folders of its path that say which it is."""
-    told = next((str(static[key]) for key in CHECKPOINTS if static.get(key)), '')
-    parts = [p for p in told.strip('/').split('/') if p not in ('', 'pretrained_model')]
+    path = next((str(static[key]) for key in CHECKPOINTS if static.get(key)), '')
+    parts = [p for p in path.strip('/').split('/') if p not in ('', 'pretrained_model')]
     return parts[-1].removeprefix('checkpoint-') if parts else ''
 
 

@@ -312,9 +312,9 @@ class _Source:
 
 def _told(bag: Bag) -> dict[str, Any]:
     """The fields of an episode that the recorder wrote into the bag's metadata."""
-    told = {name: text for name, text in bag.custom.items() if name in SETTABLE}
+    texts = {name: text for name, text in bag.custom.items() if name in SETTABLE}
     try:
-        return {name: parse_field(name, text) for name, text in told.items()}
+        return {name: parse_field(name, text) for name, text in texts.items()}
     except InputError as error:
         raise InputError(f'{bag.path / METADATA}: custom_data: {error}') from error
 

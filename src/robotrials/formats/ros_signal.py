@@ -250,8 +250,8 @@ def choose_clock(series: Mapping[str, Series]) -> tuple[bool, str]:
     One clock serves them all: a topic without stamps is logged a little after it was measured, and next to stamped ones
     it would look late by that much.
     """
-    for name, one in series.items():
-        problem = why_not_stamps(one.log_ns, one.stamp_ns)
+    for name, stamps in series.items():
+        problem = why_not_stamps(stamps.log_ns, stamps.stamp_ns)
         if problem:
             return False, f'times are log times: {name} {problem}'
     return True, 'times are header stamps'

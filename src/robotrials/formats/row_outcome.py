@@ -82,11 +82,11 @@ class Caps:
 
 def derive_outcome(values: dict[str, Any], caps: Caps) -> Outcome:
     """The outcome of a row; RecordError where nothing tells it."""
-    told = values.get('outcome')
-    if told is not None:
-        is_failure = told == 'failure' and not _at_cap(values, known_only=True)
-        caps.see(values, is_failure=is_failure, is_success=told == 'success')
-        return Outcome(told)
+    stated = values.get('outcome')
+    if stated is not None:
+        is_failure = stated == 'failure' and not _at_cap(values, known_only=True)
+        caps.see(values, is_failure=is_failure, is_success=stated == 'success')
+        return Outcome(stated)
     succeeded = _succeeded(values)
     if succeeded is None:
         raise RecordError('neither outcome nor success is given')
@@ -253,10 +253,10 @@ def expand_counts(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _successes(values: dict[str, Any], trials: int) -> int:
-    told = values.get('successes')
-    if told is None and 'success_rate' not in values:
+    stated = values.get('successes')
+    if stated is None and 'success_rate' not in values:
         raise RecordError('successes is empty, wanted how many of the trials succeeded')
-    successes = int(told) if told is not None else count_of_rate(*values['success_rate'], trials=trials)
+    successes = int(stated) if stated is not None else count_of_rate(*values['success_rate'], trials=trials)
     if not 0 <= successes <= trials:
         raise RecordError(f'successes is {successes}, wanted 0 to trials = {trials}')
     return successes
@@ -350,8 +350,8 @@ class Checkup:
 
     def alike(self) -> list[str]:
         """Names that may be one."""
-        found = ((name, groups_alike(counts)) for name, counts in self.names.items())
-        return [f'{name} {" = ".join(map(repr, group))}' for name, groups in found for group in groups]
+        groups_by_name = ((name, groups_alike(counts)) for name, counts in self.names.items())
+        return [f'{name} {" = ".join(map(repr, group))}' for name, groups in groups_by_name for group in groups]
 
     def pairing(self) -> str:
         """Which starts the policies share."""
@@ -366,33 +366,33 @@ class Checkup:
 
     def capped(self) -> str:
         """The caps on record, and those that the failures suggest."""
-        told = ', '.join(f'{cap:g} s ({count:,})' for cap, count in sorted(self.cap_s.items())[:MOST_NAMED])
-        return '; '.join([told or 'none recorded', *self.caps.hints()])
+        caps = ', '.join(f'{cap:g} s ({count:,})' for cap, count in sorted(self.cap_s.items())[:MOST_NAMED])
+        return '; '.join([caps or 'none recorded', *self.caps.hints()])
 
 
 def checkup(episodes: Iterable[Episode]) -> Checkup:
     """What these episodes show."""
-    found = Checkup()
+    findings = Checkup()
     for episode in episodes:
-        found.see(episode)
-    return found
+        findings.see(episode)
+    return findings
 
 
 def impossibilities(episode: Episode) -> list[str]:
     """Numbers of one episode that cannot all be true, and that the record's own rules let pass."""
-    found = []
+    problems = []
     lasted, cap = episode.duration_s, episode.time_cap_s
     if lasted is not None and cap is not None and lasted > cap + max(SLACK_S, LATE * cap):
-        found.append('last longer than their time cap')
+        problems.append('last longer than their time cap')
     if episode.items and episode.items_placed is not None:
         if episode.is_success and episode.items_placed < episode.items:
-            found.append('succeed without all items placed')
+            problems.append('succeed without all items placed')
         if episode.outcome is Outcome.FAILURE and episode.items_placed == episode.items:
-            found.append('fail with all items placed')
-    return found
+            problems.append('fail with all items placed')
+    return problems
 
 
 def counted_names(counts: Counter[str]) -> str:
     """`2: act (48), pi0 (48)`, the first few."""
-    shown = ', '.join(f'{name} ({count:,})' for name, count in counts.most_common(MOST_NAMED))
-    return f'{len(counts):,}: {shown}{", ..." if len(counts) > MOST_NAMED else ""}'
+    listed = ', '.join(f'{name} ({count:,})' for name, count in counts.most_common(MOST_NAMED))
+    return f'{len(counts):,}: {listed}{", ..." if len(counts) > MOST_NAMED else ""}'

@@ -370,13 +370,13 @@ def flat(row: Mapping[str, Any], path: Path, prefix: str = '', depth: int = 0) -
     """Nested objects as dotted keys; those that are one field of an episode stay whole."""
     if depth > 32:
         raise InputError(f'{path}: objects nested deeper than 32 ({prefix[:60]}...); wanted one object per episode')
-    found: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     for key, value in row.items():
         if isinstance(value, dict) and key not in KEPT_WHOLE:
-            found.update(flat(value, path, f'{prefix}{key}.', depth + 1))
+            columns.update(flat(value, path, f'{prefix}{key}.', depth + 1))
         else:
-            found[f'{prefix}{key}'] = value
-    return found
+            columns[f'{prefix}{key}'] = value
+    return columns
 
 
 # --- Parquet

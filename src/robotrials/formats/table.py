@@ -210,9 +210,9 @@ def plan_table(rows: Rows, options: ImportOptions) -> TablePlan:
     guessed = guess_columns(rows.header, columns=options.columns, given=options.defaults)
     cells = sample_cells(rows.header, first)
     chosen = _with_task(fit_to_cells(guessed, cells, sure=options.columns), options)
-    told = dict(options.defaults)
-    assumed = _assumed_names(rows, {*chosen.columns, *told}, options)
-    given = {name: _parse_default(name, value) for name, value in {**assumed, **told}.items()}
+    stated = dict(options.defaults)
+    assumed = _assumed_names(rows, {*chosen.columns, *stated}, options)
+    given = {name: _parse_default(name, value) for name, value in {**assumed, **stated}.items()}
     has = {*chosen.columns, *given}
     shape = 'counts' if has & {'successes', 'success_rate'} and 'trials' in has else 'items' if options.group_by else ''
     group_by = tuple(_column_of(rows, name) for name in options.group_by)
@@ -224,7 +224,7 @@ def plan_table(rows: Rows, options: ImportOptions) -> TablePlan:
     plan = TablePlan(
         chosen=chosen,
         given=given,
-        told=told,
+        told=stated,
         assumed=assumed,
         convert={
             name: converter(
@@ -519,8 +519,8 @@ def _example(plan: TablePlan, name: str) -> str:
         value = plan.convert[name](cell)
     except RecordError:
         return ''
-    shown = f'{value:g}' if isinstance(value, float) else str(value)
-    return '' if shown == str(cell) else f'{short(cell)} is {shown}'
+    text = f'{value:g}' if isinstance(value, float) else str(value)
+    return '' if text == str(cell) else f'{short(cell)} is {text}'
 
 
 # --- whole columns
@@ -566,8 +566,8 @@ def table_episodes(rows: Rows, plan: TablePlan, ledger: ImportAccount) -> Iterat
         try:
             if error is not None:
                 raise error
-            for found in _episodes_of(values, plan, caps, ledger):
-                episode = Episode(**numbers.named(found))
+            for fields in _episodes_of(values, plan, caps, ledger):
+                episode = Episode(**numbers.named(fields))
                 outcomes[episode.outcome.value] += 1
                 labelled.update(episode.labels)
                 yield episode
@@ -599,13 +599,13 @@ def _single(rows: Rows, plan: TablePlan) -> Iterator[tuple[int, Values, RecordEr
     labels = [(column, plan.places[column]) for column in plan.chosen.labels]
     words = {word.strip().lower(): Outcome(outcome) for word, outcome in plan.options.values.items()}
     result = plan.chosen.columns.get('outcome', plan.chosen.columns.get('success'))
-    told = plan.places[result] if words and result is not None else None
+    word_place = plan.places[result] if words and result is not None else None
     for number, row in rows.read():
         try:
-            meant = None if told is None else words.get(str(row[told]).strip().lower())
+            meant = None if word_place is None else words.get(str(row[word_place]).strip().lower())
             values = {
                 name: v for name, place, convert in fields
-                if not (meant and place == told) and (v := convert(row[place])) is not None
+                if not (meant and place == word_place) and (v := convert(row[place])) is not None
             }  # fmt: skip
             if meant:
                 values['outcome'] = meant

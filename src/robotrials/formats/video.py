@@ -49,8 +49,8 @@ class EncodedImage:
         channels = 4 if is_float else self.shape[-1]
         pixels = decode_pixels(self.data, channels=channels, dtype=self.dtype, where=self.where)
         pixels = np.ascontiguousarray(pixels).view('<f4') if is_float else pixels
-        for wanted, found in zip(self.shape, pixels.shape, strict=True):
-            if wanted is not None and wanted != found:
+        for wanted, size in zip(self.shape, pixels.shape, strict=True):
+            if wanted is not None and wanted != size:
                 raise InputError(f'{self.where}: image of shape {pixels.shape}, the features declare {self.shape}')
         return pixels
 

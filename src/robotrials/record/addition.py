@@ -114,8 +114,8 @@ class Addition:
                         numbers.extend(self._places.get(key, 0) for key in keys)
                     hashed.append(id_hashes(table['episode_id']) if hashes is None else hashes[place])
                     writer.write_table(table, row_group_size=ROW_GROUP)
-                told = {**meta, 'replaces': [], **({'index': encode_index(numbers)} if self._places else {})}
-                writer.add_key_value_metadata({METADATA_KEY.decode(): json.dumps(told)})
+                metadata = {**meta, 'replaces': [], **({'index': encode_index(numbers)} if self._places else {})}
+                writer.add_key_value_metadata({METADATA_KEY.decode(): json.dumps(metadata)})
 
         part_name = under_way.add_part('episodes', write)
         part = PartInfo(

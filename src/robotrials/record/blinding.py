@@ -125,11 +125,11 @@ def blinded_provenance(provenance: Provenance) -> Provenance:
 
 def check_blinded_where(where: Where | None, *, board: bool) -> None:
     """Refuse to pick out an arm of an open trial."""
-    told = {'policy', 'is_reference', 'reason', 'provenance_id', 'seed'} & set(where or {})
-    if told and not board:
+    concealed = {'policy', 'is_reference', 'reason', 'provenance_id', 'seed'} & set(where or {})
+    if concealed and not board:
         raise InputError(
-            f'the trial is blinded and open: episodes cannot be picked by {min(told)}; close it first, or look as the '
-            'board with: robotrials --board NAME ...'
+            f'the trial is blinded and open: episodes cannot be picked by {min(concealed)}; close it first, or look as '
+            'the board with: robotrials --board NAME ...'
         )
 
 
@@ -434,18 +434,18 @@ Key = tuple[str, int]
 def seal_trajectory(trajectory: Trajectory, key: Key, *, public: str) -> tuple[Trajectory, dict[str, bytes]]:
     """A trajectory without its telling columns, and the file of media/ that holds them for whoever has the secret."""
     present = {name: getattr(trajectory, name) for name in WITHHELD_COLUMNS}
-    told: dict[str, Any] = {name: np.asarray(v) for name, v in present.items() if v is not None}
+    withheld: dict[str, Any] = {name: np.asarray(v) for name, v in present.items() if v is not None}
     signals: dict[str, Any] = {name: np.asarray(v) for name, v in trajectory.extra.items() if name in WITHHELD_SIGNALS}
     extra = {name: signal for name, signal in trajectory.extra.items() if name not in signals}
-    if not told:
+    if not withheld:
         return trajectory, {}
     values = {f.name: getattr(trajectory, f.name) for f in dataclasses.fields(trajectory)}
     buffer = io.BytesIO()
-    np.savez(buffer, **told, **signals)  # not compressed: its size must tell no more than the number of steps
+    np.savez(buffer, **withheld, **signals)  # not compressed: its size must tell no more than the number of steps
     name = f'{SEALED_FOLDER}/{key[0]}-{key[1]}.npz.sealed'
     from robotrials.record.trajectory import trusted_trajectory
 
-    rest = trusted_trajectory(**{**values, **dict.fromkeys(told), 'extra': extra})
+    rest = trusted_trajectory(**{**values, **dict.fromkeys(withheld), 'extra': extra})
     return rest, {name: close_envelope(public, buffer.getvalue(), label=name)}
 
 
@@ -460,12 +460,12 @@ def with_sealed(store: Store, trajectory: Trajectory, key: Key) -> Trajectory:
         return trajectory
     opened = open_envelope(bytes.fromhex(keys[0]), path.read_bytes(), label=name)
     with np.load(io.BytesIO(opened), allow_pickle=False) as columns:
-        told = {column: columns[column] for column in WITHHELD_COLUMNS if column in columns}
+        regained = {column: columns[column] for column in WITHHELD_COLUMNS if column in columns}
         extra = {name: columns[name] for name in WITHHELD_SIGNALS if name in columns}
     values = {f.name: getattr(trajectory, f.name) for f in dataclasses.fields(trajectory)}
     from robotrials.record.trajectory import Trajectory
 
-    return Trajectory(**{**values, **told, 'extra': {**trajectory.extra, **extra}})
+    return Trajectory(**{**values, **regained, 'extra': {**trajectory.extra, **extra}})
 
 
 Where = Mapping[str, Any]
@@ -621,7 +621,7 @@ def _repeated_ids(sources: Sequence[PartInfo] | Sequence[pa.Table]) -> dict[str,
     """
     hashes = [id_hashes(_columns_of(source, ['episode_id'])['episode_id']) for source in sources]
     repeated = repeated_hashes(hashes)
-    found: dict[str, list[tuple[int, Key, str]]] = {}
+    rows_by_id: dict[str, list[tuple[int, Key, str]]] = {}
     for number, source in enumerate(sources):
         rows = np.flatnonzero(np.isin(hashes[number], repeated)) if len(repeated) else ()
         if len(rows) == 0:
@@ -629,8 +629,8 @@ def _repeated_ids(sources: Sequence[PartInfo] | Sequence[pa.Table]) -> dict[str,
         table = _columns_of(source, KEY_COLUMNS).take(rows)
         columns = [column_values(table[name]) for name in KEY_COLUMNS]
         for episode_id, attempt, outcome in zip(*columns, strict=True):
-            found.setdefault(episode_id, []).append((number, (episode_id, attempt), outcome))
-    return {episode_id: rows for episode_id, rows in found.items() if len(rows) > 1}
+            rows_by_id.setdefault(episode_id, []).append((number, (episode_id, attempt), outcome))
+    return {episode_id: rows for episode_id, rows in rows_by_id.items() if len(rows) > 1}
 
 
 def _columns_of(source: PartInfo | pa.Table, names: Sequence[str]) -> pa.Table:

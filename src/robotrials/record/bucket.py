@@ -239,8 +239,8 @@ class Bucket:
 
         with self._naming_read(below):
             for batch in obstore.list(self._client, f'{below}/'):
-                for found in batch:
-                    yield found['path']
+                for entry in batch:
+                    yield entry['path']
 
     def names(self, below: str) -> list[str]:
         """What lies directly in a folder."""

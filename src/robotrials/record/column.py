@@ -138,8 +138,8 @@ class Ragged:
     def row(self, index: int) -> NDArray[Any] | None:
         if not self.present[index]:
             return None
-        found: NDArray[Any] = self.values[self.offsets[index] : self.offsets[index + 1]]
-        return found
+        values: NDArray[Any] = self.values[self.offsets[index] : self.offsets[index + 1]]
+        return values
 
 
 def trajectories_from_arrow(table: pa.Table) -> Iterator[tuple[tuple[str, int], Trajectory]]:
@@ -268,8 +268,8 @@ class _Rows(Ragged):
     __slots__ = ()
 
     def row(self, index: int) -> NDArray[Any] | None:
-        found: NDArray[Any] | None = self.values[index]
-        return found
+        values: NDArray[Any] | None = self.values[index]
+        return values
 
 
 def _with_empty(signal: Ragged | None, empty: Ragged, time_s: Ragged) -> Ragged:

@@ -143,13 +143,13 @@ def _rows_of(table: pa.Table, ids: set[str]) -> NDArray[np.int64]:
 
 def _opened(table: pa.Table, unblindings: Unblindings) -> pa.Table:
     """Policies of closed trials under their names."""
-    for trial_id, found in unblindings.by_trial.items():
+    for trial_id, unblinding in unblindings.by_trial.items():
         own = pc.equal(table['trial_id'].cast(pa.string()), trial_id)
         codes = table['policy'].cast(pa.string())
-        known = found.names()
+        known = unblinding.names()
         coded = pc.and_(own, pc.is_in(codes, pa.array(list(known), pa.string())))
         names = pa.array([known.get(code, code) for code in codes.to_pylist()], pa.string())
-        reference = found.policies.get(found.reference, '')
+        reference = unblinding.policies.get(unblinding.reference, '')
         table = _with(table, 'policy', pc.if_else(coded, names, codes))
         is_reference = pc.if_else(coded, pc.equal(names, reference), table['is_reference'])
         table = _with(table, 'is_reference', is_reference)

@@ -119,8 +119,8 @@ def digest(value: object) -> str:
     try:
         return hashlib.sha256(text.encode()).hexdigest()[:ID_HEX_DIGITS]
     except UnicodeEncodeError as error:
-        found = text[error.start : error.end]
-        raise RecordError(f'a name holds {found!r}, half of a character; wanted whole Unicode text') from error
+        fragment = text[error.start : error.end]
+        raise RecordError(f'a name holds {fragment!r}, half of a character; wanted whole Unicode text') from error
 
 
 ParameterValue = str | int | float | bool

@@ -295,8 +295,8 @@ class Folder:
         except FileNotFoundError:
             raise
         except OSError as error:
-            told = error.strerror or error
-            raise StoreError(f'{self.root / name}: cannot be read ({told}); check the disk and repeat') from error
+            reason = error.strerror or error
+            raise StoreError(f'{self.root / name}: cannot be read ({reason}); check the disk and repeat') from error
 
     def remove(self, name: str) -> None:
         """Remove a file; fine if it is gone."""
@@ -473,9 +473,9 @@ def _held_file(path: Path, *, shared: bool, wait_s: float, busy: str) -> Iterato
                     raise StoreError(f'{path.parent}: {busy}') from error
                 time.sleep(POLL_S)
             except OSError as error:
-                told = error.strerror or error
+                reason = error.strerror or error
                 raise StoreError(
-                    f'{path}: this file system gives no locks ({told}); mount it with locks, or give another store'
+                    f'{path}: this file system gives no locks ({reason}); mount it with locks, or give another store'
                 ) from error
         yield handle
     finally:

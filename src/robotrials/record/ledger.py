@@ -61,14 +61,14 @@ class Edit:
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, for the commit log."""
-        told = {k: v for k, v in asdict(self).items() if k == 'value' or v not in (None, '')}
+        fields = {k: v for k, v in asdict(self).items() if k == 'value' or v not in (None, '')}
         try:
-            text = json.dumps(told, ensure_ascii=False, default=_plain, allow_nan=False)
+            text = json.dumps(fields, ensure_ascii=False, default=_plain, allow_nan=False)
             text.encode()
         except UnicodeEncodeError as error:
-            raise InputError(f'the edit {told} holds half of a character; wanted whole Unicode text') from error
+            raise InputError(f'the edit {fields} holds half of a character; wanted whole Unicode text') from error
         except ValueError as error:
-            raise InputError(f'the edit {told} holds a number that is none ({error})') from error
+            raise InputError(f'the edit {fields} holds a number that is none ({error})') from error
         return dict(json.loads(text))
 
 
@@ -404,8 +404,8 @@ def _summed(root: Path, log: Log) -> Ledger:
                 parts[values['name']] = part_from_json(root, values, files)
             edits += [edit_from_json(v, where=f'entry {name[:12]}') for v in entry.body.get('edits', ())]
             edit_entries += [name] * (len(edits) - len(edit_entries))
-            told = entry.body.get('annotations', ())
-            annotations += [annotation_from_json(v, where=f'entry {name[:12]}') for v in told]
+            listed = entry.body.get('annotations', ())
+            annotations += [annotation_from_json(v, where=f'entry {name[:12]}') for v in listed]
             lost.update(entry.body.get('lost', {}))
             mended.update(entry.body.get('mended', ()))
             if 'trial' in entry.body:

@@ -415,8 +415,8 @@ def merge_target(target: Path | str, sources: Sequence[Store]) -> Store:
     root = store_root(target)
     if (root / 'trial.json').exists():
         return Store.open(root)
-    told = {(s.trial.trial_id, s.trial.title, s.trial.plan_hash, s.trial.plan) for s in sources}
-    trial_id, title, plan_hash, plan = told.pop() if len(told) == 1 else ('', '', '', '')
+    descriptions = {(s.trial.trial_id, s.trial.title, s.trial.plan_hash, s.trial.plan) for s in sources}
+    trial_id, title, plan_hash, plan = descriptions.pop() if len(descriptions) == 1 else ('', '', '', '')
     return Store.create(root, trial_id=trial_id, title=title, plan_hash=plan_hash, plan=plan)
 
 

@@ -68,10 +68,10 @@ class LoggedFile:
     chunks: tuple[Chunk, ...] = ()  # of a large part: what a reader of some columns can check
 
     def as_json(self) -> dict[str, Any]:
-        told: dict[str, Any] = {'name': self.name, 'sha256': self.sha256, 'bytes': self.n_bytes}
+        row: dict[str, Any] = {'name': self.name, 'sha256': self.sha256, 'bytes': self.n_bytes}
         if self.chunks:
-            told['chunks'] = [list(chunk) for chunk in self.chunks]
-        return told
+            row['chunks'] = [list(chunk) for chunk in self.chunks]
+        return row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ class Entry:
             'format': FORMAT, 'kind': self.kind.value, 'parents': list(self.parents), 'at': self.at, 'by': self.by,
             'files': [file.as_json() for file in self.files], 'body': dict(self.body),
         }  # fmt: skip
-        values |= {name: told for name in ('signer', 'signature') if (told := getattr(self, name))}
+        values |= {name: mark for name in ('signer', 'signature') if (mark := getattr(self, name))}
         try:
             text = json.dumps(values, sort_keys=True, separators=(',', ':'), allow_nan=False)
         except (ValueError, TypeError) as error:

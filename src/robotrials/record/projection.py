@@ -191,8 +191,8 @@ def _is_sound(store: Store, name: str, logged: LoggedFile) -> bool:
 
 def key_of(*parts: str) -> bytes:
     """A key of these texts, none of which can pass for another's end or beginning."""
-    told = b''.join(len(text := part.encode('utf-8', 'surrogatepass')).to_bytes(8, 'little') + text for part in parts)
-    return hashlib.sha256(told).digest()
+    framed = b''.join(len(text := part.encode('utf-8', 'surrogatepass')).to_bytes(8, 'little') + text for part in parts)
+    return hashlib.sha256(framed).digest()
 
 
 def version_of(what: str, packages: Iterable[str], *options: object) -> str:
@@ -211,10 +211,10 @@ def _source_digest(package: str) -> str:
     sources = [file for file in files if file.suffix in SOURCES]
     if not sources:  # an installation without sources: nothing tells its versions apart
         return os.urandom(16).hex()
-    told = hashlib.sha256()
+    digest = hashlib.sha256()
     for file in sources:
-        told.update(key_of(str(file.relative_to(path.parent))) + hashlib.sha256(file.read_bytes()).digest())
-    return told.hexdigest()
+        digest.update(key_of(str(file.relative_to(path.parent))) + hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()
 
 
 def digest_of(value: object) -> str:
@@ -343,10 +343,10 @@ def _is_own(folder: Path) -> bool:
     """Whether nobody else can write there, so that what is read there is what this user's programs wrote."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        told = folder.stat()
+        status = folder.stat()
     except OSError:
         return False
-    return os.name != 'posix' or (told.st_uid == os.geteuid() and not told.st_mode & 0o022)
+    return os.name != 'posix' or (status.st_uid == os.geteuid() and not status.st_mode & 0o022)
 
 
 def _remove(path: Path) -> None:

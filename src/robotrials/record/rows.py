@@ -288,7 +288,7 @@ def events_by_episode(table: pa.Table) -> dict[tuple[str, int], tuple[Event, ...
     columns['source'] = [sources.get(s, s) for s in columns['source']]
     for episode_id, attempt, *event in zip(*columns.values(), strict=True):
         grouped.setdefault((episode_id, attempt), []).append(Event(*event))
-    return {key: tuple(found) for key, found in grouped.items()}
+    return {key: tuple(events) for key, events in grouped.items()}
 
 
 def column_values(column: Any) -> list[Any]:
@@ -394,11 +394,11 @@ class _Columns:
     def taken(self, places: NDArray[Any]) -> dict[str, list[Any]]:
         """The values of some rows by field, as an episode holds them."""
         index = pa.array(places)
-        found = {name: [value] * len(places) for name, value in self.shared.items()}
+        columns = {name: [value] * len(places) for name, value in self.shared.items()}
         for name, array in self.varying.items():
-            found[name] = _built(name, column_values(array.take(index)))
-        found['events'] = self._events(places)
-        return found
+            columns[name] = _built(name, column_values(array.take(index)))
+        columns['events'] = self._events(places)
+        return columns
 
     def _events(self, places: NDArray[Any]) -> list[tuple[Event, ...]]:
         if self.event_ends is None:
@@ -515,8 +515,8 @@ class EpisodeRows(Sequence[Episode]):
 
     def successes(self) -> BoolArray:
         """(n,) `Episode.is_success` of each."""
-        told = self.flags('success')
-        return np.where(told < 0, self.ended(Outcome.SUCCESS), told == 1)
+        flags = self.flags('success')
+        return np.where(flags < 0, self.ended(Outcome.SUCCESS), flags == 1)
 
     def codes(self, *names: str) -> tuple[IntArray, list[tuple[Any, ...]]]:
         """(n,) the number of each row's combination of these fields, and the combinations, as they first appear."""

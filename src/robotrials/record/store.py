@@ -854,11 +854,11 @@ def _no_folder(root: Path) -> str:
             f'{root}: a file; wanted the folder of a store; robotrials import {root} --to FOLDER makes one from a table'
         )
     beside = _stores_in(root.parent)
-    told = (
+    advice = (
         near_miss(str(root), beside, most=MOST_TOLD) if beside else '`robotrials import` or `robotrials run` makes one'
     )
     what = 'no such file or folder' if root.suffix else 'no such folder'
-    return f'{root}: {what}; wanted a store; {told}'
+    return f'{root}: {what}; wanted a store; {advice}'
 
 
 def _stores_in(folder: Path) -> list[str]:
@@ -873,8 +873,8 @@ def _read_trial(root: Path) -> TrialInfo:
         raise StoreError(_no_folder(root))
     if not inside(root, 'trial.json').exists():
         stores = ', '.join(_stores_in(root)[:MOST_TOLD])
-        told = f'stores in it: {stores}' if stores else '`robotrials import` makes one from a table'
-        raise StoreError(f'{root}: no trial.json in it, so not a store; {told}')
+        advice = f'stores in it: {stores}' if stores else '`robotrials import` makes one from a table'
+        raise StoreError(f'{root}: no trial.json in it, so not a store; {advice}')
     try:
         values = json.loads(path.read_text(encoding='utf-8'))
         version = int(values['schema_version'])

@@ -168,8 +168,8 @@ def frame_times(camera: Camera, trajectory: Trajectory) -> FloatArray:
     times_s = np.asarray(trajectory.time_s, dtype=np.float64)
     if not camera.video_steps:
         return times_s
-    shown: FloatArray = np.append(0.0, times_s)[np.minimum(camera.video_steps, len(times_s))]
-    return shown
+    instants_s: FloatArray = np.append(0.0, times_s)[np.minimum(camera.video_steps, len(times_s))]
+    return instants_s
 
 
 def trusted_trajectory(**columns: Any) -> Trajectory:

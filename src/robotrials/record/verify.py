@@ -266,8 +266,8 @@ def verify_store(path: Path | str, *, head: str = '') -> Verification:
     findings += known_losses(root, ledger)
     known = read_known()
     findings += _check_signatures(root, ledger, known)
-    told = signings([entry for _, entry in ledger.entries], known)
-    return Verification(tuple(dict.fromkeys(findings)), *counts, store.head() if ledger.is_logged else '', told)
+    signed = signings([entry for _, entry in ledger.entries], known)
+    return Verification(tuple(dict.fromkeys(findings)), *counts, store.head() if ledger.is_logged else '', signed)
 
 
 def _check_signatures(root: Path, ledger: Ledger, known: Mapping[str, str]) -> Iterator[Finding]:
@@ -466,8 +466,8 @@ def _set_aside(store: Store, edits: Edits, episode: Episode) -> Iterator[Finding
     if episode.episode_id not in edits.by_episode:
         return
     for edit, error in edits.set_aside(episode):
-        told = f'{edit.field}={edit.value!r} by {edit.by} at {edit.at}'
-        detail = f'episode {episode.episode_id} attempt {episode.attempt}: {told} is set aside: {error}'
+        change = f'{edit.field}={edit.value!r} by {edit.by} at {edit.at}'
+        detail = f'episode {episode.episode_id} attempt {episode.attempt}: {change} is set aside: {error}'
         yield Finding(FindingKind.EDIT, store.path / LOG, detail)
 
 

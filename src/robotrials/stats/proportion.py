@@ -568,10 +568,10 @@ def _score_of(cells: Cells, design_effect: float) -> tuple[ScoreStatistic, tuple
     if pairs and len(pairs) < len(cells):
         raise InputError('strata of pairs and of independent arms are mixed; give one kind')
     if pairs:
-        both, ahead, behind, n = np.array(
+        both_won, ahead, behind, n = np.array(
             [[c.both, c.only_new, c.only_reference, c.n] for c in pairs], dtype=np.float64
         ).T
-        rates = exact_mean((both + ahead) / n), exact_mean((both + behind) / n)
+        rates = exact_mean((both_won + ahead) / n), exact_mean((both_won + behind) / n)
         return ScoreStatistic(none, none, none, none, ahead, behind, n, none + 1.0, design_effect), rates
     arms = [c for c in cells if isinstance(c, ArmCounts)]
     x1, n1, x2, n2 = np.array([[c.new, c.n_new, c.reference, c.n_reference] for c in arms], dtype=np.float64).T

@@ -206,16 +206,16 @@ def reset_fault(
         alike = [box_of(o.start) for o in plain if o is not wanted and looks_like(o, wanted)]
         planned = box_of(wanted.start)
         try:
-            found = locate(checked, model_of(wanted), start=planned, others=alike)
+            located = locate(checked, model_of(wanted), start=planned, others=alike)
         except NotEstimable:
             faults.append(f'{wanted.name} missing')
             continue
-        error = box_pose_error(found.box, planned)
-        if found.reconstruction.fit_confidence < LEAST_FIT:
+        error = box_pose_error(located.box, planned)
+        if located.reconstruction.fit_confidence < LEAST_FIT:
             faults.append(f'{wanted.name} doubtful')
         elif error.translation_m > slack_m:
             faults.append(f'{wanted.name} moved by {1000 * error.translation_m:.0f} mm')
-        elif error.angle_rad > slack_rad and not _explains(planned, found, checked.tolerance_m):
+        elif error.angle_rad > slack_rad and not _explains(planned, located, checked.tolerance_m):
             faults.append(f'{wanted.name} turned by {math.degrees(error.angle_rad):.0f} degrees')
     for wanted in shaped:
         try:

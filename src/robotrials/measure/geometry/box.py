@@ -251,10 +251,10 @@ class PoseError:
 
 def alignment_angle(rotation: ArrayLike, target: ArrayLike, *, symmetry: Symmetry = NO_SYMMETRY) -> float:
     """The least angle, in radians, between `rotation` and `target` (both world-from-body) over the symmetries."""
-    found, wanted = check_rotation('rotation', rotation), check_rotation('target', target)
+    turned, wanted = check_rotation('rotation', rotation), check_rotation('target', target)
     if symmetry.turning is Turning.POINT:
         return 0.0
-    between = wanted.T @ found @ symmetry.rotations  # (K, 3, 3): target-from-body, one a symmetry
+    between = wanted.T @ turned @ symmetry.rotations  # (K, 3, 3): target-from-body, one a symmetry
     if symmetry.turning is Turning.AXIS:
         # After the best turn about z, what is left is the angle between the two axes.
         sine = np.hypot(between[:, 0, 2], between[:, 1, 2])
@@ -274,9 +274,9 @@ def alignment_error(rotation: ArrayLike, target: ArrayLike, *, symmetry: Symmetr
 
 def pose_error(pose: ArrayLike, target: ArrayLike, *, symmetry: Symmetry = NO_SYMMETRY) -> PoseError:
     """The error of a 4x4 world-from-body pose against its target."""
-    found, wanted = check_pose('pose', pose), check_pose('target', target)
-    angle = alignment_angle(found[:3, :3], wanted[:3, :3], symmetry=symmetry)
-    distance = float(np.linalg.norm(found[:3, 3] - wanted[:3, 3]))
+    placed, wanted = check_pose('pose', pose), check_pose('target', target)
+    angle = alignment_angle(placed[:3, :3], wanted[:3, :3], symmetry=symmetry)
+    distance = float(np.linalg.norm(placed[:3, 3] - wanted[:3, 3]))
     return PoseError(distance, angle, 2 * math.sqrt(2) * math.sin(angle / 2))
 
 
@@ -361,14 +361,14 @@ def volumetric_iou(a: Shape, b: Shape, *, voxel_m: float) -> float:
     n = math.prod(len(axis) for axis in axes)
     if n > MOST_VOXELS:
         raise InputError(f'{n:.3g} voxels of {voxel_m} m are more than {MOST_VOXELS:.0e}; use a larger voxel_m')
-    both = either = 0
+    in_both = in_either = 0
     rows = max(1, SLAB // max(1, len(axes[1]) * len(axes[2])))
     for start in range(0, len(axes[0]), rows):
         grid = np.meshgrid(axes[0][start : start + rows], axes[1], axes[2], indexing='ij')
         points = np.stack([g.ravel() for g in grid], axis=1)
         in_a, in_b = a.contains(points), b.contains(points)
-        both += int(np.count_nonzero(in_a & in_b))
-        either += int(np.count_nonzero(in_a | in_b))
-    if either == 0:
+        in_both += int(np.count_nonzero(in_a & in_b))
+        in_either += int(np.count_nonzero(in_a | in_b))
+    if in_either == 0:
         raise NotEstimable(f'neither shape holds the centre of a voxel of {voxel_m} m; use a smaller voxel_m')
-    return both / either
+    return in_both / in_either

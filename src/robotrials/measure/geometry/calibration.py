@@ -66,12 +66,12 @@ def fit_edges(view: RgbdView, scene: StaticScene) -> EdgeFit | None:
         local = (points - view.position_m) @ axes
         pixel, normal = _pixels(local, along @ axes, view)
         offset = edge_offsets(brightness, pixel, normal, reach)
-        found = np.isfinite(offset)
-        n = int(found.sum())
+        has_edge = np.isfinite(offset)
+        n = int(has_edge.sum())
         if n < LEAST_EDGE_POINTS:
             return None
-        jacobian = np.einsum('nd,ndk->nk', normal[found], _turned_pixels(local[found], view))
-        step, left = _robust(jacobian, offset[found], width_px=reach)
+        jacobian = np.einsum('nd,ndk->nk', normal[has_edge], _turned_pixels(local[has_edge], view))
+        step, left = _robust(jacobian, offset[has_edge], width_px=reach)
         spread = float(np.median(np.abs(left)))
         turn = axes @ rotation_of(step) @ view.base_from_camera[:3, :3].T
     return EdgeFit(turn, n, spread)
@@ -123,9 +123,9 @@ def visible_edges(view: RgbdView, scene: StaticScene) -> tuple[FloatArray, Float
     around = scene.depth_at(view, rows, columns).reshape(len(shift), -1)
     seen = np.abs(around - depth[kept]).min(axis=0) < VISIBLE_M
     kept = kept[seen & (around.min(axis=0) > depth[kept] - VISIBLE_M)]
-    apart = np.linalg.norm(pixel[kept][:, None] - pixel[kept][None], axis=2)
+    distances_px = np.linalg.norm(pixel[kept][:, None] - pixel[kept][None], axis=2)
     mine = owner[kept][:, None] == owner[kept][None]
-    alone = kept[np.where(mine, np.inf, apart).min(axis=1, initial=np.inf) > APART_PX]
+    alone = kept[np.where(mine, np.inf, distances_px).min(axis=1, initial=np.inf) > APART_PX]
     return line[alone], way[alone]
 
 
@@ -470,17 +470,17 @@ def locate(
     if not checked.views:
         raise NotEstimable(checked.refusal)
     views, tolerance_m = checked.views, checked.tolerance_m
-    found = identify(
+    located = identify(
         reconstruct_boxes(views, model, tolerance_m=tolerance_m, scene=checked.scene), start, others=others
     )
     masks = supported_masks(views, model, checked.scene, tolerance_m=tolerance_m)
     outlines = whole_patches(views, model, masks)
     spread_m = max(2.5 * checked.residual_m, 0.0005)
-    box = upright(found.box, found.cloud.point_m, tolerance_m=tolerance_m)
-    if found.n_parts == 1:  # of several patches the outline would be of all
+    box = upright(located.box, located.cloud.point_m, tolerance_m=tolerance_m)
+    if located.n_parts == 1:  # of several patches the outline would be of all
         box = laid_on_outlines(box, views, outlines=outlines, depth_spread_m=spread_m, turn_rad=checked.turn_rad)
     agreement = view_agreement(box, views, masks=masks, outlines=outlines, tolerance_m=tolerance_m)
-    return LocatedBox(box, _error_m(checked, agreement), agreement, replace(found, box=box))
+    return LocatedBox(box, _error_m(checked, agreement), agreement, replace(located, box=box))
 
 
 def upright(box: Box, points: FloatArray, *, tolerance_m: float) -> Box:
@@ -544,12 +544,12 @@ def view_agreement(
             shifts.append(_own_shift(points[near], box))
     if not shifts:
         return None
-    apart = [
+    distances_m = [
         float(np.linalg.norm((a - b) * np.minimum(ka, kb))) for i, (a, ka) in enumerate(shifts) for b, kb in shifts[:i]
     ]
     drawn = [o for view in views if (o := outline(box, view, outlines[view.name])) is not None]
     return ViewAgreement(
-        max(apart) if apart else None, max((o.offset_m for o in drawn), default=None),
+        max(distances_m) if distances_m else None, max((o.offset_m for o in drawn), default=None),
         min((o.overlap for o in drawn), default=None), len(shifts),
     )  # fmt: skip
 

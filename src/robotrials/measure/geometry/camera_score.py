@@ -372,17 +372,17 @@ def _score_goal(checked: CheckedViews, known: KnownScene, goal: BoxGoal) -> Goal
     try:
         if not wanted.is_box:
             raise NotEstimable(f'{wanted.name} is not a plain box')
-        found = locate(checked, model_of(wanted), start=box_of(wanted.start), others=alike)
+        located = locate(checked, model_of(wanted), start=box_of(wanted.start), others=alike)
     except NotEstimable as error:
         return _if_empty(checked, target, wanted, str(error))
-    reached, confidence = found.verdict(target, threshold)
+    reached, confidence = located.verdict(target, threshold)
     if confidence < LEAST_CONFIDENCE:
         why = f'{wanted.name}: the verdict has a confidence of {confidence:.2f}, wanted {LEAST_CONFIDENCE:g}'
         return _if_empty(checked, target, wanted, why)
-    score = score_placement(found.box, target, threshold=threshold)
+    score = score_placement(located.box, target, threshold=threshold)
     return GoalScore(
         wanted.name, reached, confidence, iou=score.iou, translation_error_m=score.translation_error_m,
-        error_m=found.error_m,
+        error_m=located.error_m,
     )  # fmt: skip
 
 

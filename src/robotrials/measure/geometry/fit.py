@@ -273,10 +273,10 @@ def weigh_evidence(
         right = masks[view.name][v, u]
         supported += int((there & right).sum())
         refuted += int((there & ~right).sum()) + int((known & (measured > depth + 2 * tolerance_m)).sum())
-    told = supported + refuted
-    if not told:
+    informative = supported + refuted
+    if not informative:
         return BoxEvidence(0.0, 0.0, 0.0)
-    return BoxEvidence(supported / told, refuted / told, supported / max(facing_all, 1))
+    return BoxEvidence(supported / informative, refuted / informative, supported / max(facing_all, 1))
 
 
 def _surface(box: Box) -> tuple[FloatArray, FloatArray]:

@@ -67,9 +67,9 @@ class StaticScene:
             near = np.flatnonzero(np.einsum('nd,nd->n', gap, gap) < np.maximum(best, 0.0) ** 2 + 1e-12)
             if not len(near):
                 continue
-            found, local = surface_distance(points[near], box)
-            closer = found < best[near]
-            best[near[closer]] = found[closer]
+            to_box, local = surface_distance(points[near], box)
+            closer = to_box < best[near]
+            best[near[closer]] = to_box[closer]
             gradient[near[closer]] = local[closer] @ box.rotation.T
         return best, gradient
 

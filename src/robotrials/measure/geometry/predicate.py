@@ -107,11 +107,11 @@ def score_pose(
     name = ' '.join(filter(None, (goal.object, goal.kind, goal.other or (goal.place.name if goal.place else ''))))
     own, other = found.get(goal.object, 'its shape is not known'), found.get(goal.other)
     boxes = (fixed or {}).get(goal.other, ()) if goal.kind == 'touching' and other is None else ()
-    for label, one in ((goal.object, own), (goal.other, other)):
-        if label and not isinstance(one, Registration) and not (label == goal.other and boxes):
-            return GoalScore(name, None, 0.0, f'{label}: {one or "its shape is not known"}')
-        if isinstance(one, Registration) and one.refusal:
-            return GoalScore(name, None, 0.0, f'{label}: {one.refusal}')
+    for label, reading in ((goal.object, own), (goal.other, other)):
+        if label and not isinstance(reading, Registration) and not (label == goal.other and boxes):
+            return GoalScore(name, None, 0.0, f'{label}: {reading or "its shape is not known"}')
+        if isinstance(reading, Registration) and reading.refusal:
+            return GoalScore(name, None, 0.0, f'{label}: {reading.refusal}')
     assert isinstance(own, Registration)
     if goal.kind in JOINT_GOALS:
         return _score_joint(goal, name, own)
@@ -228,15 +228,15 @@ def score_solids(
     wanted = {g.object for g in known.goals} | {n for g in known.poses for n in (g.object, g.other)}
     objects = [o for o in known.objects if o.name in wanted]
     support_m = known.floor_z_m if known.is_on_floor else checked.scene.lowest_top_m
-    found = {
+    readings = {
         o.name: _registered(checked, o, masks.get(o.name), others=_others(o.name, masks), support_z_m=support_m)
         for o in objects
     }
-    boxes = [score_solid_box(g, found.get(g.object, 'its shape is not known'), known.threshold) for g in known.goals]
+    boxes = [score_solid_box(g, readings.get(g.object, 'its shape is not known'), known.threshold) for g in known.goals]
     fixed: dict[str, list[Box]] = {}
     for box in known.fixed:
         fixed.setdefault(box.name, []).append(box_of(box))
-    return (*boxes, *(score_pose(g, found, fixed) for g in known.poses))
+    return (*boxes, *(score_pose(g, readings, fixed) for g in known.poses))
 
 
 def _others(name: str, masks: Mapping[str, Mapping[str, BoolArray]]) -> dict[str, BoolArray]:

@@ -79,8 +79,8 @@ def score_kept(kept: KeptViews | None) -> CameraScore:
 def _without_ends(kept: KeptViews) -> CameraScore:
     if kept.file(START) is not None and kept.file(END) is not None:
         return unscored('nothing is known of the scene; import it again with --set known=FILE.json')
-    told = kept.folder / FOLDER / 'end.txt'
-    why = told.read_text(encoding='utf-8', errors='replace')[:200] if told.is_file() else 'the episode broke off'
+    note = kept.folder / FOLDER / 'end.txt'
+    why = note.read_text(encoding='utf-8', errors='replace')[:200] if note.is_file() else 'the episode broke off'
     return unscored(f'no RGB-D of the end: {why}')
 
 
@@ -147,8 +147,8 @@ def _folder(episode: Episode) -> str:
 
 
 def _digest(digests: Iterable[str]) -> str:
-    told = ' '.join(digests)
-    return hashlib.sha256(told.encode()).hexdigest()[:32] if told.strip() else ''
+    joined = ' '.join(digests)
+    return hashlib.sha256(joined.encode()).hexdigest()[:32] if joined.strip() else ''
 
 
 def camera_scores(

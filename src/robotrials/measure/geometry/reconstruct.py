@@ -139,12 +139,12 @@ def reconstruct_boxes(
     parts = [p for p in connected_parts(cloud, gap_m=max(0.008, 2 * voxel_m)) if len(p) >= LEAST_VOXELS]
     if not parts:
         raise NotEstimable(f'object {model.name}: {len(cloud)} voxels of its colour, wanted {LEAST_VOXELS} together')
-    found = [
+    candidates = [
         pair
         for part in parts[:MOST_PARTS]
         for pair in _reconstruct_part(_subset(cloud, part), model, views, masks, tolerance_m, support_z_m)
     ]
-    kept = _alike(found, tolerance_m, support_z_m)
+    kept = _alike(candidates, tolerance_m, support_z_m)
     n_views = sum(bool(m.any()) for m in masks.values())
     return tuple(
         Reconstruction(
@@ -201,14 +201,14 @@ def score_views(
     Where other objects look the same, `start` is where this one stood at first and `others` are where they stood: what
     still stands there is known by it. A box that is trusted less than `least_confidence` is not scored: NotEstimable.
     """
-    found = identify(reconstruct_boxes(views, model, bounds_m=bounds_m, tolerance_m=tolerance_m), start, others=others)
-    if found.confidence < least_confidence:
-        seen = f'{found.n_alike} objects that look like it' if found.n_alike > 1 else 'a box that explains too little'
+    match = identify(reconstruct_boxes(views, model, bounds_m=bounds_m, tolerance_m=tolerance_m), start, others=others)
+    if match.confidence < least_confidence:
+        seen = f'{match.n_alike} objects that look like it' if match.n_alike > 1 else 'a box that explains too little'
         raise NotEstimable(
-            f'object {model.name}: found {seen}, confidence {found.confidence:.2f}, wanted {least_confidence:g}; give '
+            f'object {model.name}: found {seen}, confidence {match.confidence:.2f}, wanted {least_confidence:g}; give '
             'more views, or where it and others of its look stood at the start'
         )
-    return score_placement(found.box, target, threshold=threshold, symmetry=symmetry), found
+    return score_placement(match.box, target, threshold=threshold, symmetry=symmetry), match
 
 
 def identify(
@@ -372,7 +372,7 @@ def check_reset(
     looks: dict[tuple[object, ...], list[str]] = {}
     for name in plan:
         looks.setdefault((known[name].color_rgb, known[name].size_m), []).append(name)
-    found: dict[str, ObjectCheck] = {}
+    checks: dict[str, ObjectCheck] = {}
     surplus: list[ObjectCheck] = []
     for names in looks.values():
         try:
@@ -381,7 +381,7 @@ def check_reset(
             seen = ()
         given = _assign([plan[name] for name in names], [r.box for r in seen])
         for name, at in zip(names, given, strict=True):
-            found[name] = (
+            checks[name] = (
                 ObjectCheck(name, ResetFault.MISSING, None, None, None, None)
                 if at is None
                 else _check(name, plan[name], seen[at], position_slack_m, angle_slack_rad, least_confidence)
@@ -389,7 +389,7 @@ def check_reset(
         surplus += [
             ObjectCheck(names[0], ResetFault.SURPLUS, None, None, None, r) for i, r in enumerate(seen) if i not in given
         ]
-    return ResetCheck((*(found[name] for name in plan), *surplus))
+    return ResetCheck((*(checks[name] for name in plan), *surplus))
 
 
 def _assign(planned: Sequence[Box], seen: Sequence[Box]) -> list[int | None]:
@@ -398,8 +398,8 @@ def _assign(planned: Sequence[Box], seen: Sequence[Box]) -> list[int | None]:
 
     given: list[int | None] = [None] * len(planned)
     if seen:
-        apart = np.linalg.norm([[p.center - s.center for s in seen] for p in planned], axis=2)
-        for place, at in zip(*linear_sum_assignment(apart), strict=True):
+        distances_m = np.linalg.norm([[p.center - s.center for s in seen] for p in planned], axis=2)
+        for place, at in zip(*linear_sum_assignment(distances_m), strict=True):
             given[int(place)] = int(at)
     return given
 

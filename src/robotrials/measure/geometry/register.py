@@ -113,14 +113,14 @@ def register(
     `likely` is a pose (4x4) to try beside all others, and turned about the vertical: where it stood at the start.
     `others` are pixels of other things, which may hide it.
     """
-    shown = _shown(views, masks, model, tolerance_m, support_z_m, is_complete=is_mask_complete, others=others)
-    candidates = _started(model, shown, likely)
-    refined = sorted((_refined(model, shown, *start) for start in candidates), key=lambda pair: pair[0])
+    surface = _shown(views, masks, model, tolerance_m, support_z_m, is_complete=is_mask_complete, others=others)
+    candidates = _started(model, surface, likely)
+    refined = sorted((_refined(model, surface, *start) for start in candidates), key=lambda pair: pair[0])
     cost, best = refined[0]
     like = [solid for c, solid in refined[1:] if c <= LIKE_COST * cost]
     limit = max(1.5 * tolerance_m, SAME_SHARE * float(best.box.size.max()))
     readings = [solid for solid in like if surface_distance_m(solid, best) > limit]
-    return _checked(best, shown, n_readings=1 + len(readings), turn_rad=turn_rad)
+    return _checked(best, surface, n_readings=1 + len(readings), turn_rad=turn_rad)
 
 
 def locate_solid(
@@ -157,18 +157,18 @@ def locate_part(
     The values that explain the views about as well say how far the joint may be off. How much of its surface is seen
     does not matter, since nothing but one number is sought.
     """
-    shown = _shown(checked.views, masks, model, checked.tolerance_m, None, is_complete=True, others=others)
-    points = _thinned(shown.points, REFINE_POINTS)
+    surface = _shown(checked.views, masks, model, checked.tolerance_m, None, is_complete=True, others=others)
+    points = _thinned(surface.points, REFINE_POINTS)
     solids = {value: place(model, pose) for value, pose in poses.items()}
-    cost = {value: _cost(solid, shown, points) for value, solid in solids.items()}
+    cost = {value: _cost(solid, surface, points) for value, solid in solids.items()}
     best = min(cost, key=lambda value: cost[value])
     alike = [value for value, c in cost.items() if c <= LIKE_COST * cost[best]]
     step = float(np.median(np.diff(sorted(poses))))
-    found = _checked(solids[best], shown, n_readings=1, turn_rad=checked.turn_rad)
-    why = [] if found.explained >= LEAST_EXPLAINED else [f'it explains {100 * found.explained:.0f} % of its points']
-    if found.seen_through > MOST_SEEN_THROUGH:
-        why.append(f'the views see through {100 * found.seen_through:.0f} % of it')
-    return replace(found, refusal='; '.join(why), joint=(best, min(alike) - step, max(alike) + step))
+    fit = _checked(solids[best], surface, n_readings=1, turn_rad=checked.turn_rad)
+    why = [] if fit.explained >= LEAST_EXPLAINED else [f'it explains {100 * fit.explained:.0f} % of its points']
+    if fit.seen_through > MOST_SEEN_THROUGH:
+        why.append(f'the views see through {100 * fit.seen_through:.0f} % of it')
+    return replace(fit, refusal='; '.join(why), joint=(best, min(alike) - step, max(alike) + step))
 
 
 def gap_m(solid: PlacedSolid, other: PlacedSolid) -> float:
@@ -179,10 +179,10 @@ def gap_m(solid: PlacedSolid, other: PlacedSolid) -> float:
 def surface_distance_m(a: PlacedSolid, b: PlacedSolid, *, share: float = 0.95) -> float:
     """How far two surfaces lie apart, for a share of each: what symmetries make alike has no distance."""
     far = []
-    for one, other in ((a, b), (b, a)):
-        local = ((one.points - other.box.center) @ other.box.rotation) / other.scale
+    for first, second in ((a, b), (b, a)):
+        local = ((first.points - second.box.center) @ second.box.rotation) / second.scale
         far.append(
-            np.quantile(np.linalg.norm(one.points - other.points[other.model.tree.query(local)[1]], axis=1), share)
+            np.quantile(np.linalg.norm(first.points - second.points[second.model.tree.query(local)[1]], axis=1), share)
         )
     return float(max(far))
 
@@ -281,8 +281,8 @@ def _started(
     reach = 0.1 * float((model.size * scale[order[0]]).max())
     corners = np.einsum('sij,snj->sni', turns, scale[:, None] * surface[None, ::8]) + middle[:, None]
     for s in order:
-        apart = [float(np.linalg.norm(corners[s] - corners[c], axis=1).mean()) for c in chosen]
-        if all(a > reach for a in apart):
+        distances_m = [float(np.linalg.norm(corners[s] - corners[c], axis=1).mean()) for c in chosen]
+        if all(a > reach for a in distances_m):
             chosen.append(int(s))
         if len(chosen) == N_REFINED:
             break
@@ -470,9 +470,9 @@ def _distances(solid: PlacedSolid, points: FloatArray) -> FloatArray:
     at = solid.model.tree.query(local)[1]
     gap = points - solid.points[at]
     along = np.abs(np.einsum('nd,nd->n', gap, solid.normals[at]))
-    apart = np.linalg.norm(gap, axis=1)
+    lengths = np.linalg.norm(gap, axis=1)
     spacing = 2.0 * math.sqrt(float(np.prod(np.sort(solid.box.size)[1:])) * 4 / len(solid.points))
-    return np.asarray(np.where(apart > spacing + along, apart, along))
+    return np.asarray(np.where(lengths > spacing + along, lengths, along))
 
 
 def _checked(solid: PlacedSolid, shown: _Shown, *, n_readings: int, turn_rad: float) -> Registration:
@@ -500,11 +500,11 @@ def _checked(solid: PlacedSolid, shown: _Shown, *, n_readings: int, turn_rad: fl
         drawn += int(counted.sum())
         beyond += int((counted & (off_px * depth / view.intrinsics_px[0, 0] > shown.tolerance_m)).sum())
     errors = _errors(solid, shown, rms, turn_rad)
-    found = Registration(
+    registration = Registration(
         solid, rms, explained, agreed / max(expected, 1), through / max(expected, 1), beyond / max(drawn, 1),
         float(seen_any.mean()), n_readings, *errors, len(shown.views),
     )  # fmt: skip
-    return replace(found, refusal=_refusal(found, shown))
+    return replace(registration, refusal=_refusal(registration, shown))
 
 
 def _refusal(found: Registration, shown: _Shown) -> str:

@@ -239,8 +239,8 @@ def _gap_cells(points: FloatArray, cell: float) -> int:
     """How many cells a cloud's points must be thickened by to close up."""
     from scipy.spatial import cKDTree
 
-    apart = np.asarray(cKDTree(points).query(points[:: max(1, len(points) // 500)], k=5)[0])[:, 4]
-    return max(1, math.ceil(float(np.quantile(apart, 0.9)) / cell))
+    spacings = np.asarray(cKDTree(points).query(points[:: max(1, len(points) // 500)], k=5)[0])[:, 4]
+    return max(1, math.ceil(float(np.quantile(spacings, 0.9)) / cell))
 
 
 def _spread(points: FloatArray, n: int) -> IntArray:
@@ -282,8 +282,8 @@ def unpack_solid(text: str) -> SolidModel:
         unpacking = zlib.decompressobj()
         content = unpacking.decompress(base64.b64decode(text, validate=True), 4 << 20)
         head, _, body = content.partition(b'\n')
-        told = json.loads(head)
-        n, cells = int(told['n']), tuple(int(c) for c in told['cells'])
+        head_values = json.loads(head)
+        n, cells = int(head_values['n']), tuple(int(c) for c in head_values['cells'])
         if (
             not unpacking.eof
             or len(cells) != 3
@@ -291,15 +291,15 @@ def unpack_solid(text: str) -> SolidModel:
             or len(body) != 9 * n + -(-math.prod(cells) // 8)
         ):
             raise ValueError(f'{len(body)} bytes for {n} samples and {cells} cells')
-        size = np.array(told['size'], dtype=np.float64)
+        size = np.array(head_values['size'], dtype=np.float64)
         points = np.frombuffer(body, '<i2', 3 * n).reshape(n, 3) * (float(size.max()) / 32000)
         normals = np.frombuffer(body, np.int8, 3 * n, offset=6 * n).reshape(n, 3) / 127.0
         bits = np.unpackbits(np.frombuffer(body, np.uint8, offset=9 * n), count=math.prod(cells))
-        low, high = (float(v) for v in told['range'])
+        low, high = (float(v) for v in head_values['range'])
         normals /= np.maximum(np.linalg.norm(normals, axis=1), 1e-9)[:, None]
         return SolidModel(
-            str(told['name']), points, normals, size, bits.reshape(cells).astype(np.bool_),
-            np.array(told['middle'], dtype=np.float64), int(told['n_scales']), (low, high),
+            str(head_values['name']), points, normals, size, bits.reshape(cells).astype(np.bool_),
+            np.array(head_values['middle'], dtype=np.float64), int(head_values['n_scales']), (low, high),
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, zlib.error, RecursionError) as error:
         raise InputError(f'not a shape as pack_solid writes it ({error})') from error

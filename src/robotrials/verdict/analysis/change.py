@@ -357,8 +357,8 @@ def _safety_shifts(before: Arm, after: Arm, scope: _Scope) -> tuple[list[Shift],
 
     def shift(metric: str, read: Callable[[EpisodeSafety], float]) -> Shift:
         values = (lambda e: read(first[e.key]), lambda e: read(second[e.key]))
-        found = contrast(new, old, endpoint=EndpointName.SAFETY, plan=scope.plan, value=values)
-        return scope.shift(metric, found)
+        safety = contrast(new, old, endpoint=EndpointName.SAFETY, plan=scope.plan, value=values)
+        return scope.shift(metric, safety)
 
     shifts = [
         shift('safety', lambda s: float(bool(s.safe))), shift('sbu', lambda s: float(bool(s.sbu))),

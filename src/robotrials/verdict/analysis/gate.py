@@ -126,25 +126,25 @@ def missing_endpoint(name: str, measure: str, margin: float, note: str) -> GateE
     return GateEndpoint(name, measure, GateFinding.MISSING, margin, note=note)
 
 
-def rate_endpoint(name: str, measure: str, found: Contrast, *, margin: float, levels: Levels) -> GateEndpoint:
+def rate_endpoint(name: str, measure: str, compared: Contrast, *, margin: float, levels: Levels) -> GateEndpoint:
     """A rate of the candidate (arm a) against the baseline's, by its contrast; the margin is tested by R."""
-    found = found.at_margin(margin)
-    assert isinstance(found.rule, SuccessContrast)
-    p_margin, p_worse = found.p_margin, found.p_behind(found.a)
+    compared = compared.at_margin(margin)
+    assert isinstance(compared.rule, SuccessContrast)
+    p_margin, p_worse = compared.p_margin, compared.p_behind(compared.a)
     made = GateEndpoint(
-        name, measure, GateFinding.SHORT, margin, new=found.values[0], reference=found.values[1],
-        estimate=found.estimate,
-        contrast=found, p_worse=p_worse, note=found.note,
+        name, measure, GateFinding.SHORT, margin, new=compared.values[0], reference=compared.values[1],
+        estimate=compared.estimate,
+        contrast=compared, p_worse=p_worse, note=compared.note,
     )  # fmt: skip
-    rule = found.rule.rule
+    rule = compared.rule.rule
     if p_margin is None:
-        more = _more_for_margin(rule, found, margin, levels)
-        return replace(made, note=found.rule.margin_withheld, more=more)
+        more = _more_for_margin(rule, compared, margin, levels)
+        return replace(made, note=compared.rule.margin_withheld, more=more)
     finding = _finding(p_margin, p_worse, levels)
     return replace(
         made, finding=finding, low=rule.bound(levels.alpha, is_lower=True),
         high=rule.bound(levels.alpha_worse, is_lower=False),
-        more=_more_for_margin(rule, found, margin, levels) if finding is GateFinding.SHORT else None,
+        more=_more_for_margin(rule, compared, margin, levels) if finding is GateFinding.SHORT else None,
     )  # fmt: skip
 
 

@@ -257,7 +257,7 @@ def _power_at(
     if endpoint not in wants:
         raise InputError(f'endpoint must be one of {", ".join(wants)}, found {endpoint!r}')
     rows = max(1, AT_ONCE // (n * len(uniforms)))
-    counts, both = np.zeros(4, dtype=np.int64), max(n_tests, 2)
+    counts, n_claims = np.zeros(4, dtype=np.int64), max(n_tests, 2)
     for start in range(0, trials, rows):
         part = slice(start, start + rows)
         arms: tuple[list[FloatArray], list[FloatArray]] = ([], [])
@@ -273,7 +273,7 @@ def _power_at(
         if wants[endpoint][1]:
             win = win_trials(arms[0], arms[1], n_shared=shared, n_tests=n_tests, alpha=alpha)
         claims = [test.claims(alpha / n_tests)[0].sum() for test in (hit, win)]
-        listed = _holm_claims(hit.p_value, win.p_value, hit.gap, win.gap, both, alpha)
+        listed = _holm_claims(hit.p_value, win.p_value, hit.gap, win.gap, n_claims, alpha)
         counts += np.array([*claims, listed[0].sum(), listed[1].sum()])
     success, faster, either, wrong = (int(c) for c in counts)
     return RulePower(n, success, faster, either, wrong, trials)
