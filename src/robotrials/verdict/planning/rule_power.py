@@ -258,17 +258,23 @@ def _power_at(
         raise InputError(f'endpoint must be one of {", ".join(wants)}, found {endpoint!r}')
     rows = max(1, AT_ONCE // (n * len(uniforms)))
     counts, n_claims = np.zeros(4, dtype=np.int64), max(n_tests, 2)
+    ever = [[_last_level(law, design.tau_s) for law in laws] for laws in zip(design.a, design.b, strict=True)]
     for start in range(0, trials, rows):
         part = slice(start, start + rows)
         arms: tuple[list[FloatArray], list[FloatArray]] = ([], [])
-        for k, (law_a, law_b) in enumerate(zip(design.a, design.b, strict=True)):
-            for arm, law in ((0, law_a), (1, law_b)):
-                times = law(uniforms[k][arm][part, :n])
-                arms[arm].append(np.where(times <= design.tau_s, times, np.inf))
-        shared = [n] * len(arms[0]) if design.is_matched else None
-        hit = win = _untested(len(arms[0][0]))
+        done: tuple[list[NDArray[np.bool_]], list[NDArray[np.bool_]]] = ([], [])
+        for k, laws in enumerate(zip(design.a, design.b, strict=True)):
+            for arm, law in enumerate(laws):
+                levels = uniforms[k][arm][part, :n]
+                if wants[endpoint][1]:
+                    times = law(levels)
+                    arms[arm].append(np.where(times <= design.tau_s, times, np.inf))
+                    done[arm].append(np.isfinite(arms[arm][-1]))
+                else:
+                    done[arm].append(levels <= ever[k][arm])
+        shared = [n] * len(done[0]) if design.is_matched else None
+        hit = win = _untested(len(done[0][0]))
         if wants[endpoint][0]:
-            done = [[np.isfinite(x) for x in arm] for arm in arms]
             hit = success_trials(done[0], done[1], n_shared=shared, n_tests=n_tests, alpha=alpha)
         if wants[endpoint][1]:
             win = win_trials(arms[0], arms[1], n_shared=shared, n_tests=n_tests, alpha=alpha)
@@ -277,6 +283,16 @@ def _power_at(
         counts += np.array([*claims, listed[0].sum(), listed[1].sum()])
     success, faster, either, wrong = (int(c) for c in counts)
     return RulePower(n, success, faster, either, wrong, trials)
+
+
+def _last_level(law: Law, tau_s: float) -> float:
+    """The last uniform number that a law has done by tau, to the bit: below 0 if none. Laws do not fall."""
+    low, high = -1.0, 1.0
+    if law(np.array([high]))[0] <= tau_s:
+        return high
+    while low < (middle := (max(low, 0.0) + high) / 2) < high:
+        low, high = (middle, high) if law(np.array([middle]))[0] <= tau_s else (low, middle)
+    return low
 
 
 def _untested(n: int) -> TrialTests:
