@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -16,11 +17,18 @@ from robotrials.stats import bonferroni, different_matrix, holm, letter_groups
 P_VALUES = st.lists(st.floats(0, 1), min_size=1, max_size=20)
 
 
+def by_statsmodels(p: list[float], method: str) -> list[float]:
+    """Without the collection of all garbage that it begins with: seconds, each time, among the objects of all tests."""
+    with mock.patch('gc.collect'):
+        adjusted: list[float] = multipletests(p, method=method)[1].tolist()
+    return adjusted
+
+
 @settings(max_examples=30)
 @given(P_VALUES)
 def test_adjusted_p_values_against_statsmodels(p: list[float]) -> None:
-    assert holm(p) == pytest.approx(multipletests(p, method='holm')[1], abs=1e-14)
-    assert bonferroni(p) == pytest.approx(multipletests(p, method='bonferroni')[1], abs=1e-14)
+    assert holm(p) == pytest.approx(by_statsmodels(p, 'holm'), abs=1e-14)
+    assert bonferroni(p) == pytest.approx(by_statsmodels(p, 'bonferroni'), abs=1e-14)
 
 
 @given(P_VALUES)
