@@ -164,6 +164,7 @@ def test_every_door_gives_the_same_digits(name: str, tmp_path: Path) -> None:
         check(expected, found, door)
 
 
+@pytest.mark.study
 def test_the_public_evaluation_of_libero_has_one_answer(tmp_path: Path, shared: Any) -> None:
     path = tmp_path / 'store'
     libero(path, shared)

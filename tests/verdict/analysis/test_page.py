@@ -58,6 +58,7 @@ def test_a_report_of_safety_records_fits_and_reads(browser: Browser, tmp_path: P
     assert parse_page(path.read_text()).tables['safety-quadruple'].column('policy') == ['act', 'pi0']
 
 
+@pytest.mark.platform
 def test_a_report_of_the_demo_fits_and_reads(browser: Browser, tmp_path: Path) -> None:
     pytest.importorskip('mujoco')
     told = robotrials('demo', '--to', tmp_path / 'demo', '--episodes', 1)

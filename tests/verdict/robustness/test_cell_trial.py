@@ -217,6 +217,7 @@ def check_swap(found: Mapping[str, Any]) -> None:
         assert found[policy].named == (habit,)
 
 
+@pytest.mark.study
 def test_the_swap_test_names_who_does_not_listen_and_what_it_goes_for(tmp_path: Path) -> None:
     check_swap(swap_results(tmp_path, episodes=5, workers=2))
 
