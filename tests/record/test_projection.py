@@ -20,6 +20,7 @@ from robotrials.errors import StoreError
 from robotrials.measure.safety import Scoring, load_registry
 from robotrials.record import Episode, Outcome, Store
 from robotrials.record import projection as kept
+from robotrials.record.part import check_part
 from robotrials.verdict.analysis import analyse, present
 from robotrials.verdict.analysis import safety as room
 from robotrials.verdict.analysis.safety import CODE, facts_of, facts_projection
@@ -197,6 +198,24 @@ def test_a_kept_score_hides_no_damage_to_its_trajectory(store: Store, cache: Pat
     path.unlink()
     with pytest.raises(StoreError, match=path.name):
         answers(store)
+
+
+def test_one_question_checks_each_file_once(store: Store, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever was safe, and what the trajectories say, is of the same bytes; the next question checks them anew."""
+    answers(store)
+    checked: list[str] = []
+
+    def check(path: Path, logged: Any) -> None:
+        checked.append(path.name)
+        check_part(path, logged)
+
+    monkeypatch.setattr(kept, 'check_part', check)
+    names = sorted(p.name for p in (store.path / 'trajectories').glob('*.parquet'))
+    for times in (1, 2):
+        analysis = analyse(Store.open(store.path))
+        present(analysis.safety)
+        assert analysis.trajectories.safety
+        assert sorted(checked) == sorted(names * times)
 
 
 def test_damaged_rows_of_the_cache_are_worked_out_again(

@@ -64,12 +64,15 @@ class Projection(Generic[T]):
     unpack: Callable[[Episode, Any], T]
 
 
-def projected(store: Store, projection: Projection[T], *, where: Where | None = None) -> Iterator[tuple[Episode, T]]:
+def projected(
+    store: Store, projection: Projection[T], *, where: Where | None = None, sound: set[str] | None = None
+) -> Iterator[tuple[Episode, T]]:
     """The value of every counted episode that has a trajectory, in the order of `Store.trajectories`.
 
     Files of trajectories all of whose values are kept are not parsed. Their bytes are checked against the log all the
-    same, so that damage shows as it does without a cache.
+    same, so that damage shows as it does without a cache. `sound` has the files that this question has checked already.
     """
+    sound = set() if sound is None else sound
     if store.hides_columns:  # what is shown of a trajectory depends on who asks, and when
         for episode, trajectory in store.trajectories(where=where):
             yield episode, projection.make(episode, trajectory)
@@ -77,12 +80,13 @@ def projected(store: Store, projection: Projection[T], *, where: Where | None = 
     with Kept() as kept:
         for part, episodes in store.recorded_parts(where=where):
             for name in part.trajectories:
-                yield from _of_file(store, part, name, episodes, projection, kept)
+                yield from _of_file(store, part, name, episodes, projection, kept, sound)
 
 
 def _of_file(
-    store: Store, part: PartInfo, name: str, episodes: Mapping[Key, Episode], projection: Projection[T], kept: Kept
-) -> Iterator[tuple[Episode, T]]:
+    store: Store, part: PartInfo, name: str, episodes: Mapping[Key, Episode], projection: Projection[T], kept: Kept,
+    sound: set[str],
+) -> Iterator[tuple[Episode, T]]:  # fmt: skip
     logged = part.files.get(f'trajectories/{name}')
     if logged is None:  # a store without a log: nothing says what the file should hold
         for episode, trajectory in store.trajectories_in(name, None, episodes):
@@ -91,7 +95,7 @@ def _of_file(
     place = key_of(projection.version, logged.sha256)
     stored = kept.get(place)
     known = _known(stored, episodes)
-    if known is not None and _is_sound(store, name, logged):
+    if known is not None and _is_sound(store, name, logged, sound):
         for episode, row_name in known:
             yield episode, projection.unpack(episode, stored[1][row_name])
         return
@@ -120,16 +124,17 @@ def _known(stored: Any, episodes: Mapping[Key, Episode]) -> list[tuple[Episode, 
 
 
 def kept_values(
-    store: Store, version: str, read: Callable[[Any], T], *, where: Where | None = None
+    store: Store, version: str, read: Callable[[Any], T], *, where: Where | None = None, sound: set[str] | None = None
 ) -> tuple[dict[Key, T], str] | None:  # fmt: skip
     """What `read` takes of the packed value of every episode that `projected` would give; None where one is not kept.
 
     For a question that needs a little of each value: none is unpacked, and nothing that makes one is imported. Files
-    are checked as `projected` checks them. Beside it a digest of all that the values were made of, under which an
-    answer that was worked out of them may be kept (`kept_answer`).
+    are checked as `projected` checks them, with the same `sound`. Beside it a digest of all that the values were made
+    of, under which an answer that was worked out of them may be kept (`kept_answer`).
     """
     if store.hides_columns:
         return None
+    sound = set() if sound is None else sound
     files = {n: part.files.get(f'trajectories/{n}') for part in store.parts() for n in part.trajectories}
     values: dict[Key, T] = {}
     sources = []
@@ -141,7 +146,7 @@ def kept_values(
                 logged = part.files[f'trajectories/{name}']
                 stored = kept.get(key_of(version, logged.sha256))
                 known = _known(stored, episodes)
-                if known is None or not _is_sound(store, name, logged):
+                if known is None or not _is_sound(store, name, logged, sound):
                     return None
                 values |= {episode.key: read(stored[1][row_name]) for episode, row_name in known}
                 sources += [logged.sha256, *(row_name for _, row_name in known)]
@@ -177,12 +182,14 @@ def _row_name(episode: Episode) -> str:
     return hashlib.sha256(repr(FIELDS(episode)).encode('utf-8', 'surrogatepass')).hexdigest()[:32]
 
 
-def _is_sound(store: Store, name: str, logged: LoggedFile) -> bool:
+def _is_sound(store: Store, name: str, logged: LoggedFile, sound: set[str]) -> bool:
     """Whether a file is as it was written; if not, reading it says so in the words of every reader."""
-    try:
-        check_part(store.path / 'trajectories' / name, logged)
-    except StoreError:
-        return False
+    if name not in sound:
+        try:
+            check_part(store.path / 'trajectories' / name, logged)
+        except StoreError:
+            return False
+        sound.add(name)
     return True
 
 

@@ -146,7 +146,7 @@ def kept_safety(selection: Selection, plan: AnalysisPlan) -> tuple[dict[tuple[st
     if selection.store is None or not selection.has_trajectories or plan.safety_registry:
         return None
     version = _version(gate=plan.safety_gate, severity=plan.safety_severity, use_phases=plan.safety_phases)
-    kept = kept_values(selection.store, version, lambda packed: packed[0], where=selection.where)
+    kept = kept_values(selection.store, version, lambda packed: packed[0], where=selection.where, sound=selection.sound)
     if kept is None or any(e.is_valid and e.key not in kept[0] for e in selection.episodes):
         return None
     return {key: safe for key, safe in kept[0].items() if safe is not None}, kept[1]
@@ -159,7 +159,8 @@ def recorded_facts(selection: Selection, scoring: Callable[[], Scoring]) -> Iter
             if trajectory is not None:
                 yield episode, facts_of(episode, trajectory, scoring=scoring())
     elif selection.has_trajectories:
-        yield from projected(selection.store, facts_projection(scoring()), where=selection.where)
+        projection = facts_projection(scoring())
+        yield from projected(selection.store, projection, where=selection.where, sound=selection.sound)
 
 
 def pass_trajectories(

@@ -197,6 +197,7 @@ class Selection:
     marked_reference: str | None = None
     trial: TrialInfo = field(default_factory=lambda: TrialInfo(store_id='', created_at=''))
     recorded: Sequence[Trajectory | None] = ()  # where there is no store: of the episode at the same place
+    sound: set[str] = field(default_factory=set)  # files of trajectories whose bytes were checked for this question
 
     @property
     def asked(self) -> dict[str, tuple[str, ...]]:
