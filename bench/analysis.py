@@ -20,19 +20,19 @@ FIRST, SECOND = ('headline', 'pairs'), ('scalars', 'scalars-by-stratum', 'succes
 def large_trial() -> list[Episode]:
     """50,000 matched episodes of 4 policies in 10 strata: exponential times, a tenth of early failures."""
     rng = np.random.default_rng(0)
-    found = []
+    episodes = []
     for policy, stratum in itertools.product(range(POLICIES), range(STRATA)):
         times, failed = rng.exponential(20 + 3 * policy, PER_CELL), rng.random(PER_CELL) < 0.1
         for start in range(PER_CELL):
             cut = min(float(times[start]), 60.0)
             outcome = Outcome.FAILURE if failed[start] else Outcome.TIMEOUT if cut >= 60.0 else Outcome.SUCCESS
-            found.append(
+            episodes.append(
                 Episode(
                     policy=f'p{policy}', task=f't{stratum}', seed=start, time_cap_s=60.0, outcome=outcome,
                     duration_s=cut / 3 if failed[start] else cut, episode_id=f'{policy}-{stratum}-{start}',
                 )
             )  # fmt: skip
-    return found
+    return episodes
 
 
 def bare(analysis: Analysis) -> None:

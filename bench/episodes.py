@@ -220,11 +220,11 @@ def index_results(folder: Path) -> list[Result]:
     wanted = batch[7_777]
     name = store.parts()[0].trajectories[0]
     logged = store.ledger().file(f'trajectories/{name}')
-    one = seconds(lambda: store.trajectory(wanted), repeats=5)
+    one_s = seconds(lambda: store.trajectory(wanted), repeats=5)
     part = seconds(lambda: sum(1 for _ in store._trajectories_in(name, logged, None)), repeats=5)
     work = f'{EPISODES:,} trajectories in {len(store.parts())} episodes parts; target: at most 3 times one part'
     return [
-        against('episodes/one trajectory of many', ours_s=one, peer='reading one part of 512 (our own)', peer_s=part,
+        against('episodes/one trajectory of many', ours_s=one_s, peer='reading one part of 512 (our own)', peer_s=part,
                 target=1 / 3, work=work)
     ]  # fmt: skip
 

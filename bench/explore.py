@@ -42,25 +42,25 @@ def opened(part: Path, columns: list[str]) -> pa.Table:
 
 def scan(store: Store, *, read: Callable[..., pa.Table] = pq.read_table) -> int:
     """One pass over the columns that the table shows, with the same filter, by pyarrow alone."""
-    found = 0
+    n_matching = 0
     for part in sorted((store.path / 'episodes').glob('*.parquet')):
         rows = read(part, columns=list(COLUMNS))
         mask = pc.and_(
             pc.equal(rows['policy'].cast('string'), 'p3'), pc.equal(rows['outcome'].cast('string'), 'success')
         )
-        found += rows.filter(mask).num_rows
-    return found
+        n_matching += rows.filter(mask).num_rows
+    return n_matching
 
 
 def run() -> list[Result]:
     query = {'policy': 'p3', 'outcome': 'success'}
     with tempfile.TemporaryDirectory() as folder:
         store = large_store(Path(folder) / 's')
-        one = next(iter(store.episodes()))
+        first = next(iter(store.episodes()))
         with TestClient(create_explorer(store)) as client:  # one event loop for all requests, as a server has
             assert f'of {scan(store)} episodes' in client.get('/', params=query, headers=PART_ONLY).text
             filter_s = seconds(lambda: client.get('/', params=query, headers=PART_ONLY), repeats=9)
-            open_s = seconds(lambda: client.get(f'/data/episode/{one.episode_id}/0'), repeats=9)
+            open_s = seconds(lambda: client.get(f'/data/episode/{first.episode_id}/0'), repeats=9)
         index_s = seconds(lambda: LiveIndex(store).now(), repeats=9)
         scan_s = seconds(lambda: scan(store), repeats=9)
         running = large_store(Path(folder) / 'running', commits=COMMITS)
@@ -114,12 +114,12 @@ def run() -> list[Result]:
 
 def _first_page(store: Store) -> Seconds:
     """Of five explorers, each ready and without a look at the store so far."""
-    one = next(iter(store.episodes()))
+    first = next(iter(store.episodes()))
     taken_s = []
     for _ in range(5):
         with TestClient(create_explorer(store)) as client:
             client.get('/static/explore.css')
-            taken_s.append(seconds(lambda: client.get(f'/episode/{one.episode_id}/0'), repeats=1))
+            taken_s.append(seconds(lambda: client.get(f'/episode/{first.episode_id}/0'), repeats=1))
     return Seconds.of(taken_s)
 
 

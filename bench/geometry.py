@@ -69,15 +69,15 @@ def _iou(kind: str, make: Any) -> Result:
     ours = box_iou_arrays(*pairs)
 
     def peer() -> Any:
-        found = np.empty(PAIRS)
+        ious = np.empty(PAIRS)
         for i in range(PAIRS):
             solids = [
                 Manifold.cube(pairs[k + 1][i], True).transform(np.hstack([pairs[k + 2][i], pairs[k][i][:, None]]))
                 for k in (0, 3)
             ]
             shared = (solids[0] ^ solids[1]).volume()
-            found[i] = shared / (np.prod(pairs[1][i]) + np.prod(pairs[4][i]) - shared)
-        return found
+            ious[i] = shared / (np.prod(pairs[1][i]) + np.prod(pairs[4][i]) - shared)
+        return ious
 
     error = float(np.abs(ours - peer()).max())
     if error > 1e-9:
@@ -145,21 +145,21 @@ def _against_open3d(name: str, ours_s: float, theirs: dict[str, Any], cloud: Vox
     ways = theirs['ways']
     same = ways['tensor point clouds']
     wanted = [*cloud.point_m.mean(axis=0), *cloud.color.mean(axis=0) / 255]
-    found = [*same['mean_point'], *(c / 255 for c in same['mean_color'])]
-    if abs(same['n'] - len(cloud)) > 0.001 * len(cloud) or np.abs(np.subtract(wanted, found)).max() > 1e-4:
+    means = [*same['mean_point'], *(c / 255 for c in same['mean_color'])]
+    if abs(same['n'] - len(cloud)) > 0.001 * len(cloud) or np.abs(np.subtract(wanted, means)).max() > 1e-4:
         raise SystemExit(f'Open3D fuses to {same}, ours to {len(cloud)} voxels with means {wanted}: not the same work')
-    for way, told in ways.items():
-        if not told.get('n_inside'):
-            raise SystemExit(f'Open3D {way} gave nothing: {told}; an empty volume is no peer')
+    for way, answer in ways.items():
+        if not answer.get('n_inside'):
+            raise SystemExit(f'Open3D {way} gave nothing: {answer}; an empty volume is no peer')
     best = min(('point clouds', 'tensor point clouds'), key=lambda way: ways[way]['seconds'])
-    told = ', '.join(f'{way} {1000 * w["seconds"]:.0f} ms for {w["n_inside"]}' for way, w in ways.items())
+    times = ', '.join(f'{way} {1000 * w["seconds"]:.0f} ms for {w["n_inside"]}' for way, w in ways.items())
     return against(
         name,
         ours_s=ours_s,
         peer=f'Open3D {theirs["version"]}, {best}',
         peer_s=ways[best]['seconds'],
         target=1.5,
-        work=f'{len(cloud)} coloured voxels on one thread; Open3D on all cores: {told} (TSDF: another result)',
+        work=f'{len(cloud)} coloured voxels on one thread; Open3D on all cores: {times} (TSDF: another result)',
     )
 
 

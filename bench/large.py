@@ -65,11 +65,11 @@ def taken(command: Sequence[str | Path], *, folder: Path, ask: bool = False) -> 
         'PYTHONPYCACHEPREFIX': str(folder.parent / 'bytecode'), 'ROBOTRIALS_CACHE': str(folder / 'cache'),
         'ROBOTRIALS_PROGRESS': '0', 'PYTHONUNBUFFERED': '1',
     }  # fmt: skip
-    told = subprocess.run(
+    answer = subprocess.run(
         [sys.executable, '-c', MEASURE, str(int(ask)), str(folder / 'said'), sys.executable, *map(str, command)],
         cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, check=True,
     ).stdout  # fmt: skip
-    code, cpu_s, peak_mb = json.loads(told)
+    code, cpu_s, peak_mb = json.loads(answer)
     if code and not ask:
         raise RuntimeError(f'{command}: ended with {code}: {(folder / "said").read_text()[-2000:]}')
     print(f'{cpu_s:8.1f} s {peak_mb:6.0f} MB', *command[2:4], file=sys.stderr, flush=True)

@@ -150,16 +150,16 @@ def run_inside(environment: Environment, script: str, *given: str) -> dict[str, 
     )
     if ran.returncode:
         raise RuntimeError(f'{script} failed:\n{ran.stderr[-4000:]}')
-    told: dict[str, Any] = json.loads(ran.stdout.rpartition('RESULT')[2])
-    return told
+    answer: dict[str, Any] = json.loads(ran.stdout.rpartition('RESULT')[2])
+    return answer
 
 
 def _joined(parts: Iterator[tuple[str, dict[str, Any]]]) -> Run:
     episodes: dict[tuple[str, str], Played] = {}
     cpu_s = wall_s = 0.0
-    for script, told in parts:
-        cpu_s, wall_s = cpu_s + told['cpu_s'], wall_s + told['wall_s']
-        for episode in told['episodes']:
+    for script, answer in parts:
+        cpu_s, wall_s = cpu_s + answer['cpu_s'], wall_s + answer['wall_s']
+        for episode in answer['episodes']:
             if episode.get('fault'):
                 raise RuntimeError(f'{script}: {episode["task"]}: {episode["fault"]}')
             key = (episode['suite'], episode['task'])

@@ -20,8 +20,8 @@ NUMPY_TRIALS = 3
 
 
 def run() -> list[Result]:
-    found = cohorts(paper_like_cohort(np.random.default_rng(0)))
-    models = {name: dict(c.cells) for name, c in found.items() if not c.is_reference}
+    by_policy = cohorts(paper_like_cohort(np.random.default_rng(0)))
+    models = {name: dict(c.cells) for name, c in by_policy.items() if not c.is_reference}
     return [*detection(models), *threads(models), *bridges(models)]
 
 

@@ -86,12 +86,12 @@ def _clauses() -> Result:
         batch = traces_of(flat, DT_S, lengths=lengths, events=frozenset(EVENTS))
         return [margins_at_start(formula, batch, gate=Gate.LITERAL) for formula in parsed]
 
-    found = ours()
+    ours_by_clause = ours()
     peers = [Peer(text) for text in CLAUSES.values()]
     started = time.perf_counter()
     theirs = [[peer.margins(columns, e)[0] for e in range(PEER_EPISODES)] for peer in peers]
     peer_s = (time.perf_counter() - started) * EPISODES / PEER_EPISODES
-    for ours_of, theirs_of, text in zip(found, theirs, CLAUSES, strict=True):
+    for ours_of, theirs_of, text in zip(ours_by_clause, theirs, CLAUSES, strict=True):
         if ours_of[:PEER_EPISODES].tolist() != theirs_of:
             raise SystemExit(f'safety/clauses: {text} differs from rtamt')
     work = (
@@ -114,12 +114,12 @@ def _windows() -> Result:
             margins(formula, batch)
 
     batch = traces_of(flat, DT_S, lengths=lengths)
-    found = [margins(formula, batch) for formula in parsed]
+    by_formula = [margins(formula, batch) for formula in parsed]
     peers = [Peer(text) for text in WINDOWS]
     started = time.perf_counter()
     theirs = [[peer.margins(columns, e) for e in range(PEER_EPISODES)] for peer in peers]
     peer_s = (time.perf_counter() - started) * EPISODES / PEER_EPISODES
-    for ours_of, theirs_of, text in zip(found, theirs, WINDOWS, strict=True):
+    for ours_of, theirs_of, text in zip(by_formula, theirs, WINDOWS, strict=True):
         if ours_of[: PEER_EPISODES * STEPS].tolist() != [value for episode in theirs_of for value in episode]:
             raise SystemExit(f'safety/windows: {text} differs from rtamt')
     work = (

@@ -29,13 +29,13 @@ Cells = Mapping[str, Operations]
 
 
 def run() -> list[Result]:
-    found = cohorts(paper_like_cohort(np.random.default_rng(0)))
-    reference, models = found['human'].cells, {n: c.cells for n, c in found.items() if n != 'human'}
+    by_policy = cohorts(paper_like_cohort(np.random.default_rng(0)))
+    reference, models = by_policy['human'].cells, {n: c.cells for n, c in by_policy.items() if n != 'human'}
     return [
         *headline(models, reference),
         *one_test(models['groot'], models['act']),
         *detection(models),
-        *calibration(found),
+        *calibration(by_policy),
         *threads(models),
         agreement(models),
     ]
@@ -214,8 +214,8 @@ def lifelines_rmst(cells: list[Operations], n_resamples: int) -> None:
 
 def lifelines_distance(a: tuple[np.ndarray, np.ndarray], b: tuple[np.ndarray, np.ndarray]) -> float:
     grid = np.union1d(a[0][np.isfinite(a[0])], b[0][np.isfinite(b[0])])
-    one, other = (lifelines_fit(*x).survival_function_at_times(grid).to_numpy() for x in (a, b))
-    return float(np.max(np.abs(one - other)))
+    chance_a, chance_b = (lifelines_fit(*x).survival_function_at_times(grid).to_numpy() for x in (a, b))
+    return float(np.max(np.abs(chance_a - chance_b)))
 
 
 def lifelines_macro_ks(a: Cells, b: Cells, n_resamples: int) -> None:

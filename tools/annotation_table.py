@@ -109,11 +109,11 @@ def _timed(matched: Sequence[Matched], level: float, *, signed: bool) -> str:
         reached = np.cumsum(weights[:, order], axis=1)
         return np.asarray(values[order][(reached >= level * reached[:, -1:]).argmax(axis=1)])
 
-    found = cluster_bootstrap(
+    estimate = cluster_bootstrap(
         errors if signed else np.abs(errors), episode, statistic=quantile, n_resamples=N_RESAMPLES,
         rng=np.random.default_rng(1),
     )  # fmt: skip
-    return f'{found.estimate:.2f} [{found.interval.low:.2f}, {found.interval.high:.2f}]'
+    return f'{estimate.estimate:.2f} [{estimate.interval.low:.2f}, {estimate.interval.high:.2f}]'
 
 
 def main() -> None:

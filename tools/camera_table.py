@@ -22,12 +22,12 @@ def main(n_scenes: int, levels: list[str]) -> None:
     print('|---|---|---|---|---|---|---|---|')
     for level in levels:
         for degrees in DEGREES:
-            found = [
+            studies = [
                 f
                 for s in range(FIRST_SEED, FIRST_SEED + n_scenes)
                 for f in measure(host, s, noise=level, degrees=degrees)
             ]
-            print(f'| {level} | {degrees:g} | {" | ".join(map(str, study_row(found)))} |', flush=True)
+            print(f'| {level} | {degrees:g} | {" | ".join(map(str, study_row(studies)))} |', flush=True)
     host.close()
 
 

@@ -31,8 +31,8 @@ def main(path: str) -> None:
     rows = []
     for (policy, stratum), pairs in sorted(groups.items()):
         episodes = [e for e, _ in pairs]
-        found = operations(episodes)
-        median = success_curve(found.durations_s, found.observed).median_s
+        timed = operations(episodes)
+        median = success_curve(timed.durations_s, timed.observed).median_s
         force = [float(t.extra['robot_force_n'].max()) for _, t in pairs]
         share = [float((np.abs(t.joint_torque_nm) / t.joint_torque_limit_nm).max()) for _, t in pairs]
         rows.append(

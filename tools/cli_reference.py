@@ -60,10 +60,10 @@ def parameter_row(parameter: Any, name: str = '') -> str | None:
     meaning = ' '.join((getattr(parameter, 'help', '') or '').split()).replace('|', r'\|')
     default = parameter.default
     absent = default is None or default is False or callable(default) or default in ('', [], ())
-    shown = '' if absent else f'`{default}`'
+    given = '' if absent else f'`{default}`'
     if parameter.required:
-        shown = 'required'
-    return f'| {name} | {meaning} | {shown} |'
+        given = 'required'
+    return f'| {name} | {meaning} | {given} |'
 
 
 def reference() -> str:

@@ -52,10 +52,10 @@ class Sheet:
     def seen(self, kind: str, *, outline: bool = False, depth: bool = False, draw_seed: int = SEED) -> Cell:
         def draw(ax: Any, severity: float) -> str:
             condition = draw_condition(kind, severity, seed=draw_seed, instruction='')
-            shown = self.begin(condition)
-            camera = shown.cameras[CAMERA]
+            start = self.begin(condition)
+            camera = start.cameras[CAMERA]
             frame = CameraFrame(
-                CAMERA, shown.images[CAMERA], shown.depth_m[CAMERA], camera.intrinsics_px, camera.world_from_camera
+                CAMERA, start.images[CAMERA], start.depth_m[CAMERA], camera.intrinsics_px, camera.world_from_camera
             )
             for part in parts_of(condition):
                 if isinstance(part, FrameCondition) and part.kind not in self.host.spec.conditions:

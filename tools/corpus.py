@@ -156,9 +156,9 @@ BIBLIOGRAPHY = """\
 
 def verb(*words: object) -> None:
     """Run a verb in the present folder; it must succeed."""
-    told = ledger.run_verb([str(word) for word in words])
-    if told['code'] != 0:
-        raise SystemExit(f'{words}: {told}')
+    answer = ledger.run_verb([str(word) for word in words])
+    if answer['code'] != 0:
+        raise SystemExit(f'{words}: {answer}')
 
 
 def write(folder: Path) -> None:
@@ -307,8 +307,8 @@ def write_environment() -> None:
     digest = ledger.digest_of(read_recipe('recipes/tiny.toml'))
     folder = Path('cache') / PACKAGE / 'environments' / f'tiny-{digest}'
     folder.mkdir(parents=True)
-    told = {'created_at': '2026-01-01T00:00:00+00:00', 'packages': {'numpy': '2.2.1'}}
-    (folder / ENVIRONMENT_RECORD).write_text(json.dumps(told), encoding='utf-8')
+    record = {'created_at': '2026-01-01T00:00:00+00:00', 'packages': {'numpy': '2.2.1'}}
+    (folder / ENVIRONMENT_RECORD).write_text(json.dumps(record), encoding='utf-8')
     (folder / 'bin').mkdir()
     (folder / 'bin' / 'python').touch()
 
@@ -368,14 +368,14 @@ def keep_ledger(*, numbers: bool) -> None:
     """Run everything on the packed corpus; entries whose numbers changed are kept only if that is wanted."""
     before = ledger.read_kept() if ledger.KEPT.exists() else {}
     with tempfile.TemporaryDirectory() as drafts:
-        found = ledger.all_facts(Path(drafts))
-    for name, fact in found.items():
+        facts = ledger.all_facts(Path(drafts))
+    for name, fact in facts.items():
         if name in before and (why := ledger.difference(before[name], fact)):
             print(f'{name}: {why}')
             if ledger.numbers_of(before[name]) != ledger.numbers_of(fact) and not numbers:
-                found[name] = before[name]
-    ledger.KEPT.write_bytes(lzma.compress(json.dumps(found, indent=1, sort_keys=True).encode()))
-    print(f'{ledger.KEPT}: {len(found)} entries, {ledger.KEPT.stat().st_size:,} bytes')
+                facts[name] = before[name]
+    ledger.KEPT.write_bytes(lzma.compress(json.dumps(facts, indent=1, sort_keys=True).encode()))
+    print(f'{ledger.KEPT}: {len(facts)} entries, {ledger.KEPT.stat().st_size:,} bytes')
 
 
 def main() -> None:

@@ -149,12 +149,12 @@ def main() -> int:
     options = parser.parse_args()
     n_found = 0
     for name in options.parser or PARSERS:
-        executions, found = fuzz(name, minutes=options.minutes, keep=options.keep)
-        verdict = 'FOUND' if found else '-'
+        executions, finding = fuzz(name, minutes=options.minutes, keep=options.keep)
+        verdict = 'FOUND' if finding else '-'
         print(f'{name:8s} {options.minutes:6.2f} min {executions:10,d} executions  {verdict}', flush=True)
-        n_found += bool(found)
-        if found:
-            print(found, flush=True)
+        n_found += bool(finding)
+        if finding:
+            print(finding, flush=True)
     return 1 if n_found else 0
 
 

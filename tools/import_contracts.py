@@ -65,8 +65,8 @@ def contracts() -> str:
     sections = [HEAD]
     for room in sorted({*table, *EVERYONE}):
         allowed = allowed_rooms(table.get(room, 'nothing'), table)
-        apart = {other for other in table if other.startswith(f'{room}.')}  # parts with a row of their own
-        sources = [part for part in parts(room) if part not in apart] if apart else [room]
+        own_rows = {other for other in table if other.startswith(f'{room}.')}  # parts with a row of their own
+        sources = [part for part in parts(room) if part not in own_rows] if own_rows else [room]
         forbidden = forbidden_rooms(room, allowed)
         if room in EVERYONE:  # in the order above, each may import those before it
             forbidden += EVERYONE[EVERYONE.index(room) + 1 :]

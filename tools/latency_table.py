@@ -36,7 +36,7 @@ def rows(doses: list[Dose]) -> list[list[str]]:
     groups: dict[tuple[str, str], list[Dose]] = {}
     for dose in doses:
         groups.setdefault((dose.task, dose.policy), []).append(dose)
-    return [[*group, *(shown(d) for d in found)] for group, found in groups.items()]
+    return [[*group, *(shown(d) for d in of_group)] for group, of_group in groups.items()]
 
 
 def draw(doses: list[Dose], path: str) -> None:
@@ -45,15 +45,15 @@ def draw(doses: list[Dose], path: str) -> None:
         rate, seconds = panels[column], panels[2 + column]
         rate.set_title(task)
         for k, (policy, look) in enumerate(policy_looks(POLICIES).items()):
-            found = [d for d in doses if d.task == task and d.policy == policy]
-            x = [1000 * d.delay_s + 5 * (k - 1.5) for d in found]
-            share = [d.successes / d.episodes for d in found]
-            bounds = [wilson(d.successes, d.episodes) for d in found]
+            own = [d for d in doses if d.task == task and d.policy == policy]
+            x = [1000 * d.delay_s + 5 * (k - 1.5) for d in own]
+            share = [d.successes / d.episodes for d in own]
+            bounds = [wilson(d.successes, d.episodes) for d in own]
             ends = [[s - b.low for s, b in zip(share, bounds, strict=True)],
                     [b.high - s for s, b in zip(share, bounds, strict=True)]]  # fmt: skip
             style = {'color': look.color, 'linestyle': look.dash, 'marker': look.marker, 'ms': 3, 'lw': 1.2}
             rate.errorbar(x, share, yerr=ends, elinewidth=0.6, label=policy, **style)
-            timed = [d for d in found if d.successes >= 3 and d.median_s is not None]
+            timed = [d for d in own if d.successes >= 3 and d.median_s is not None]
             seconds.plot([1000 * d.delay_s for d in timed], [d.median_s for d in timed], **style)
         rate.set_ylim(-0.03, 1.03)
         seconds.set_ylim(0, None)
@@ -72,11 +72,11 @@ def main(episodes: int, picture: str | None) -> None:
         if picture is not None:
             draw(doses, picture)
         for number, (name, options) in enumerate(VARIANTS.items()):
-            found = run_doses(
+            measured = run_doses(
                 Path(folder) / f'variant-{number}', (0.1, 0.2, 0.4), episodes=max(episodes // 2, 1),
                 tasks=('single_block',), policies=('fast', 'chunking'), **options,
             )  # fmt: skip
-            for row in rows(found):
+            for row in rows(measured):
                 print('|', ' | '.join([name, *row[1:]]), '|', flush=True)
 
 

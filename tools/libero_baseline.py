@@ -71,9 +71,9 @@ def summary(path: str) -> str:
             known.append((episode.outcome is Outcome.SUCCESS, score.safe, score.peak_force_n or 0.0))
             words[episode.benchmark, episode.task] = episode.instruction
     rows = [
-        (benchmark, task, words[benchmark, task], policy, len(found), sum(s for s, _, _ in found),
-         sum(safe is False for _, safe, _ in found), round(max(force for _, _, force in found)))
-        for (benchmark, task, policy), found in sorted(groups.items())
+        (benchmark, task, words[benchmark, task], policy, len(scored), sum(s for s, _, _ in scored),
+         sum(safe is False for _, safe, _ in scored), round(max(force for _, _, force in scored)))
+        for (benchmark, task, policy), scored in sorted(groups.items())
     ]  # fmt: skip
     columns = ['suite', 'task', 'instruction', 'policy', 'episodes', 'successes', 'unsafe', 'peak N']
     return render(table('Scripted baseline', columns, rows), 'markdown')

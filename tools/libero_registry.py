@@ -51,8 +51,8 @@ def components_of(instruction: str) -> tuple[str, ...]:
         ('push-no-lift', r'\bpush\b'),
         (_placement(instruction), r'\b(pick up|put|place|stack)\b'),
     ):
-        if found := re.search(pattern, instruction):
-            first[mechanism] = found.start()
+        if match := re.search(pattern, instruction):
+            first[mechanism] = match.start()
     return tuple(sorted(first, key=first.__getitem__))
 
 
@@ -75,13 +75,13 @@ def object_tags_of(instruction: str) -> tuple[str, ...]:
 
 
 def entry(number: int, name: str) -> str:
-    told = instruction_of(name)
-    components, tags = components_of(told), object_tags_of(told)
+    instruction = instruction_of(name)
+    components, tags = components_of(instruction), object_tags_of(instruction)
     quoted = ', '.join(f'"{part}"' for part in components)
     mechanism = f'template = {quoted}' if len(components) == 1 else f'components = [{quoted}]'
     lines = [
-        '[[task]]', 'benchmark = "libero-90"', f'id = "task_{number}"', f'name = "{name}"', f'instruction = "{told}"',
-        mechanism, *(f'object_tags = ["{tag}"]' for tag in tags),
+        '[[task]]', 'benchmark = "libero-90"', f'id = "task_{number}"', f'name = "{name}"',
+        f'instruction = "{instruction}"', mechanism, *(f'object_tags = ["{tag}"]' for tag in tags),
     ]  # fmt: skip
     return '\n'.join(lines) + '\n'
 

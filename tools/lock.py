@@ -32,10 +32,10 @@ COMPILE = ('pip', 'compile', '--quiet', '--universal', '--python-version', '3.11
 
 def frozen(pip: str) -> list[str]:
     """`name==version` of everything installed that came from an index."""
-    told = subprocess.run(
+    listed = subprocess.run(
         [pip, 'freeze', '--exclude-editable', '--exclude', 'robotrials'], capture_output=True, text=True, check=True
     ).stdout
-    return sorted((line for line in told.splitlines() if re.fullmatch(r'[\w.\-]+==\S+', line)), key=str.lower)
+    return sorted((line for line in listed.splitlines() if re.fullmatch(r'[\w.\-]+==\S+', line)), key=str.lower)
 
 
 def with_marker(pin: str) -> str:
@@ -86,10 +86,10 @@ def audit() -> int:
         command = [bin_ / 'pip-audit', '--require-hashes', '--disable-pip', '--format', 'json', '-r', LOCK]
         asked = subprocess.run(command, capture_output=True, text=True, check=False)
     try:
-        told, code = judged(json.loads(asked.stdout))
+        verdict, code = judged(json.loads(asked.stdout))
     except ValueError:
-        told, code = f'Nothing was audited: {(asked.stderr.strip().splitlines() or ["no answer"])[-1]}', 2
-    print(told)
+        verdict, code = f'Nothing was audited: {(asked.stderr.strip().splitlines() or ["no answer"])[-1]}', 2
+    print(verdict)
     return code
 
 

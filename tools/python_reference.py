@@ -79,11 +79,13 @@ def signature_of(value: Any) -> str:
     if inspect.isclass(value) and (issubclass(value, str) or getattr(value, '_is_protocol', False)):
         return ''
     try:
-        found = inspect.signature(value)
+        signature = inspect.signature(value)
     except (TypeError, ValueError):
         return ''
-    parameters = [p.replace(annotation=inspect.Parameter.empty) for p in found.parameters.values() if p.name != 'self']
-    text = str(found.replace(parameters=parameters, return_annotation=inspect.Signature.empty))
+    parameters = [
+        p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values() if p.name != 'self'
+    ]
+    text = str(signature.replace(parameters=parameters, return_annotation=inspect.Signature.empty))
     text = re.sub(r'frozenset\(\{[^}]*\}\)', 'frozenset(...)', text)  # its order differs between runs
     return re.sub(r'<[^<>]*>', '...', text)
 

@@ -25,22 +25,22 @@ def main(n_seeds: int) -> None:
     host = TabletopHost(state='privileged', cameras=('front', 'side'), image_size=SIZE_PX)
     rows = []
     for level, (sigma_m, dropout) in LEVELS.items():
-        found = [
+        fits = [
             f
             for seed in range(FIRST_SEED, FIRST_SEED + n_seeds)
             for task in TASKS
             for f in measure(host, task, level=level, seed=seed)
         ]
-        error = 1000 * np.array([f.error_m for f in found])
-        iou = np.array([f.iou for f in found])
+        error = 1000 * np.array([f.error_m for f in fits])
+        iou = np.array([f.iou for f in fits])
         rows.append(
             [
                 f'{1000 * sigma_m:g} mm, {100 * dropout:g} % missing' if sigma_m else 'none',
-                len(found),
+                len(fits),
                 ' / '.join(f'{v:.2f}' for v in np.quantile(error, [0.5, 0.95, 1.0])),
                 f'{np.median(iou):.3f} / {iou.min():.3f}',
                 f'{100 * np.mean((error < 5) & (iou > 0.8)):.0f} %',
-                f'{min(f.confidence for f in found):.2f}',
+                f'{min(f.confidence for f in fits):.2f}',
             ]
         )
     columns = ['depth noise', 'blocks', 'centre error, median / 95 % / max, mm', 'IoU, median / least',

@@ -16,15 +16,15 @@ PIN = re.compile(r'^(?P<name>[\w.\-]+)==(?P<version>[^\s;\\]+)')
 
 def components(lock: str) -> list[dict[str, Any]]:
     """One component for each pin; the hashes of its files, one for every platform, are in the lock."""
-    found = []
+    libraries = []
     for entry in re.split(r'\n(?=[^\s#])', lock):
         match = PIN.match(entry)
         if match is None:
             continue
         name, version = re.sub(r'[-_.]+', '-', match['name']).lower(), match['version']
         purl = f'pkg:pypi/{name}@{version}'
-        found.append({'type': 'library', 'name': name, 'version': version, 'purl': purl, 'bom-ref': purl})
-    return found
+        libraries.append({'type': 'library', 'name': name, 'version': version, 'purl': purl, 'bom-ref': purl})
+    return libraries
 
 
 def bill(lock: str, *, version: str) -> dict[str, Any]:

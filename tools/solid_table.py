@@ -58,8 +58,8 @@ def main(n_scenes: int, first: int) -> None:
     print(row('all', own))
     print(row('all, without masks', bare))
     print(row("another shape's model", foreign))
-    for title, found in (('masks', own), ('without masks', bare)):
-        for f in found:
+    for title, scores in (('masks', own), ('without masks', bare)):
+        for f in scores:
             if f.refusal:
                 print(f'{title}: {f.shape} refused: {f.refusal}')
 

@@ -39,9 +39,9 @@ def main(docs: str) -> None:
         sheet, times_s = draw(host, done)
         path = pictures / f'{task}.jpg'
         sheet.save(path, 'JPEG', quality=QUALITY, optimize=True)
-        told = f'"{host.instruction()}" ' if host.instruction() else ''
+        sentence = f'"{host.instruction()}" ' if host.instruction() else ''
         page.append(
-            f'## {task}\n\n{told}({done.outcome} after {times_s[-1]:.1f} s, seed {SEED}).\n\n'
+            f'## {task}\n\n{sentence}({done.outcome} after {times_s[-1]:.1f} s, seed {SEED}).\n\n'
             f'![{task} at {MOMENTS} times](../images/tasks/{task}.jpg)\n'
         )
         print(f'{path}: {path.stat().st_size // 1000} kB, {done.outcome}')
