@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from tests.run.plans import make_plan
 
 from robotrials.errors import InputError, StoreError
 from robotrials.record import Episode, Outcome, Store, read_store
+from robotrials.record.folder import OWN_NAMES, check_folders
 from robotrials.record.maintain import compact_store, merge_stores, merge_target
 from robotrials.record.verify import verify_store
 from robotrials.run import close_trial, run_trial
@@ -165,3 +167,16 @@ def test_an_open_blinded_trial_is_merged_only_into_its_own(tmp_path: Path) -> No
     close_trial(plan, tmp_path / 'new', by='kim')
     assert {e.policy for e in read_store(tmp_path / 'new').episodes()} == set(plan.policies)
     merge_stores(tmp_path / 'other', tmp_path / 'new')
+
+
+@pytest.mark.parametrize('name', OWN_NAMES)
+@pytest.mark.parametrize('target', ['elsewhere', 'nowhere'])
+def test_a_link_in_the_place_of_a_stores_own_folder_is_not_followed(tmp_path: Path, name: str, target: str) -> None:
+    """Wherever it leads; a folder without any of them, or none at all, has nothing to follow."""
+    (tmp_path / 'elsewhere').mkdir()
+    (tmp_path / 'store').mkdir()
+    check_folders(tmp_path / 'store')
+    check_folders(tmp_path / 'nowhere')
+    (tmp_path / 'store' / name).symlink_to(tmp_path / target)
+    with pytest.raises(StoreError, match=rf'{re.escape(name)}: a link, which is not followed'):
+        check_folders(tmp_path / 'store')
