@@ -22,7 +22,7 @@ EPISODES = 24
 SKIPPED = 4  # until every worker is at work
 EPISODE_STEPS = 800
 THINKS_S, CHUNK = 0.1, 10  # of a policy's server, and the actions of each of its answers
-ANSWERS = 10  # in an episode
+ANSWERS = 6  # in an episode
 EACH = 6  # episodes of each worker, of which two are not counted
 # By the number of workers: how many times the episodes of one. Two cores also run eight hosts.
 WAITING_TARGETS = {2: 1.8, 4: 3.4, 8: 5.5}
