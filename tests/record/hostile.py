@@ -47,9 +47,7 @@ def film() -> bytes:
 def sound_store(path: Path, *, video: str = 'wrist.mp4', more: bool = False) -> Store:
     """Two policies, a trajectory with a camera, a film; `more`: a further episode. A copy of one that was made once."""
     shutil.copytree(_made_store(video, more), path)
-    store = Store.open(path)
-    store.head()  # read from here first, whatever folder verbs are in
-    return store
+    return Store.open(path)
 
 
 @functools.cache

@@ -98,6 +98,16 @@ def test_every_missing_added_and_swapped_file_is_found(store: Store) -> None:
     assert verify_store(store.path, head=noted).is_clean
 
 
+def test_a_store_is_itself_from_every_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / 'lab').mkdir()
+    Store.create(tmp_path / 'lab' / 'store').append([episode(1)])
+    monkeypatch.setattr(log_module, '_logs', {})  # as in a new process
+    for folder, path in (('lab', 'store'), ('', 'lab/store'), ('lab', tmp_path / 'lab' / 'store')):
+        monkeypatch.chdir(tmp_path / folder)
+        store = Store.open(path)
+        assert (store.count(), len(list(store.episodes())), verify_store(path).is_clean) == (1, 1, True)
+
+
 def test_what_another_process_adds_to_a_settled_log_is_seen(tmp_path: Path) -> None:
     made = open_store(tmp_path)
     os.utime(made.path / 'log', (1e9, 1e9))

@@ -349,7 +349,7 @@ def is_logged(root: Path) -> bool:
     return Folder(root).has_any(LOG)
 
 
-_logs: dict[Path, Log] = {}
+_logs: dict[tuple[Path, Path], Log] = {}  # by where a store is, and by how it was named: what is relative may move
 _guard = threading.Lock()
 
 
@@ -359,7 +359,7 @@ def read_log(root: Path, *, fresh: bool = False) -> Log:
         log = Log(root)
     else:
         with _guard:
-            log = _logs.setdefault(root.resolve(), Log(root))
+            log = _logs.setdefault((root.resolve(), root), Log(root))
     with log.guard:
         _refresh(log, reads_all=fresh)
     return log
