@@ -79,7 +79,7 @@ def print_card(
 
 
 def print_answer(
-    analysis: Analysis, shown: Callable[[], Sequence[str]], card: Callable[[], Card],
+    analysis: Analysis, statements: Callable[[], Sequence[str]], card: Callable[[], Card],
     tables: Callable[[], Iterable[Table]], form: str = 'text', *,
     details: bool = False, per_task: bool = False, methods: bool = False,
 ) -> None:  # fmt: skip
@@ -94,7 +94,7 @@ def print_answer(
             return tables()
         from robotrials.show.report_ranking import by_task
 
-        return [*(tables() if details else ()), by_task(analysis, shown())]
+        return [*(tables() if details else ()), by_task(analysis, statements())]
 
     print_card(card, chosen, form, details=details or per_task, analysis=analysis)
     if methods:

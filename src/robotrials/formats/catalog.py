@@ -244,13 +244,13 @@ class _Account(ImportAccount):
 
     __slots__ = ()
 
-    def take(self, told: dict[str, Any]) -> None:
+    def take(self, account: dict[str, Any]) -> None:
         """Make it this account, but for notes and hints, each of which stays once it was given."""
-        self._kept = {(what, why): count for what, count, why in told['kept']}
-        self._dropped = {(what, why): count for what, count, why in told['dropped']}
-        for text in told['notes']:
+        self._kept = {(what, why): count for what, count, why in account['kept']}
+        self._dropped = {(what, why): count for what, count, why in account['dropped']}
+        for text in account['notes']:
             self.note(text)
-        for text in told['hints']:
+        for text in account['hints']:
             self.hint(text)
 
 

@@ -458,11 +458,11 @@ def naming_damage(path: Path) -> Iterator[None]:
         raise StoreError(f'{path}: damaged or gone ({error}); {ADVICE}') from error
 
 
-def check_digest(path: Path, found: str, logged: LoggedFile | None) -> None:
+def check_digest(path: Path, digest: str, logged: LoggedFile | None) -> None:
     """Raise StoreError if a file's digest is not what the log, or at least its own name, says."""
     match = PART_NAME.match(path.name)
-    wanted = logged.sha256 if logged is not None else match['hash'] if match else found
-    if not found.startswith(wanted):
+    wanted = logged.sha256 if logged is not None else match['hash'] if match else digest
+    if not digest.startswith(wanted):
         raise StoreError(f'{path}: damaged (its bytes are not what was written); {ADVICE}')
 
 

@@ -508,13 +508,13 @@ def search_size(is_enough: Callable[[int], bool], low: int, high: int, *, most: 
 
 
 @cache
-def _edge(apart: int, alpha: float, *, is_mid: bool) -> int:
+def _edge(n_apart: int, alpha: float, *, is_mid: bool) -> int:
     """How many of the smallest counts of wins are rejected, of `apart` disagreements."""
-    if not apart:
+    if not n_apart:
         return 0
-    law = binomial_pmf(apart, 0.5)
+    law = binomial_pmf(n_apart, 0.5)
     tail = 2 * (np.cumsum(law) - (law / 2 if is_mid else 0.0))
-    return min(int(np.count_nonzero(tail <= alpha + 1e-12)), (apart + 1) // 2)
+    return min(int(np.count_nonzero(tail <= alpha + 1e-12)), (n_apart + 1) // 2)
 
 
 def fewest(is_enough: Callable[[int], bool], *, start: int, most: int, steady: int = 1) -> int:

@@ -172,13 +172,13 @@ class DepthWatch:
             seen[behind] = link.count(behind)
 
 
-def _explains(planned: Box, found: LocatedBox, tolerance_m: float) -> bool:
+def _explains(planned: Box, located: LocatedBox, tolerance_m: float) -> bool:
     """Whether a small thing turned as planned explains its points about as well as the pose that was estimated."""
-    points = found.reconstruction.cloud.point_m
+    points = located.reconstruction.cloud.point_m
     as_planned = refine_box(
-        points, Box(found.box.center, planned.size, planned.rotation), tolerance_m=tolerance_m, turns=()
+        points, Box(located.box.center, planned.size, planned.rotation), tolerance_m=tolerance_m, turns=()
     )
-    free, held = (fit_cost(points, box, tolerance_m) for box in (found.box, as_planned))
+    free, held = (fit_cost(points, box, tolerance_m) for box in (located.box, as_planned))
     return held <= LEAN_COST * free + LEAN_SLACK_M**2
 
 

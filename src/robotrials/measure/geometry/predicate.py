@@ -101,11 +101,11 @@ def _reference(goal: PoseGoal, other: PlacedSolid | None, fixed: Sequence[Box]) 
 
 
 def score_pose(
-    goal: PoseGoal, found: Mapping[str, Registration | str], fixed: Mapping[str, Sequence[Box]] | None = None
+    goal: PoseGoal, readings: Mapping[str, Registration | str], fixed: Mapping[str, Sequence[Box]] | None = None
 ) -> GoalScore:
     """One goal over the registered poses; those that were refused leave it untold, with the reason."""
     name = ' '.join(filter(None, (goal.object, goal.kind, goal.other or (goal.place.name if goal.place else ''))))
-    own, other = found.get(goal.object, 'its shape is not known'), found.get(goal.other)
+    own, other = readings.get(goal.object, 'its shape is not known'), readings.get(goal.other)
     boxes = (fixed or {}).get(goal.other, ()) if goal.kind == 'touching' and other is None else ()
     for label, reading in ((goal.object, own), (goal.other, other)):
         if label and not isinstance(reading, Registration) and not (label == goal.other and boxes):
@@ -181,43 +181,43 @@ def _score_joint(goal: PoseGoal, name: str, part: Registration) -> GoalScore:
     return GoalScore(name, sides[0], 1.0)
 
 
-def _measured(name: str, found: Registration) -> GoalScore:
+def _measured(name: str, fit: Registration) -> GoalScore:
     """A goal that is not told yet, with what was measured of its object."""
     return GoalScore(
-        name, error_m=found.error_m, error_rad=found.error_rad, size_m=tuple(found.size_m.tolist()),
-        error_size=found.error_scale,
+        name, error_m=fit.error_m, error_rad=fit.error_rad, size_m=tuple(fit.size_m.tolist()),
+        error_size=fit.error_scale,
     )  # fmt: skip
 
 
-def score_solid_box(goal: BoxGoal, found: Registration | str, threshold: float | None) -> GoalScore:
+def score_solid_box(goal: BoxGoal, reading: Registration | str, threshold: float | None) -> GoalScore:
     """An object of any shape that is to fill a box: IoU of its own box, over its symmetries, as equation 4 has it."""
-    why = found.refusal if isinstance(found, Registration) else found
-    if why or not isinstance(found, Registration):
+    why = reading.refusal if isinstance(reading, Registration) else reading
+    if why or not isinstance(reading, Registration):
         return GoalScore(goal.object, None, 0.0, f'{goal.object}: {why}')
     if threshold is None:
         return GoalScore(goal.object, None, 0.0, f'{goal.object}: the threshold is not known')
     target = box_of(goal.box)
-    iou = found.solid.iou(target)
+    iou = reading.solid.iou(target)
     rng = np.random.default_rng(11)
-    same = float(np.mean([(s.iou(target) > threshold) == (iou > threshold) for s in drawn_poses(found, rng)]))
-    off = float(np.linalg.norm(found.solid.box.center - target.center))
-    score = replace(_measured(goal.object, found), iou=iou, translation_error_m=off)
+    same = float(np.mean([(s.iou(target) > threshold) == (iou > threshold) for s in drawn_poses(reading, rng)]))
+    off = float(np.linalg.norm(reading.solid.box.center - target.center))
+    score = replace(_measured(goal.object, reading), iou=iou, translation_error_m=off)
     if same < LEAST_SAME:
-        near = f'an IoU of {iou:.2f} is too near to {threshold:g} with {1000 * found.error_m:.0f} mm of error'
+        near = f'an IoU of {iou:.2f} is too near to {threshold:g} with {1000 * reading.error_m:.0f} mm of error'
         return replace(score, reason=f'{goal.object}: {near}')
     return replace(score, reached=iou > threshold, confidence=same)
 
 
-def drawn_poses(found: Registration, rng: np.random.Generator, *, extra_m: float = 0.0) -> list[PlacedSolid]:
+def drawn_poses(fit: Registration, rng: np.random.Generator, *, extra_m: float = 0.0) -> list[PlacedSolid]:
     """Poses about the registered one, as far as it may be off."""
-    solid = found.solid
+    solid = fit.solid
     drawn = []
     for _ in range(N_DRAWS):
         pose = solid.world_from_body.copy()
-        pose[:3, 3] += rng.normal(0, math.hypot(found.error_m, extra_m) / 1.96 / math.sqrt(3), 3)
-        turn = rng.normal(0, min(found.error_rad, math.radians(20)) / 1.96 / math.sqrt(3), 3)
+        pose[:3, 3] += rng.normal(0, math.hypot(fit.error_m, extra_m) / 1.96 / math.sqrt(3), 3)
+        turn = rng.normal(0, min(fit.error_rad, math.radians(20)) / 1.96 / math.sqrt(3), 3)
         pose[:3, :3] = rotation_of(turn) @ pose[:3, :3]
-        drawn.append(place(solid.model, pose, scale=solid.scale * (1 + rng.normal(0, found.error_scale / 1.96))))
+        drawn.append(place(solid.model, pose, scale=solid.scale * (1 + rng.normal(0, fit.error_scale / 1.96))))
     return drawn
 
 

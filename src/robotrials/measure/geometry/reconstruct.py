@@ -164,7 +164,7 @@ def reconstruct_boxes(
 
 
 def _alike(
-    found: Sequence[tuple[VoxelCloud, BoxFit]], tolerance_m: float, support_z_m: float | None
+    candidates: Sequence[tuple[VoxelCloud, BoxFit]], tolerance_m: float, support_z_m: float | None
 ) -> list[tuple[VoxelCloud, BoxFit]]:
     """The best borne out, and others elsewhere that are nearly as well."""
 
@@ -173,7 +173,7 @@ def _alike(
         worth = preference(part.point_m, fit, tolerance_m, support_z_m)
         return worth * min(1.0, len(part) / FULL_VOXELS), len(part)
 
-    ordered = sorted(((rank(pair), pair) for pair in found), key=lambda ranked: ranked[0], reverse=True)
+    ordered = sorted(((rank(pair), pair) for pair in candidates), key=lambda ranked: ranked[0], reverse=True)
     best = ordered[0][0][0]
     kept = [ordered[0][1]]
     for (worth, _), pair in ordered[1:]:
@@ -212,7 +212,11 @@ def score_views(
 
 
 def identify(
-    found: Sequence[Reconstruction], start: Box | None = None, *, others: Sequence[Box] = (), slack_m: float = 0.015
+    candidates: Sequence[Reconstruction],
+    start: Box | None = None,
+    *,
+    others: Sequence[Box] = (),
+    slack_m: float = 0.015,
 ) -> Reconstruction:
     """Which of several objects of one look is the one that stood at `start`, when the rest stood at `others`.
 
@@ -223,9 +227,9 @@ def identify(
     def is_at(result: Reconstruction, place: Box) -> bool:
         return float(np.linalg.norm(result.box.center - place.center)) <= slack_m
 
-    left = [r for r in found if not any(is_at(r, place) for place in others)]
+    left = [r for r in candidates if not any(is_at(r, place) for place in others)]
     unmoved = [r for r in left if start is not None and is_at(r, start)]
-    left = unmoved or left or list(found)
+    left = unmoved or left or list(candidates)
     return replace(left[0], n_alike=len(left))
 
 
@@ -405,14 +409,14 @@ def _assign(planned: Sequence[Box], seen: Sequence[Box]) -> list[int | None]:
 
 
 def _check(
-    name: str, planned: Box, found: Reconstruction, position_slack_m: float, angle_slack_rad: float, least: float
+    name: str, planned: Box, actual: Reconstruction, position_slack_m: float, angle_slack_rad: float, least: float
 ) -> ObjectCheck:
-    error = box_pose_error(found.box, planned)
+    error = box_pose_error(actual.box, planned)
     fault = None
-    if found.fit_confidence < least:
+    if actual.fit_confidence < least:
         fault = ResetFault.DOUBTFUL
     elif error.translation_m > position_slack_m:
         fault = ResetFault.MOVED
     elif error.angle_rad > angle_slack_rad:
         fault = ResetFault.TURNED
-    return ObjectCheck(name, fault, error.translation_m, error.angle_rad, box_iou(found.box, planned), found)
+    return ObjectCheck(name, fault, error.translation_m, error.angle_rad, box_iou(actual.box, planned), actual)

@@ -240,12 +240,12 @@ def orientations(n: int) -> FloatArray:
 
 
 def _started(
-    model: SolidModel, shown: _Shown, likely: FloatArray | None = None
+    model: SolidModel, visible: _Shown, likely: FloatArray | None = None
 ) -> list[tuple[FloatArray, FloatArray, FloatArray]]:
     """The best of many starts after some coarse steps: rotations, middles and scales; and a likely one as it is."""
     from scipy.spatial import cKDTree
 
-    points = _thinned(shown.points, START_POINTS)
+    points = _thinned(visible.points, START_POINTS)
     surface, normals = (_thinned(a, 2 * START_POINTS) for a in (model.points, model.normals))
     turns = orientations(N_STARTS)
     if likely is not None:
@@ -254,8 +254,8 @@ def _started(
         ]
         turns = np.concatenate([turns, upright])
     n_starts = len(turns)
-    pixels = [int(shown.masks[v.name].sum()) for v in shown.views]
-    clear = [v for v, n in zip(shown.views, pixels, strict=True) if n >= CLEAR_SHARE * max(pixels)]
+    pixels = [int(visible.masks[v.name].sum()) for v in visible.views]
+    clear = [v for v, n in zip(visible.views, pixels, strict=True) if n >= CLEAR_SHARE * max(pixels)]
     ways = _unit(np.array([v.position_m for v in clear]) - points.mean(axis=0))  # (V, 3) to the cameras
     facing = (np.einsum('sij,nj,vi->snv', turns, normals, ways) > FACING).any(axis=2)
     weight = facing / np.maximum(facing.sum(axis=1), 1)[:, None]
@@ -266,7 +266,7 @@ def _started(
     scale = np.repeat(factor[:, None], 3, axis=1)
     middle = points.mean(axis=0) - np.einsum('sij,sj->si', turns, scale * visible_mean)
     tree, own = cKDTree(surface), cKDTree(points)
-    width = np.geomspace(0.5 * float((model.size * factor.mean()).max()), 2 * shown.tolerance_m, START_STEPS)
+    width = np.geomspace(0.5 * float((model.size * factor.mean()).max()), 2 * visible.tolerance_m, START_STEPS)
     cost: FloatArray = np.zeros(n_starts)
     for number, reach in enumerate(width):
         turns, middle, scale, cost = _coarse_step(
@@ -275,7 +275,7 @@ def _started(
         if number == CULL_STEP:  # most starts are hopeless by now
             kept = np.argsort(cost)[:N_CULLED]
             turns, middle, scale, facing = turns[kept], middle[kept], scale[kept], facing[kept]
-    below = _below(model, shown, turns, middle, scale)
+    below = _below(model, visible, turns, middle, scale)
     order = np.argsort(cost + below**2)
     chosen: list[int] = []
     reach = 0.1 * float((model.size * scale[order[0]]).max())
@@ -353,27 +353,27 @@ def _scale_limits(model: SolidModel) -> tuple[float, float]:
 
 
 def _below(
-    model: SolidModel, shown: _Shown, turns: FloatArray, middle: FloatArray, scale: FloatArray
+    model: SolidModel, surface: _Shown, turns: FloatArray, middle: FloatArray, scale: FloatArray
 ) -> FloatArray:  # fmt: skip
     """How far each start reaches below the support, beyond the tolerance."""
-    if shown.support_z_m is None:
+    if surface.support_z_m is None:
         return np.zeros(len(turns))
     heights = np.einsum('sj,snj->sn', turns[:, 2], scale[:, None] * model.points[None]) + middle[:, 2:]
     lowest = np.quantile(heights, 0.02, axis=1)
-    return np.asarray(np.maximum(shown.support_z_m - shown.tolerance_m - lowest, 0.0))
+    return np.asarray(np.maximum(surface.support_z_m - surface.tolerance_m - lowest, 0.0))
 
 
 # The best starts, one by one: points to planes, outlines, and the support.
 
 
 def _refined(
-    model: SolidModel, shown: _Shown, turn: FloatArray, middle: FloatArray, scale: FloatArray
+    model: SolidModel, surface: _Shown, turn: FloatArray, middle: FloatArray, scale: FloatArray
 ) -> tuple[float, PlacedSolid]:
     """The pose after fine steps, and its cost: mean squares of what is left, each cut off at the tolerance."""
-    points = _thinned(shown.points, REFINE_POINTS)
-    tolerance = shown.tolerance_m
+    points = _thinned(surface.points, REFINE_POINTS)
+    tolerance = surface.tolerance_m
     for width in np.geomspace(6 * tolerance, 1.5 * tolerance, REFINE_STEPS):
-        rows, side, weight = _equations(model, shown, points, turn, middle, scale, width=float(width))
+        rows, side, weight = _equations(model, surface, points, turn, middle, scale, width=float(width))
         matrix = (rows * weight[:, None]).T @ rows
         matrix += np.diag(1e-6 * np.diag(matrix) + 1e-12)
         step = np.linalg.solve(matrix, (rows * weight[:, None]).T @ side)
@@ -382,11 +382,11 @@ def _refined(
         if float(np.abs(step).max()) < 2e-5:
             break
     solid = place(model, _pose(turn, middle), scale=scale)
-    return _cost(solid, shown, points), solid
+    return _cost(solid, surface, points), solid
 
 
 def _equations(
-    model: SolidModel, shown: _Shown, points: FloatArray, turn: FloatArray, middle: FloatArray, scale: FloatArray,
+    model: SolidModel, surface: _Shown, points: FloatArray, turn: FloatArray, middle: FloatArray, scale: FloatArray,
     *, width: float,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:  # fmt: skip
     """Rows (M, 6+K), right sides and weights of a step; every kind of row weighs one in the sum."""
@@ -401,9 +401,9 @@ def _equations(
     weight = [(1 - np.clip(far / (2 * width), 0, 1) ** 2) ** 2 / len(points)]
     rows = [_rows(arm, normal, in_body, scale, model.points[at], model)]
     whole = (scale * model.points) @ turn.T
-    for view in shown.views:
-        off_px, slope, depth, measured = _drawn(view, shown, whole + middle)
-        is_free = ~(measured < depth - shown.tolerance_m) & (off_px > 0) & (depth > 0.05)
+    for view in surface.views:
+        off_px, slope, depth, measured = _drawn(view, surface, whole + middle)
+        is_free = ~(measured < depth - surface.tolerance_m) & (off_px > 0) & (depth > 0.05)
         if not is_free.any():
             continue
         metre_px = depth[is_free] / view.intrinsics_px[0, 0]
@@ -414,18 +414,18 @@ def _equations(
         rows.append(_rows(whole[is_free], way, way @ turn, scale, model.points[is_free], model))
         side.append(np.minimum(off, 2 * width))
         weight.append(np.full(len(off), OUTLINE / len(whole)) * (1 - np.clip(off / (4 * width), 0, 1) ** 2) ** 2)
-    if shown.support_z_m is not None:
+    if surface.support_z_m is not None:
         height = whole[:, 2] + middle[2]
-        under = np.flatnonzero(height < shown.support_z_m)
+        under = np.flatnonzero(height < surface.support_z_m)
         up = np.broadcast_to([0.0, 0.0, 1.0], (len(under), 3))
         rows.append(_rows(whole[under], up, up @ turn, scale, model.points[under], model))
-        side.append(shown.support_z_m - height[under])
+        side.append(surface.support_z_m - height[under])
         weight.append(np.full(len(under), OUTLINE / len(whole)))
     return np.concatenate(rows), np.concatenate(side), np.concatenate(weight)
 
 
 def _drawn(
-    view: RgbdView, shown: _Shown, points: FloatArray
+    view: RgbdView, surface: _Shown, points: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:  # fmt: skip
     """Of points (N, 3) in a view: pixels beyond the object's, the slope of that, their depth, and the measured one."""
     pixel, depth = view.project(points)
@@ -434,7 +434,7 @@ def _drawn(
         u, v = np.nan_to_num(np.rint(pixel), nan=-1, posinf=-1, neginf=-1).astype(np.int64).T
     is_in = (u >= 1) & (v >= 1) & (u < width - 1) & (v < height - 1) & (depth > 0.05)
     u, v = np.where(is_in, u, 1), np.where(is_in, v, 1)
-    field = shown.beyond_px[view.name]
+    field = surface.beyond_px[view.name]
     off = np.where(is_in, np.maximum(field[v, u] - 1, 0.0), 0.0)  # the rim itself may be drawn
     slope = np.stack([field[v, u + 1] - field[v, u - 1], field[v + 1, u] - field[v - 1, u]], axis=1) / 2
     measured = np.where(is_in & view.has_depth[v, u], view.depth_m[v, u], np.nan).astype(np.float64)
@@ -451,17 +451,17 @@ def _at(mask: BoolArray, view: RgbdView, points: FloatArray) -> BoolArray:
     return np.asarray(mask[np.where(is_in, v, 0), np.where(is_in, u, 0)] & is_in)
 
 
-def _cost(solid: PlacedSolid, shown: _Shown, points: FloatArray) -> float:
-    limit = 2 * shown.tolerance_m
+def _cost(solid: PlacedSolid, surface: _Shown, points: FloatArray) -> float:
+    limit = 2 * surface.tolerance_m
     total = float((np.minimum(_distances(solid, points), limit) ** 2).mean())
-    for view in shown.views:
-        off_px, _, depth, measured = _drawn(view, shown, solid.points)
-        off = np.where(measured < depth - shown.tolerance_m, 0.0, off_px * depth / view.intrinsics_px[0, 0])
+    for view in surface.views:
+        off_px, _, depth, measured = _drawn(view, surface, solid.points)
+        off = np.where(measured < depth - surface.tolerance_m, 0.0, off_px * depth / view.intrinsics_px[0, 0])
         total += float((np.minimum(off, limit) ** 2).mean()) * OUTLINE * 2
-    if shown.support_z_m is not None:
-        under = np.maximum(shown.support_z_m - solid.points[:, 2], 0.0)
+    if surface.support_z_m is not None:
+        under = np.maximum(surface.support_z_m - solid.points[:, 2], 0.0)
         total += float((np.minimum(under, limit) ** 2).mean()) * OUTLINE * 2
-    return total + (0.15 * shown.tolerance_m) ** 2  # differences below the noise do not decide
+    return total + (0.15 * surface.tolerance_m) ** 2  # differences below the noise do not decide
 
 
 def _distances(solid: PlacedSolid, points: FloatArray) -> FloatArray:
@@ -475,21 +475,21 @@ def _distances(solid: PlacedSolid, points: FloatArray) -> FloatArray:
     return np.asarray(np.where(lengths > spacing + along, lengths, along))
 
 
-def _checked(solid: PlacedSolid, shown: _Shown, *, n_readings: int, turn_rad: float) -> Registration:
+def _checked(solid: PlacedSolid, surface: _Shown, *, n_readings: int, turn_rad: float) -> Registration:
     """The registration with what bears it out, its errors, and the reason to refuse it, if there is one."""
-    distance = _distances(solid, shown.points)
-    is_near = distance <= shown.tolerance_m
+    distance = _distances(solid, surface.points)
+    is_near = distance <= surface.tolerance_m
     explained = float(is_near.mean())
     rms = math.sqrt(float((distance[is_near] ** 2).mean())) if is_near.any() else math.inf
     expected = agreed = through = beyond = drawn = 0
     seen_any = np.zeros(len(solid.points), dtype=np.bool_)
-    for view in shown.views:
-        off_px, _, depth, measured = _drawn(view, shown, solid.points)
+    for view in surface.views:
+        off_px, _, depth, measured = _drawn(view, surface, solid.points)
         to_camera = _unit(view.position_m - solid.points)
         faces = np.einsum('nd,nd->n', to_camera, solid.normals) > FACING
         front = faces & _is_front(view, solid, depth)
-        slack = 1.5 * shown.tolerance_m + shown.tolerance_m * (1 - np.einsum('nd,nd->n', to_camera, solid.normals))
-        is_other = _at(shown.hiding[view.name], view, solid.points)
+        slack = 1.5 * surface.tolerance_m + surface.tolerance_m * (1 - np.einsum('nd,nd->n', to_camera, solid.normals))
+        is_other = _at(surface.hiding[view.name], view, solid.points)
         occluded = (measured < depth - slack) | (is_other & (measured <= depth + slack))
         known = front & np.isfinite(measured) & ~occluded
         expected += int(known.sum())
@@ -498,51 +498,49 @@ def _checked(solid: PlacedSolid, shown: _Shown, *, n_readings: int, turn_rad: fl
         seen_any |= known & (np.abs(measured - depth) <= slack)
         counted = ~occluded & (depth > 0.05)
         drawn += int(counted.sum())
-        beyond += int((counted & (off_px * depth / view.intrinsics_px[0, 0] > shown.tolerance_m)).sum())
-    errors = _errors(solid, shown, rms, turn_rad)
-    registration = Registration(
+        beyond += int((counted & (off_px * depth / view.intrinsics_px[0, 0] > surface.tolerance_m)).sum())
+    errors = _errors(solid, surface, rms, turn_rad)
+    fit = Registration(
         solid, rms, explained, agreed / max(expected, 1), through / max(expected, 1), beyond / max(drawn, 1),
-        float(seen_any.mean()), n_readings, *errors, len(shown.views),
+        float(seen_any.mean()), n_readings, *errors, len(surface.views),
     )  # fmt: skip
-    return replace(registration, refusal=_refusal(registration, shown))
+    return replace(fit, refusal=_refusal(fit, surface))
 
 
-def _refusal(found: Registration, shown: _Shown) -> str:
+def _refusal(fit: Registration, surface: _Shown) -> str:
     percent = 100.0
     faults = []
-    if found.explained < LEAST_EXPLAINED:
-        faults.append(f'its surface explains {percent * found.explained:.0f} % of the points, wanted 90 %')
-    if found.covered < LEAST_COVERED:
-        faults.append(f'{percent * found.covered:.0f} % of what should be seen was measured there, wanted 75 %')
-    if found.seen_through > MOST_SEEN_THROUGH:
-        faults.append(f'the views see through {percent * found.seen_through:.0f} % of it')
-    if found.beyond > MOST_BEYOND:
-        faults.append(f"{percent * found.beyond:.0f} % of it is drawn beyond the object's pixels")
-    if found.seen < LEAST_SEEN:
-        faults.append(f'{percent * found.seen:.0f} % of its surface is seen, wanted 12 %')
-    if found.n_readings > 1:
-        faults.append(f'{found.n_readings} poses explain the views about as well')
+    if fit.explained < LEAST_EXPLAINED:
+        faults.append(f'its surface explains {percent * fit.explained:.0f} % of the points, wanted 90 %')
+    if fit.covered < LEAST_COVERED:
+        faults.append(f'{percent * fit.covered:.0f} % of what should be seen was measured there, wanted 75 %')
+    if fit.seen_through > MOST_SEEN_THROUGH:
+        faults.append(f'the views see through {percent * fit.seen_through:.0f} % of it')
+    if fit.beyond > MOST_BEYOND:
+        faults.append(f"{percent * fit.beyond:.0f} % of it is drawn beyond the object's pixels")
+    if fit.seen < LEAST_SEEN:
+        faults.append(f'{percent * fit.seen:.0f} % of its surface is seen, wanted 12 %')
+    if fit.n_readings > 1:
+        faults.append(f'{fit.n_readings} poses explain the views about as well')
     sunk = 0.0
-    if shown.support_z_m is not None:
-        sunk = shown.support_z_m - float(np.quantile(found.solid.points[:, 2], 0.02))
-    if sunk > 2 * shown.tolerance_m:
+    if surface.support_z_m is not None:
+        sunk = surface.support_z_m - float(np.quantile(fit.solid.points[:, 2], 0.02))
+    if sunk > 2 * surface.tolerance_m:
         faults.append(f'it reaches {1000 * sunk:.0f} mm below what it stands on')
-    worst = _worst_iou(found)
+    worst = _worst_iou(fit)
     if worst < RIGHT_IOU:
-        faults.append(
-            f'it may be off by {1000 * found.error_m:.0f} mm and its size by {percent * found.error_scale:.0f} %'
-        )
-    low, high = found.solid.model.size_range_m
-    if found.solid.model.n_scales and not low * 1.01 < float(found.size_m.max()) < high * 0.99:
+        faults.append(f'it may be off by {1000 * fit.error_m:.0f} mm and its size by {percent * fit.error_scale:.0f} %')
+    low, high = fit.solid.model.size_range_m
+    if fit.solid.model.n_scales and not low * 1.01 < float(fit.size_m.max()) < high * 0.99:
         faults.append('its size lies at the border of the range that was given')
     return '; '.join(faults)
 
 
-def _worst_iou(found: Registration) -> float:
+def _worst_iou(fit: Registration) -> float:
     """The overlap with the box that is moved, and grown, by the error that is to be expected."""
-    box = found.solid.box
+    box = fit.solid.box
     moved = [
-        Box(box.center + sign * found.error_m * axis, box.size * max(1 + sign * found.error_scale, 0.05), box.rotation)
+        Box(box.center + sign * fit.error_m * axis, box.size * max(1 + sign * fit.error_scale, 0.05), box.rotation)
         for axis in np.eye(3)
         for sign in (-1, 1)
     ]
@@ -562,25 +560,25 @@ def _is_front(view: RgbdView, solid: PlacedSolid, depth: FloatArray) -> BoolArra
     return np.asarray(depth <= nearest[key] + max(0.008, 1.5 * spacing))
 
 
-def _errors(solid: PlacedSolid, shown: _Shown, rms_m: float, turn_rad: float) -> tuple[float, float, float]:
+def _errors(solid: PlacedSolid, surface: _Shown, rms_m: float, turn_rad: float) -> tuple[float, float, float]:
     """How far the middle, the turn and the size may be off (95 %): the fit's own covariance, and what cameras leave.
 
     Points are not independent, so that they count as a share of their number; directions that nothing holds come out
     with the size of the object, which is what is then known.
     """
     model = solid.model
-    points = _thinned(shown.points, REFINE_POINTS)
+    points = _thinned(surface.points, REFINE_POINTS)
     rows, _, weight = _equations(
-        model, shown, points, solid.box.rotation, solid.box.center, solid.scale, width=1.5 * shown.tolerance_m
+        model, surface, points, solid.box.rotation, solid.box.center, solid.scale, width=1.5 * surface.tolerance_m
     )
-    n_effective = max(len(shown.points) * INDEPENDENT_SHARE, 8.0)
+    n_effective = max(len(surface.points) * INDEPENDENT_SHARE, 8.0)
     noise = max(rms_m, 0.0007)
     reach = float(solid.box.size.max())
     prior = np.concatenate([np.full(3, 1 / 1.0**2), np.full(3, 1 / reach**2), np.full(model.n_scales, 1 / 0.5**2)])
     matrix = (rows * weight[:, None]).T @ rows * n_effective / noise**2 + np.diag(prior)
     spread = np.linalg.inv(matrix)
-    range_m = float(np.mean([np.linalg.norm(v.position_m - solid.box.center) for v in shown.views]))
-    camera = turn_rad * range_m / math.sqrt(len(shown.views))
+    range_m = float(np.mean([np.linalg.norm(v.position_m - solid.box.center) for v in surface.views]))
+    camera = turn_rad * range_m / math.sqrt(len(surface.views))
     shift = math.sqrt(max(float(np.linalg.eigvalsh(spread[3:6, 3:6])[-1]), 0.0) + camera**2)
     turn = math.sqrt(max(float(np.linalg.eigvalsh(spread[:3, :3])[-1]), 0.0) + turn_rad**2)
     grown = math.sqrt(float(np.diag(spread)[6:].max())) if model.n_scales else 0.0

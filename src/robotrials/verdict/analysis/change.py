@@ -170,8 +170,8 @@ def compare_stores(
     )  # fmt: skip
 
 
-def _statement(declared: DeclaredAnalysis, found: Sequence[PolicyChange]) -> str:
-    taus = {f'{p.policy} {cell}': tau for p in found for cell, tau in p.taus_s.items()}
+def _statement(declared: DeclaredAnalysis, changes: Sequence[PolicyChange]) -> str:
+    taus = {f'{p.policy} {cell}': tau for p in changes for cell, tau in p.taus_s.items()}
     tau_text = f'tau {tau_words(taus)}; ' if taus else ''
     return f'Analysis: {declared.standing}. Used: {tau_text}level {declared.plan.level:g}, Holm over all changes.'
 
@@ -249,13 +249,13 @@ class _Scope:
     def missing(self, metric: str, note: str) -> Shift:
         return Shift(self.policy, metric, self.cell, None, None, None, note=note)
 
-    def shift(self, metric: str, found: Contrast) -> Shift:
+    def shift(self, metric: str, effect: Contrast) -> Shift:
         """Of a rate: after minus before."""
-        after, before = found.values
+        after, before = effect.values
         return Shift(
-            self.policy, metric, self.cell, before, after, _rounded(found.estimate), found.interval, found.p_value,
-            n_before=found.n_episodes[1], n_after=found.n_episodes[0], note=found.note or found.withheld,
-            contrast=found,
+            self.policy, metric, self.cell, before, after, _rounded(effect.estimate), effect.interval, effect.p_value,
+            n_before=effect.n_episodes[1], n_after=effect.n_episodes[0], note=effect.note or effect.withheld,
+            contrast=effect,
         )  # fmt: skip
 
 
@@ -367,9 +367,9 @@ def _safety_shifts(before: Arm, after: Arm, scope: _Scope) -> tuple[list[Shift],
     return shifts, '', arm_caveats(scoring.registry, first, second)
 
 
-def _corrected(found: Iterable[PolicyChange]) -> tuple[PolicyChange, ...]:
+def _corrected(uncorrected: Iterable[PolicyChange]) -> tuple[PolicyChange, ...]:
     """Holm's p-values over all means, and over all cells."""
-    changes = list(found)
+    changes = list(uncorrected)
     means, cells = _holm([s for c in changes for s in c.means]), _holm([s for c in changes for s in c.cells])
     made = []
     for change in changes:

@@ -354,26 +354,26 @@ def judged(
     return judge(claims, alpha=plan.alpha, correction=plan.correction.value, flags=flags)
 
 
-def _p_value(found: Contrast, chances: Mapping[str, int]) -> float | None:
-    return None if found.p_value is None else min(1.0, found.p_value * chances.get(found.ahead or '', 1))
+def _p_value(effect: Contrast, chances: Mapping[str, int]) -> float | None:
+    return None if effect.p_value is None else min(1.0, effect.p_value * chances.get(effect.ahead or '', 1))
 
 
-def _favours(found: Contrast) -> str | None:
-    return None if found.ahead is None else 'a' if found.ahead == found.a else 'b'
+def _favours(effect: Contrast) -> str | None:
+    return None if effect.ahead is None else 'a' if effect.ahead == effect.a else 'b'
 
 
 def _shown(p: float | None, plan: AnalysisPlan) -> bool:
     return p is not None and p <= plan.alpha
 
 
-def reversal_p(found: Contrast, n_pairs: int) -> float | None:
-    p = found.p_reversal
+def reversal_p(effect: Contrast, n_pairs: int) -> float | None:
+    p = effect.p_reversal
     return None if p is None else min(1.0, p * n_pairs)
 
 
-def _corrected_same(found: Sequence[Contrast], plan: AnalysisPlan) -> dict[tuple[str, str], float | None]:
-    adjusted = adjusted_p_values([c.p_same for c in found], plan.correction.value)
-    return {(c.a, c.b): p for c, p in zip(found, adjusted, strict=True)}
+def _corrected_same(effects: Sequence[Contrast], plan: AnalysisPlan) -> dict[tuple[str, str], float | None]:
+    adjusted = adjusted_p_values([c.p_same for c in effects], plan.correction.value)
+    return {(c.a, c.b): p for c, p in zip(effects, adjusted, strict=True)}
 
 
 def _contradicts(own: Sequence[Contrast]) -> bool:
@@ -392,37 +392,37 @@ def _contradicts(own: Sequence[Contrast]) -> bool:
 
 
 def endpoint_verdicts(
-    found: Sequence[Contrast], plan: AnalysisPlan, *, is_primary: bool, judgement: Judgement | None, n_tests: int
+    effects: Sequence[Contrast], plan: AnalysisPlan, *, is_primary: bool, judgement: Judgement | None, n_tests: int
 ) -> list[EndpointVerdict]:
     """Every pair on one endpoint: primary ones by the one list, others corrected over their own pairs, exploratory."""
     if judgement is not None and is_primary:
-        own = {j.claim.pair: j.p_adjusted for j in judgement.claims if j.claim.endpoint == found[0].endpoint.value}
-        adjusted = [own[c.a, c.b] for c in found]
+        own = {j.claim.pair: j.p_adjusted for j in judgement.claims if j.claim.endpoint == effects[0].endpoint.value}
+        adjusted = [own[c.a, c.b] for c in effects]
     else:
-        adjusted = adjusted_p_values([c.p_value for c in found], plan.correction.value)
-    same = _corrected_same(found, plan)
+        adjusted = adjusted_p_values([c.p_value for c in effects], plan.correction.value)
+    same = _corrected_same(effects, plan)
     return [
-        _verdict(replace(c, p_adjusted=p), plan, same[c.a, c.b], len(found), is_primary=is_primary, n_tests=n_tests)
-        for c, p in zip(found, adjusted, strict=True)
+        _verdict(replace(c, p_adjusted=p), plan, same[c.a, c.b], len(effects), is_primary=is_primary, n_tests=n_tests)
+        for c, p in zip(effects, adjusted, strict=True)
     ]
 
 
 def _verdict(
-    found: Contrast, plan: AnalysisPlan, p_same: float | None, n_pairs: int, *, is_primary: bool, n_tests: int
+    effect: Contrast, plan: AnalysisPlan, p_same: float | None, n_pairs: int, *, is_primary: bool, n_tests: int
 ) -> EndpointVerdict:
-    p_reversal = reversal_p(found, n_pairs)
-    is_claim = found.p_adjusted is not None and found.p_adjusted <= plan.alpha and found.ahead is not None
+    p_reversal = reversal_p(effect, n_pairs)
+    is_claim = effect.p_adjusted is not None and effect.p_adjusted <= plan.alpha and effect.ahead is not None
     standing, ahead = Standing.UNRESOLVED, None
     if _shown(p_reversal, plan):
         standing = Standing.DEPENDS
     elif is_claim:
-        standing, ahead = Standing.AHEAD, found.ahead
+        standing, ahead = Standing.AHEAD, effect.ahead
     elif _shown(p_same, plan):
         standing = Standing.SAME
     return EndpointVerdict(
-        contrast=found, standing=standing, ahead=ahead, is_confirmatory=is_primary, p_same=p_same,
-        p_reversal=p_reversal, plan_needed=cache(partial(found.needed, n_tests=n_tests)),
-        reversed=found.reversed_cells(plan.alpha) if is_claim or standing is Standing.DEPENDS else (),
+        contrast=effect, standing=standing, ahead=ahead, is_confirmatory=is_primary, p_same=p_same,
+        p_reversal=p_reversal, plan_needed=cache(partial(effect.needed, n_tests=n_tests)),
+        reversed=effect.reversed_cells(plan.alpha) if is_claim or standing is Standing.DEPENDS else (),
     )  # fmt: skip
 
 
@@ -643,15 +643,15 @@ def _advantages(
     return advantages
 
 
-def _centred(found: Estimate, *, sign: float) -> Estimate:
+def _centred(estimate: Estimate, *, sign: float) -> Estimate:
     """An AUC as a difference from one half."""
-    if found.value is None:
-        return found
+    if estimate.value is None:
+        return estimate
     interval = None
-    if found.interval is not None:
-        low, high = found.interval.low - 0.5, found.interval.high - 0.5
-        interval = replace(found.interval, low=low, high=high).scaled(sign)
-    return Estimate(sign * (found.value - 0.5), interval, found.note, n=found.n)
+    if estimate.interval is not None:
+        low, high = estimate.interval.low - 0.5, estimate.interval.high - 0.5
+        interval = replace(estimate.interval, low=low, high=high).scaled(sign)
+    return Estimate(sign * (estimate.value - 0.5), interval, estimate.note, n=estimate.n)
 
 
 def compare_timing(

@@ -126,25 +126,25 @@ def missing_endpoint(name: str, measure: str, margin: float, note: str) -> GateE
     return GateEndpoint(name, measure, GateFinding.MISSING, margin, note=note)
 
 
-def rate_endpoint(name: str, measure: str, compared: Contrast, *, margin: float, levels: Levels) -> GateEndpoint:
+def rate_endpoint(name: str, measure: str, effect: Contrast, *, margin: float, levels: Levels) -> GateEndpoint:
     """A rate of the candidate (arm a) against the baseline's, by its contrast; the margin is tested by R."""
-    compared = compared.at_margin(margin)
-    assert isinstance(compared.rule, SuccessContrast)
-    p_margin, p_worse = compared.p_margin, compared.p_behind(compared.a)
+    effect = effect.at_margin(margin)
+    assert isinstance(effect.rule, SuccessContrast)
+    p_margin, p_worse = effect.p_margin, effect.p_behind(effect.a)
     made = GateEndpoint(
-        name, measure, GateFinding.SHORT, margin, new=compared.values[0], reference=compared.values[1],
-        estimate=compared.estimate,
-        contrast=compared, p_worse=p_worse, note=compared.note,
+        name, measure, GateFinding.SHORT, margin, new=effect.values[0], reference=effect.values[1],
+        estimate=effect.estimate,
+        contrast=effect, p_worse=p_worse, note=effect.note,
     )  # fmt: skip
-    rule = compared.rule.rule
+    rule = effect.rule.rule
     if p_margin is None:
-        more = _more_for_margin(rule, compared, margin, levels)
-        return replace(made, note=compared.rule.margin_withheld, more=more)
+        more = _more_for_margin(rule, effect, margin, levels)
+        return replace(made, note=effect.rule.margin_withheld, more=more)
     finding = _finding(p_margin, p_worse, levels)
     return replace(
         made, finding=finding, low=rule.bound(levels.alpha, is_lower=True),
         high=rule.bound(levels.alpha_worse, is_lower=False),
-        more=_more_for_margin(rule, compared, margin, levels) if finding is GateFinding.SHORT else None,
+        more=_more_for_margin(rule, effect, margin, levels) if finding is GateFinding.SHORT else None,
     )  # fmt: skip
 
 
@@ -154,54 +154,54 @@ def _finding(p_margin: float | None, p_worse: float | None, levels: Levels) -> G
     return GateFinding.WORSE if p_worse is not None and p_worse <= levels.alpha_worse else GateFinding.SHORT
 
 
-def _more_for_margin(rule: UnseenRule, found: Contrast, margin: float, levels: Levels) -> MoreEpisodes | None:
+def _more_for_margin(rule: UnseenRule, effect: Contrast, margin: float, levels: Levels) -> MoreEpisodes | None:
     """Episodes to add, start states run as often each as those that are there."""
-    runs = [max(1.0, n / u) if u else 1.0 for n, u in zip(found.n_episodes, found.n_units, strict=True)]
-    units = np.array([[c.n_a / runs[0], c.n_b / runs[1]] for c in found.cells])
-    rates = np.array([[c.value_a, c.value_b] for c in found.cells])
+    runs = [max(1.0, n / u) if u else 1.0 for n, u in zip(effect.n_episodes, effect.n_units, strict=True)]
+    units = np.array([[c.n_a / runs[0], c.n_b / runs[1]] for c in effect.cells])
+    rates = np.array([[c.value_a, c.value_b] for c in effect.cells])
     more = more_for_margin(
-        rule, units, rates, margin=margin, is_matched=bool(found.n_matched), alpha=levels.alpha, power=levels.power
+        rule, units, rates, margin=margin, is_matched=bool(effect.n_matched), alpha=levels.alpha, power=levels.power
     )
-    return _in_episodes(more, found)
+    return _in_episodes(more, effect)
 
 
-def speed_endpoint(found: Contrast, *, margin: float, levels: Levels) -> GateEndpoint:
+def speed_endpoint(effect: Contrast, *, margin: float, levels: Levels) -> GateEndpoint:
     """The restricted mean time to success up to each cell's own tau, macro over the cells, as a ratio."""
-    tau_s = max(found.taus_s.values())  # what a failure not seen yet may cost
-    measure = f'RMST({tau_words(found.taus_s)})'
+    tau_s = max(effect.taus_s.values())  # what a failure not seen yet may cost
+    measure = f'RMST({tau_words(effect.taus_s)})'
     try:
-        cells = time_cells(found)
+        cells = time_cells(effect)
         ratio = ratio_noninferiority(
             cells, margin=margin, cap=tau_s, alpha=levels.alpha, alpha_worse=levels.alpha_worse
         )
     except (NotEstimable, InputError) as error:
         return missing_endpoint('speed', measure, margin, str(error))
-    p_worse = found.p_behind(found.a)
+    p_worse = effect.p_behind(effect.a)
     finding = _finding(ratio.p_value, p_worse, levels)
     more = None
     if finding is GateFinding.SHORT:
         standing = time_standing(cells, margin=margin, cap=tau_s, alpha=levels.alpha)
-        more = _in_episodes(more_episodes(standing, alpha=levels.alpha, power=levels.power), found)
+        more = _in_episodes(more_episodes(standing, alpha=levels.alpha, power=levels.power), effect)
     is_size_open = finding is GateFinding.SHORT or (finding is GateFinding.WORSE and ratio.low <= 1)
     return GateEndpoint(
         'speed', measure, finding, margin, new=ratio.new, reference=ratio.reference, estimate=ratio.ratio,
-        low=ratio.low, high=ratio.high, p_worse=p_worse, contrast=replace(found, p_margin=ratio.p_value), more=more,
-        note=_cap_note(ratio, tau_s) if is_size_open else found.note,
+        low=ratio.low, high=ratio.high, p_worse=p_worse, contrast=replace(effect, p_margin=ratio.p_value), more=more,
+        note=_cap_note(ratio, tau_s) if is_size_open else effect.note,
     )  # fmt: skip
 
 
-def _in_episodes(more: MoreEpisodes | None, found: Contrast) -> MoreEpisodes | None:
+def _in_episodes(more: MoreEpisodes | None, effect: Contrast) -> MoreEpisodes | None:
     """Start states to be added as episodes, run as often each as those that are there."""
     if more is None:
         return None
-    repeats = max(n / max(u, 1) for n, u in zip(found.n_episodes, found.n_units, strict=True))
+    repeats = max(n / max(u, 1) for n, u in zip(effect.n_episodes, effect.n_units, strict=True))
     new, reference, per_cell = (math.ceil(repeats * n) for n in (more.new, more.reference, more.per_cell))
     return MoreEpisodes(new, reference, per_cell, more.power)
 
 
-def _cap_note(found: RatioNonInferiority, tau_s: float) -> str:
+def _cap_note(ratio: RatioNonInferiority, tau_s: float) -> str:
     """A hint where the cap, and not the pace, is what makes a mean time uncertain."""
-    longest = max(found.new, found.reference)
+    longest = max(ratio.new, ratio.reference)
     if tau_s <= FAR_CAP * longest:
         return ''
     return (
@@ -210,17 +210,17 @@ def _cap_note(found: RatioNonInferiority, tau_s: float) -> str:
     )
 
 
-def time_cells(found: Contrast) -> list[MeanCell]:
+def time_cells(effect: Contrast) -> list[MeanCell]:
     """The contrast's restricted means of each cell with the (co)variances that leaving out one unit at a time gives."""
-    assert found.seconds is not None
-    first, second = found.seconds.arms
+    assert effect.seconds is not None
+    first, second = effect.seconds.arms
     made = []
     for name, new in first.cells.items():
         reference = second.cells[name]
         for who, side in (('candidate', new), ('baseline', reference)):
             if side.n_units < 2:
                 raise NotEstimable(f'{name}: {side.n_units} start state of the {who}, and a mean time needs at least 2')
-        covariance = _covariance(new, reference) if found.seconds.is_paired else None
+        covariance = _covariance(new, reference) if effect.seconds.is_paired else None
         made.append(
             MeanCell(
                 new.value, reference.value, new.variance, reference.variance, new.n_units, reference.n_units, covariance

@@ -158,8 +158,8 @@ def _posterior(policy: str, rate: Rate, letters: str) -> Posterior:
     return Posterior(policy, rate, belief.credible(rate.level), grid, belief.density(grid), letters)
 
 
-def _with_width(found: Bootstrap) -> Interval | None:
-    return found.interval if found.interval.width > 0 else None
+def _with_width(draws: Bootstrap) -> Interval | None:
+    return draws.interval if draws.interval.width > 0 else None
 
 
 def score_matrix(analysis: Analysis, frame: ComparisonFrame) -> ScoreMatrix:

@@ -205,8 +205,8 @@ def _whole(text: str | None, where: str) -> int:
     return int(value)
 
 
-def _first(found: Mapping[tuple[str, str], Any]) -> str:
-    return str(next(iter(sorted(found)), 'nothing'))
+def _first(rows: Mapping[tuple[str, str], Any]) -> str:
+    return str(next(iter(sorted(rows)), 'nothing'))
 
 
 # Is B better than A, given the outcome of every instance? The task-stratified tests of Appendix C.1 and C.6.
