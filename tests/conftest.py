@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import random
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,6 +55,12 @@ def shared_path(*parts: str) -> Path:
     if os.environ.get('CI') == 'true':
         pytest.fail(message)
     pytest.skip(message)
+
+
+def pytest_configure() -> None:
+    # A suite that a shell started in the background ignores SIGINT, and so would every verb that a test interrupts.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

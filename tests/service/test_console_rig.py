@@ -111,7 +111,10 @@ def relay(sealed: Path, console_port: int) -> Iterator[str]:
             yield address[0]
         finally:
             process.send_signal(signal.SIGINT)
-            process.wait(PATIENCE_S)
+            try:
+                process.wait(PATIENCE_S)
+            finally:
+                process.kill()
 
 
 class Session:
