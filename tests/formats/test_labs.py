@@ -24,9 +24,9 @@ def counts(episodes: Iterable[Episode]) -> dict[str, tuple[int, int]]:
     return {policy: (wins[policy], valid[policy]) for policy in valid}
 
 
-def commands(printed: str) -> list[list[str]]:
-    """The commands of the line that says what to try, as a shell would take them apart."""
-    (line,) = [line for line in printed.splitlines() if line.startswith('Try: ')]
+def commands(printed: str, remedy: str = '') -> list[list[str]]:
+    """The commands of the line that says what to try (with this remedy), as a shell would take them apart."""
+    (line,) = [line for line in printed.splitlines() if line.startswith('Try: ') and remedy in line]
     return [shlex.split(command)[1:] for command in line.removeprefix('Try: ').split(' && ')]
 
 
@@ -41,7 +41,7 @@ def test_it_is_answered_or_told_how_to_be(lab: LabFile, tmp_path: Path, monkeypa
         is_answered = 'names=' in lab.remedy  # a question with an assumption stops nobody
         printed = robotrials('compare', source, code=0 if is_answered else 2)
         assert lab.remedy in printed
-        for words in commands(printed):
+        for words in commands(printed, lab.remedy):
             robotrials(*words)
         episodes = list(Store.open(Path(f'{source.stem}-store')).episodes())
     assert counts(episodes) == lab.counts
