@@ -19,7 +19,7 @@ from tests.service.platform.service import PLAN, Service, TestClock, WorkerMoves
 from robotrials.record import Episode, Outcome, Store, read_store
 from robotrials.service.platform import database as fault_point
 from robotrials.service.platform.backup import check_offline
-from robotrials.service.platform.database import disk_full
+from robotrials.service.platform.database import Outage, disk_full
 from robotrials.service.platform.table import LateResult, Lease
 
 SUCCESSES = itertools.repeat(Outcome.SUCCESS)
@@ -411,12 +411,23 @@ def test_no_lease_runs_out_while_the_disk_is_full_and_that_is_said_once(
         platform._stop.wait(0.3)
         assert recorded(service) == []
         full = False
-        wait_until(lambda: not platform.outage.is_on)
+        wait_until(lambda: not platform.outage.begun)
         assert worker.beat('busy', lease_id)['leases'] == [lease_id]
         assert worker.upload(lease_id, data).json()['state'] == 'done'
         assert [e.outcome for e in recorded(service)] == [Outcome.SUCCESS]
     told = [r.message for r in caplog.records if 'disk' in r.message]
     assert told == ['the disk is full', 'the disk has room again']
+
+
+def test_a_full_disk_is_not_over_with_a_sweep_that_had_begun_before(caplog: pytest.LogCaptureFixture) -> None:
+    outage = Outage(lambda: 0.0)
+    before = outage.begun
+    outage.note_full(OSError(28, 'No space left on device'))
+    outage.over(before)
+    assert outage.begun == {'the disk is full'}
+    outage.over(outage.begun)
+    assert [r.message for r in caplog.records] == ['the disk is full', 'the disk has room again']
+    assert not outage.begun
 
 
 def test_a_server_without_memory_says_so_and_nothing_is_changed(

@@ -151,7 +151,7 @@ def test_a_request_that_the_database_does_not_take_is_no_outage(
         monkeypatch.setattr(service.platform.database, 'read', refuses)
         refused = service.ask('GET', '/benchmarks', service.admin)
         assert (refused.status_code, refused.json()['error']['code']) == (500, 'internal')
-        assert not service.platform.outage.is_on
+        assert not service.platform.outage.begun
 
 
 def test_a_database_that_is_away_is_told_once_and_its_return_too(

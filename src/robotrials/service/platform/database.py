@@ -137,13 +137,15 @@ class Outage:
             log.error(what, extra={'fields': {'why': why}})
 
     @property
-    def is_on(self) -> bool:
+    def begun(self) -> frozenset[str]:
+        """What is out of order now."""
         with self._guard:
-            return bool(self._since)
+            return frozenset(self._since)
 
-    def over(self) -> None:
+    def over(self, begun: frozenset[str]) -> None:
+        """End what had begun before it was tried again; what began meanwhile has not been tried yet."""
         with self._guard:
-            ended, self._since = self._since, {}
+            ended = {what: self._since.pop(what) for what in begun & self._since.keys()}
         words = {
             'the database does not answer': 'the database answers again',
             'the disk is full': 'the disk has room again',

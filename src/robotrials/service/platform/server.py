@@ -152,11 +152,12 @@ class Platform:
     def _sweep_on(self) -> None:
         while not self._stop.wait(self.config.sweep_s):
             try:
-                if self.outage.is_on:  # nobody's lease runs out for that
+                begun = self.outage.begun
+                if begun:  # nobody's lease runs out for that
                     self.intake.check_room()
                     self.intake.renew_leases()
                 self.sweep()
-                self.outage.over()
+                self.outage.over(begun)
             except DBAPIError as error:
                 self.metrics.sweep_errors.inc()
                 self.outage.note(error)
