@@ -273,7 +273,8 @@ def instructions(layout: DatasetLayout, frames: EpisodeFrames, *, column: str = 
     """The language of an episode: one text for all its frames, or one per frame where it changes."""
     numbers = frames.numbers.get(column)
     if numbers is not None and len(numbers):
-        distinct = np.unique(numbers).tolist()
+        first = numbers.reshape(-1)[0]
+        distinct = [first.item()] if (numbers == first).all() else np.unique(numbers).tolist()
         if all(number in layout.tasks for number in distinct):
             if len(distinct) == 1:
                 return (layout.tasks[distinct[0]],)
@@ -604,7 +605,7 @@ class _Source:
     def _frames(self) -> Iterator[EpisodeFrames]:
         features = self.layout.features
         wanted = [a.place.key for a in self.assignments]
-        wanted += [key for key in (*PLACE_COLUMNS, 'next.success') if key in features]
+        wanted += [key for key in ('timestamp', 'task_index', 'next.success') if key in features]
         if camera_question().answer(self.options) == 'keep':
             wanted += [key for key, feature in features.items() if feature.dtype == 'image']
         first = self.layout.data_files[:1]
@@ -649,16 +650,16 @@ class _Source:
 
     def _cameras(self, frames: EpisodeFrames) -> dict[str, CameraClip]:
         cameras = {}
-        for key, feature in self.layout.features.items():
-            if not feature.is_camera or feature.is_depth:
-                continue
-            clip = self._clip(frames, feature)
-            height, width = feature.image_shape[:2]
-            if clip is not None:
-                cameras[key.removeprefix('observation.images.')] = CameraClip(clip, width, height)
+        for key in self.layout.cameras:
+            feature = self.layout.features[key]
+            if not feature.is_depth:
+                height, width = feature.image_shape[:2]
+                cameras[key.removeprefix('observation.images.')] = CameraClip(
+                    self._clip(frames, feature), width, height
+                )
         return cameras
 
-    def _clip(self, frames: EpisodeFrames, feature: FeatureInfo) -> VideoClip | FrameClip | None:
+    def _clip(self, frames: EpisodeFrames, feature: FeatureInfo) -> VideoClip | FrameClip:
         if feature.dtype == 'video':
             place = frames.row.videos[feature.key]
             return VideoClip(place.path, place.start_s, self.layout.fps, frames.row.length)
@@ -673,12 +674,12 @@ def frame_times(frames: EpisodeFrames, fps: float) -> NDArray[np.float64]:
     if stamps is None or stamps.ndim != 1 or not len(stamps):
         raise InputError(f'{frames.where}: no timestamp for each frame; wanted one number, in seconds')
     recorded = stamps.astype(np.float64)
+    regular = np.arange(len(recorded)) / fps
+    if (np.abs(recorded - regular) <= TOLERANCE_S).all():
+        return regular
     if not np.isfinite(recorded).all():
         at = int(np.flatnonzero(~np.isfinite(recorded))[0])
         raise InputError(f'{frames.where}: timestamp is {recorded[at]} at frame {at}; wanted seconds')
-    regular = np.arange(len(recorded)) / fps
-    if np.all(np.abs(recorded - regular) <= TOLERANCE_S):
-        return regular
     if np.any(np.diff(recorded) <= 0):
         at = int(np.flatnonzero(np.diff(recorded) <= 0)[0]) + 1
         raise InputError(f'{frames.where}: timestamp falls from {recorded[at - 1]} to {recorded[at]} s at frame {at}')
@@ -690,8 +691,9 @@ def _success(frames: EpisodeFrames, fps: float) -> tuple[bool | None, float | No
     flags = frames.numbers.get('next.success')
     if flags is None:
         return None, None
-    held = np.flatnonzero(flags.reshape(len(flags), -1).astype(np.bool_)[:, 0])
-    return (True, (int(held[0]) + 1) / fps) if len(held) else (False, None)
+    held = flags.reshape(len(flags), -1)[:, 0].astype(np.bool_, copy=False)
+    first = int(held.argmax())
+    return (True, (first + 1) / fps) if held[first] else (False, None)
 
 
 LEROBOT = LeRobotFormat()

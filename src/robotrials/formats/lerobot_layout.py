@@ -296,6 +296,7 @@ def _read_v3(root: Path, info: Mapping[str, Any], features: Mapping[str, Feature
         raise InputError(f'{root}/meta/episodes: no Parquet files in it')
     videos = [key for key, feature in features.items() if feature.dtype == 'video']
     rows: list[LeRobotEpisode] = []
+    paths = _Paths(root, info)
     for file in files:
         names = [n for n in _schema_names(file) if not n.startswith('stats/')]
         wanted = ['episode_index', 'length', 'data/chunk_index', 'data/file_index']
@@ -304,7 +305,7 @@ def _read_v3(root: Path, info: Mapping[str, Any], features: Mapping[str, Feature
         missing = [name for name in wanted if name not in names]
         if missing:
             raise InputError(f'{file}: no column {missing[0]!r}; the metadata of an episode need it')
-        rows += [_v3_row(file, root, info, row=row, videos=videos) for row in _read_table(file, names).to_pylist()]
+        rows += [_v3_row(file, paths, row=row, videos=videos) for row in _read_table(file, names).to_pylist()]
     return tuple(sorted(rows, key=lambda r: r.index)), tuple(files)
 
 
@@ -315,26 +316,40 @@ def _schema_names(path: Path) -> list[str]:
         raise InputError(f'{path}: not readable as Parquet ({error})') from error
 
 
-def _v3_row(
-    file: Path, root: Path, info: Mapping[str, Any], *, row: Mapping[str, Any], videos: Sequence[str]
-) -> LeRobotEpisode:
-    where = root / 'meta' / 'info.json'
-    data_template, video_template = (info.get(f'{k}_path') or p['v3'] for k, p in PATHS.items())
-    data = root / _filled(data_template, where, **_place(file, row, 'data'))
+class _Paths:
+    """The files of a dataset by their places, each made once: thousands of episodes lie in a few files."""
+
+    def __init__(self, root: Path, info: Mapping[str, Any]) -> None:
+        self._root, self._where = root, root / 'meta' / 'info.json'
+        self._templates = {kind: info.get(f'{kind}_path') or paths['v3'] for kind, paths in PATHS.items()}
+        self._made: dict[tuple[str, int, int], Path] = {}
+
+    def get(self, file: Path, row: Mapping[str, Any], *, video: str = '') -> Path:
+        """Where the frames of a row lie, or its `video`."""
+        prefix = f'videos/{video}' if video else 'data'
+        chunk, number = (whole(row[name], file, name) for name in (f'{prefix}/chunk_index', f'{prefix}/file_index'))
+        path = self._made.get((video, chunk, number))
+        if path is None:
+            place: dict[str, Any] = {'chunk_index': chunk, 'file_index': number}
+            kind = 'data'
+            if video:
+                kind, place = 'video', {'video_key': video, **place}
+            path = self._root / _filled(self._templates[kind], self._where, **place)
+            self._made[video, chunk, number] = path
+        return path
+
+
+def _v3_row(file: Path, paths: _Paths, *, row: Mapping[str, Any], videos: Sequence[str]) -> LeRobotEpisode:
+    data = paths.get(file, row)
     places = {}
     for key in videos:
-        path = root / _filled(video_template, where, video_key=key, **_place(file, row, f'videos/{key}'))
+        path = paths.get(file, row, video=key)
         start = row[f'videos/{key}/from_timestamp']
         if not isinstance(start, int | float) or not start >= 0:
             raise InputError(f'{file}: videos/{key}/from_timestamp is {start!r}, wanted seconds >= 0')
         places[key] = VideoPlace(path, float(start))
     index, length = (whole(row[name], file, name) for name in ('episode_index', 'length'))
     return LeRobotEpisode(index, length, _texts(row.get('tasks')), data, places)
-
-
-def _place(file: Path, row: Mapping[str, Any], prefix: str) -> dict[str, int]:
-    names = ('chunk_index', 'file_index')
-    return {name: whole(row[f'{prefix}/{name}'], file, f'{prefix}/{name}') for name in names}
 
 
 def _texts(value: Any) -> tuple[str, ...]:

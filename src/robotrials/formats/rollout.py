@@ -10,6 +10,7 @@ import datetime as dt
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -284,11 +285,13 @@ class SourceRollout:
     started_at: dt.datetime | None = None  # of time_s = 0, where a clock was recorded
 
 
+@cache
 def nan_question() -> Question:
     """What to do with numbers that are NaN or infinite."""
     return Question('nan', 'Numbers that are NaN or infinite:', ('refuse', 'keep'), 'refuse')
 
 
+@cache
 def camera_question() -> Question:
     """Whether cameras are copied into the store."""
     return Question('cameras', 'Cameras, which become one video per episode in media/:', ('keep', 'leave'), 'keep')

@@ -15,6 +15,7 @@ import types
 import zlib
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
+from operator import attrgetter
 from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
@@ -150,7 +151,7 @@ def episodes_to_arrow(episodes: Sequence[Episode]) -> pa.Table:
     """The episodes as one Arrow table, in order, without their events."""
     columns: dict[str, list[Any]] = {}
     for name in EPISODE_FIELDS:
-        values = [getattr(e, name) for e in episodes]
+        values = list(map(attrgetter(name), episodes))
         if name in JSON_FIELDS:
             values = [json.dumps(dict(v), sort_keys=True) if v else '{}' for v in values]
         elif name == 'outcome':

@@ -208,7 +208,8 @@ def check_trajectory(trajectory: Trajectory) -> None:
     time_s = np.asarray(trajectory.time_s)
     if time_s.ndim != 1 or len(time_s) == 0:
         raise RecordError(f'time_s has shape {time_s.shape}, wanted (T,) with at least one step')
-    if not np.all(np.isfinite(time_s)) or np.any(np.diff(time_s) <= 0):
+    # Whatever is not a number compares as False, and infinity can only be at an end of what increases.
+    if not (time_s[1:] > time_s[:-1]).all() or not np.isfinite(time_s[[0, -1]]).all():
         raise RecordError('time_s must be finite and strictly increasing')
     steps = len(time_s)
     for name, width in STEP_COLUMNS.items():
@@ -224,9 +225,9 @@ def check_trajectory(trajectory: Trajectory) -> None:
 
 
 def _check_column(name: str, column: NDArray[Any], steps: int, width: int | None) -> None:
-    wanted = f'({steps},)' if width == 0 else f'({steps}, {"K" if width is None else width})'
     is_right = column.ndim == (1 if width == 0 else 2) and len(column) == steps
     if not is_right or (width and column.shape[1] != width):
+        wanted = f'({steps},)' if width == 0 else f'({steps}, {"K" if width is None else width})'
         raise RecordError(f'{name} has shape {column.shape}, wanted {wanted}')
 
 
