@@ -229,7 +229,7 @@ def test_steps_in_json_fill_a_block_for_each_field() -> None:
     lines = ['{"r": 0.5, "d": false, "a": [1, -2.5]}', '{ "r" :1,"d":true,"a":[ 3e0 ,4.0 ] } ']
     given, room = step_arguments(lines, {'r': 0, 'd': -1, 'a': 2})
     assert formats.step_numbers(*given, room) == 1
-    assert room.tolist() == [0.5, 1, 0, 1, 1, -2.5, 3, 4]
+    assert room.tolist() == [0.5, 1, 0, 1, 1, 3, -2.5, 4]
 
 
 @needs_both

@@ -344,7 +344,7 @@ static int step_numbers_run(Arg *a) {
         if (at == end) return 0;
         for (int64_t c = 0; c < n_columns; c++) {
             int64_t width = widths[c], size = width < 1 ? 1 : width, n_key = ends[c] - (c ? ends[c - 1] : 0);
-            double *own = block + row * size;
+            double *own = block + row;
             at = spaces(at);
             if (*at != (c ? ',' : '{')) return 0;
             at = spaces(at + 1);
@@ -358,7 +358,7 @@ static int step_numbers_run(Arg *a) {
             }
             for (int64_t k = 0; k < width; k++) {
                 if (*at != (k ? ',' : '[')) return 0;
-                at = read_number(spaces(at + 1), own + k);
+                at = read_number(spaces(at + 1), own + k * n);
                 if (!at) return 0;
                 at = spaces(at);
             }

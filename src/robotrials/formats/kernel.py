@@ -66,7 +66,7 @@ def step_numbers(text: U1, keys: U1, ends: I8, widths: I8, values: F8) -> int:
 
     Every line is an object with the same fields: `keys` has their names in quotes, one after the other, `ends` says
     where each ends, and `widths` is -1 for true or false (1 or 0), 0 for a number, else how many numbers its list has.
-    `values` has a block (lines, numbers) for each field in turn. Numbers have the bits of Python's float(). Fields
+    `values` has a block (numbers, lines) for each field in turn. Numbers have the bits of Python's float(). Fields
     stand in the order of `keys`. What is left unread is for a reader of any JSON, which without C reads everything:
     Arrow's is faster than a loop in Python.
     """

@@ -14,6 +14,7 @@ Recordings are read in order and one episode at a time; their generation is told
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 import shutil
@@ -208,6 +209,8 @@ class StepReader:
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._database = None if path is None else _connect(path)
+        if self._database is not None:
+            self._database.text_factory = bytes  # most steps are read as they are stored
 
     def __enter__(self) -> StepReader:
         return self
@@ -234,7 +237,8 @@ class StepReader:
         except RecordError as error:
             raise RecordError(f'{self._path} {row.where}: step_rows: {error}') from error
 
-    def _texts(self, row: VlaEvalEpisode) -> list[str]:
+    def _texts(self, row: VlaEvalEpisode) -> list[Any]:
+        """What the cells of the steps hold, texts as UTF-8."""
         if self._database is None:
             return []
         query = 'SELECT fields FROM step_rows WHERE sid = ? AND eid = ? ORDER BY step_id LIMIT ?'
@@ -246,11 +250,15 @@ class StepReader:
             raise InputError(f'{self._path} {row.where}: more than {MOST_STEPS:,} steps in one episode')
         return texts
 
-    def _columns(self, texts: list[str], row: VlaEvalEpisode) -> tuple[dict[str, Any], list[str]]:
+    def _columns(self, cells: list[Any], row: VlaEvalEpisode) -> tuple[dict[str, Any], list[str]]:
         """Fields that every step has as arrays (T,) or (T, K), and the names of the others."""
-        plain = _plain_columns(texts)
+        plain = _plain_columns(cells)
         if plain is not None:
             return plain, []
+        try:
+            texts = [cell.decode() if isinstance(cell, bytes) else cell for cell in cells]
+        except UnicodeDecodeError as error:
+            raise InputError(f'{self._path}: damaged ({error}); nothing was imported') from error
         fast = _arrow_columns(texts)
         if fast is not None:
             return fast
@@ -259,11 +267,11 @@ class StepReader:
         return columns, sorted({name for step in steps for name in step} - columns.keys())
 
 
-def _plain_columns(texts: list[str]) -> dict[str, Any] | None:
+def _plain_columns(texts: list[Any]) -> dict[str, Any] | None:
     """The same where all steps have the fields of the first, all of them numbers, flat lists of them, true or false."""
     try:
         first = json.loads(texts[0])
-        text = '\n'.join([*texts, '']).encode()
+        text = b'\n'.join([*texts, b''])
         keys = [f'"{name}"'.encode() for name in first]
     except (ValueError, TypeError, RecursionError):  # not JSON, or a cell that is no text
         return None
@@ -279,11 +287,11 @@ def _plain_columns(texts: list[str]) -> dict[str, Any] | None:
     ends = np.cumsum([len(key) for key in keys])
     if not kernel.step_numbers(letters, names, ends, np.array(widths), values):
         return None
-    columns = zip(first, widths, np.split(values, np.cumsum(sizes)[:-1]), strict=True)
-    return {
-        name: column.astype(bool) if width < 0 else column.reshape(-1, width) if width else column
-        for name, width, column in columns
-    }
+    columns = {}
+    for name, width, size, end in zip(first, widths, sizes, itertools.accumulate(sizes), strict=True):
+        column = values[end - size : end]  # component by component, as it will be stored
+        columns[name] = column.astype(bool) if width < 0 else column.reshape(width, -1).T if width else column
+    return columns
 
 
 def _arrow_columns(texts: list[str]) -> tuple[dict[str, Any], list[str]] | None:
@@ -483,7 +491,8 @@ class _RunFile:
                     episode = _episode(row, self, options, ledger, source)
                 except RecordError as error:
                     raise RecordError(f'{self.path} {row.where}: {error}; nothing was imported') from error
-                episode = episode.replace(attempt=attempts[episode.episode_id])
+                if attempts[episode.episode_id]:
+                    episode = episode.replace(attempt=attempts[episode.episode_id])
                 attempts[episode.episode_id] += 1
                 steps = reader.trajectory(row, rate_hz=rate, ledger=ledger) if episode.is_valid else None
                 n_same += _is_played_again(steps, episode.episode_id, played)

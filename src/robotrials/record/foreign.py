@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import fcntl
 import gc
 import importlib
 import json
@@ -28,7 +29,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from robotrials import errors
 from robotrials.errors import InputError, RobotrialsError, SetupError
@@ -92,6 +93,8 @@ def _pipe(stack: contextlib.ExitStack) -> tuple[int, int]:
     """Both ends of a pipe; the reading one is closed with the stack, which ends a child that is still writing."""
     ends = os.pipe()
     stack.callback(os.close, ends[0])
+    with contextlib.suppress(OSError, AttributeError):  # Linux lets one be larger than 64 KiB, and bounds their sum
+        fcntl.fcntl(ends[0], fcntl.F_SETPIPE_SZ, READ_BYTES)
     return ends
 
 
@@ -127,16 +130,21 @@ def _read_frame(frames: int, what: str, bounds: Bounds) -> tuple[bytes, bytearra
 
 def _read(handle: int, length: int, what: str, bounds: Bounds) -> bytearray:
     """Up to `length` bytes, fewer at the end; memory is taken as they come, not as they are announced."""
-    content = bytearray()
+    content = bytearray(min(length, READ_BYTES))
+    n_read = 0
     poll = select.poll()
     poll.register(handle, select.POLLIN)
-    while len(content) < length:
+    while n_read < length:
         if not poll.poll(bounds.silence_s * 1000):
             raise InputError(f'{what}: cannot be read: nothing came of it in {bounds.silence_s:g} s; it was given up')
-        piece = os.read(handle, min(READ_BYTES, length - len(content)))
-        if not piece:
+        if n_read == len(content):
+            content += bytes(min(n_read, length - n_read))
+        with memoryview(content) as room:
+            n_more = os.readv(handle, [room[n_read:]])
+        if not n_more:
             break
-        content += piece
+        n_read += n_more
+    del content[n_read:]
     return content
 
 
@@ -337,6 +345,7 @@ def _take(asked: socket.socket, running: dict[int, int], *ours: int) -> bool:
 def _run(request: dict[str, Any], frames: int, source: list[int]) -> None:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    stream = os.fdopen(frames, 'wb')
     try:
         os.chdir(request['cwd'])
         scratch = Path(request['scratch']) if request['scratch'] else None
@@ -353,34 +362,42 @@ def _run(request: dict[str, Any], frames: int, source: list[int]) -> None:
             given['source'] = os.fdopen(source[0], 'rb')
         module, _, name = request['task'].partition(':')
         for value in getattr(importlib.import_module(module), name)(**given):
-            _put(frames, *_packed(value))
-        _put(frames, b'Z', b'')
+            _put_value(stream, value)
+        _put(stream, b'Z', b'')
     except MemoryError:
         text = f'needs more than {request["bounds"]["memory_bytes"] >> 20} MiB of memory'
-        _put(frames, b'E', json.dumps(['InputError', text]).encode())
+        _put(stream, b'E', json.dumps(['InputError', text]).encode())
     except Exception as error:
-        _put(frames, b'E', json.dumps([type(error).__name__, str(error)]).encode())
+        _put(stream, b'E', json.dumps([type(error).__name__, str(error)]).encode())
     os._exit(0)
 
 
-def _packed(value: Any) -> tuple[bytes, Any]:
-    if isinstance(value, bytes):
-        return b'B', value
+def _put_value(stream: IO[bytes], value: Any) -> None:
     import pyarrow as pa
 
-    if isinstance(value, pa.Table):
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, value.schema) as writer:
-            writer.write_table(value)
-        return b'A', sink.getvalue()
-    return b'J', json.dumps(value).encode()
+    if isinstance(value, bytes):
+        _put(stream, b'B', value)
+    elif isinstance(value, pa.Table):
+        size = pa.MockOutputStream()  # counts what is written, so that columns go out from where they are
+        _write_ipc(size, value)
+        stream.write(FRAME.pack(b'A', size.size()))
+        _write_ipc(stream, value)
+        stream.flush()
+    else:
+        _put(stream, b'J', json.dumps(value).encode())
 
 
-def _put(handle: int, kind: bytes, payload: Any) -> None:
-    for piece in (FRAME.pack(kind, len(payload)), payload):
-        view = memoryview(piece)
-        while len(view):
-            view = view[os.write(handle, view[:READ_BYTES]) :]
+def _write_ipc(sink: Any, table: Any) -> None:
+    import pyarrow as pa
+
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+
+
+def _put(stream: IO[bytes], kind: bytes, payload: bytes) -> None:
+    stream.write(FRAME.pack(kind, len(payload)))
+    stream.write(payload)
+    stream.flush()
 
 
 # --- what holds
