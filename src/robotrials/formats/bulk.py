@@ -28,7 +28,7 @@ from robotrials.record.episode import ID_HEX_DIGITS, LARGEST_COUNT, Outcome
 from robotrials.record.rows import EPISODE_SCHEMA
 from robotrials.value import dataclass
 
-BLOCK_BYTES = 4 << 20
+BLOCK_BYTES = 2 << 20  # of text at a time, of which Arrow reads several ahead
 SCANNED_BYTES = 1 << 18  # at a time, which stay in the processor's cache
 KEPT_BYTES = 96 << 20  # of lines of JSON, once parsed
 NAMES = ('policy', 'benchmark', 'task', 'stratum', 'condition', 'reason', 'operator', 'session', 'block', 'instruction')

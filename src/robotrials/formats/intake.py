@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 EPISODES_PER_BATCH = 4096
 TRAJECTORIES_PER_PART = 256
-HELD_BYTES = 96 << 20  # of tables in memory until the commit
+HELD_BYTES = 8 << 20  # of tables in memory until the commit; writing and reading back the others costs little
 STEPS_PER_PART = 1 << 18  # long episodes fill a part before it has many
 Key = tuple[str, int]
 

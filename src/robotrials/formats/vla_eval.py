@@ -480,7 +480,7 @@ class _RunFile:
         attempts: Counter[str] = Counter()
         played: dict[bytes, str] = {}
         n_rows = n_same = 0
-        rate = _rate(self, options)
+        rate, cap = _rate(self, options), _step_cap(self, options)
         with StepReader(self.path if self.recording is not None else None) as reader:
             for row in self.rows():
                 if self.repeated and _identity(self, row) in self.repeated:
@@ -488,7 +488,7 @@ class _RunFile:
                     continue
                 n_rows += 1
                 try:
-                    episode = _episode(row, self, options, ledger, source)
+                    episode = _episode(row, self, options, ledger, source, rate=rate, cap=cap)
                 except RecordError as error:
                     raise RecordError(f'{self.path} {row.where}: {error}; nothing was imported') from error
                 if attempts[episode.episode_id]:
@@ -721,8 +721,10 @@ def _step_cap(run: _RunFile, options: ImportOptions) -> int | None:
     return int(declared) if declared else LIBERO_STEP_CAPS.get(suite) if suite else None
 
 
-def _episode(row: VlaEvalEpisode, run: _RunFile, options: ImportOptions, ledger: ImportAccount, source: str) -> Episode:
-    rate, cap = _rate(run, options), _step_cap(run, options)
+def _episode(
+    row: VlaEvalEpisode, run: _RunFile, options: ImportOptions, ledger: ImportAccount, source: str, *,
+    rate: float | None, cap: int | None,
+) -> Episode:  # fmt: skip
     outcome, success, reason = _verdict(row, cap, options)
     start = _start(row, run, ledger)
     is_valid = outcome is not Outcome.INVALID

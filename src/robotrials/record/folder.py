@@ -39,6 +39,7 @@ OWN_NAMES = (
     'begun', 'edits.jsonl', PENDING,
 )  # fmt: skip
 BUFFER_BYTES = 4 << 20
+LARGE_BYTES = 1 << 18
 POLL_S = 0.02
 SETTLED_AFTER_NS = 2_000_000_000
 # Some network and removable file systems have no hard links.
@@ -131,16 +132,23 @@ class _DraftFile(io.RawIOBase):
     def write(self, data: Any) -> int:
         view = memoryview(data).cast('B')
         self.n_bytes += len(view)
-        self._waiting += view
-        if len(self._waiting) >= BUFFER_BYTES:
+        if len(view) >= LARGE_BYTES:  # a column: from where it lies
             self._pass_on()
+            self._put(view)
+        else:
+            self._waiting += view
+            if len(self._waiting) >= BUFFER_BYTES:
+                self._pass_on()
         return len(view)
 
     def _pass_on(self) -> None:
-        waiting, self._waiting = memoryview(self._waiting), bytearray()
-        self.hash.update(waiting)
-        while len(waiting):
-            waiting = waiting[disk().write(self._handle, waiting) :]
+        waiting, self._waiting = self._waiting, bytearray()
+        self._put(memoryview(waiting))
+
+    def _put(self, view: memoryview) -> None:
+        self.hash.update(view)
+        while len(view):
+            view = view[disk().write(self._handle, view) :]
 
     def tell(self) -> int:
         return self.n_bytes
