@@ -513,7 +513,8 @@ class LeRobotFormat:
             raise InputError(f'{table}: episode {extra[0]} is not in {path}')
         assignments = _assignments(layout, options, own)
         is_eva = any(not row.facts.keys().isdisjoint(EVA_FACTS) for row in layout.rows)
-        source = _Source(layout, assignments, own, options, ledger, read_subtasks(path), results, is_eva)
+        cameras = tuple(f for f in layout.features.values() if f.is_camera and not f.is_depth)
+        source = _Source(layout, assignments, own, options, ledger, read_subtasks(path), results, is_eva, cameras)
         source.account()
         keeps_cameras = camera_question().answer(options) == 'keep'
         videos = [place.path for row in layout.rows for place in row.videos.values()] if keeps_cameras else []
@@ -551,6 +552,7 @@ class _Source:
     subtasks: Mapping[int, str]
     results: Mapping[int, Mapping[str, Any]]
     is_eva: bool
+    cameras: tuple[FeatureInfo, ...]  # whose pictures are kept: all but depth
 
     @property
     def success_parsing(self) -> str:
@@ -650,13 +652,10 @@ class _Source:
 
     def _cameras(self, frames: EpisodeFrames) -> dict[str, CameraClip]:
         cameras = {}
-        for key in self.layout.cameras:
-            feature = self.layout.features[key]
-            if not feature.is_depth:
-                height, width = feature.image_shape[:2]
-                cameras[key.removeprefix('observation.images.')] = CameraClip(
-                    self._clip(frames, feature), width, height
-                )
+        for feature in self.cameras:
+            height, width = feature.image_shape[:2]
+            name = feature.key.removeprefix('observation.images.')
+            cameras[name] = CameraClip(self._clip(frames, feature), width, height)
         return cameras
 
     def _clip(self, frames: EpisodeFrames, feature: FeatureInfo) -> VideoClip | FrameClip:
