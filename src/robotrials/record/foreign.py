@@ -117,7 +117,7 @@ def _received(frames: int, status: int, what: str, bounds: Bounds) -> Iterator[A
     raise InputError(f'{what}: cannot be read: {_death(status, bounds)}; the file is damaged, or made to do that')
 
 
-def _read_frame(frames: int, what: str, bounds: Bounds) -> tuple[bytes, bytearray] | None:
+def _read_frame(frames: int, what: str, bounds: Bounds) -> tuple[bytes, memoryview] | None:
     head = _read(frames, FRAME.size, what, bounds)
     if len(head) < FRAME.size:
         return None
@@ -128,32 +128,37 @@ def _read_frame(frames: int, what: str, bounds: Bounds) -> tuple[bytes, bytearra
     return (kind, payload) if len(payload) == length else None
 
 
-def _read(handle: int, length: int, what: str, bounds: Bounds) -> bytearray:
+def _read(handle: int, length: int, what: str, bounds: Bounds) -> memoryview:
     """Up to `length` bytes, fewer at the end; memory is taken as they come, not as they are announced."""
-    content = bytearray(min(length, READ_BYTES))
+    content = _room(length)
     n_read = 0
     poll = select.poll()
     poll.register(handle, select.POLLIN)
     while n_read < length:
         if not poll.poll(bounds.silence_s * 1000):
             raise InputError(f'{what}: cannot be read: nothing came of it in {bounds.silence_s:g} s; it was given up')
-        if n_read == len(content):
-            content += bytes(min(n_read, length - n_read))
-        with memoryview(content) as room:
-            n_more = os.readv(handle, [room[n_read:]])
+        n_more = os.readv(handle, [content[n_read:]])
         if not n_more:
             break
         n_read += n_more
-    del content[n_read:]
-    return content
+    return content[:n_read]
 
 
-def _value(kind: bytes, payload: bytearray, what: str) -> Any:
+def _room(length: int) -> memoryview:
+    """Of many bytes, in Arrow's memory: no page is touched before it is written to, and the next piece reuses it."""
+    if length <= READ_BYTES:
+        return memoryview(bytearray(length))
+    import pyarrow as pa
+
+    return memoryview(pa.allocate_buffer(length))
+
+
+def _value(kind: bytes, payload: memoryview, what: str) -> Any:
     if kind == b'B':
         return bytes(payload)
     try:
         if kind == b'J':
-            return json.loads(payload)
+            return json.loads(bytes(payload))
         import pyarrow as pa
 
         with pa.ipc.open_stream(pa.py_buffer(payload)) as reader:
@@ -164,10 +169,10 @@ def _value(kind: bytes, payload: bytearray, what: str) -> Any:
         raise InputError(f'{what}: cannot be read: its parser answered nonsense ({error})') from error
 
 
-def _error(payload: bytearray, what: str) -> Exception:
+def _error(payload: memoryview, what: str) -> Exception:
     """An error as the child raised it, if it is one of ours."""
     try:
-        name, text = json.loads(payload)
+        name, text = json.loads(bytes(payload))
         kind = _known_errors().get(name)
     except ValueError:
         name, text, kind = 'nonsense', '', None
