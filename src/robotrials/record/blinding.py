@@ -559,6 +559,12 @@ def rows_named(part: PartInfo, ids: Sequence[str]) -> pa.Table:
         return pa.concat_tables(named).unify_dictionaries()
 
 
+def all_rows(part: PartInfo) -> pa.Table:
+    """The rows of a small part, in the schema of today."""
+    with naming_damage(part.path):
+        return pa.concat_tables(_tables(part))
+
+
 def select_attempts(
     sources: Sequence[PartInfo] | Sequence[pa.Table], edits: Edits, *, every: bool = False
 ) -> UncountedRows:
@@ -657,12 +663,13 @@ def read_part_episodes(
     expression = where_expression(_blinded(where, opened))
     if expression is not None and edits.by_episode:
         expression = expression | pc.field('episode_id').isin(list(edits.by_episode))
+    wanted = [(name, frozenset(_values(values))) for name, values in (where or {}).items()]
     start = 0
     try:
         for table in _tables(part, expression=expression) if tables is None else tables:
             for episode in episodes_from_arrow(table, events):
                 edited = edits.apply(opened.apply(episode) if opened is not None else episode)
-                if all(getattr(edited, name) in _values(wanted) for name, wanted in (where or {}).items()):
+                if not wanted or all(getattr(edited, name) in values for name, values in wanted):
                     yield edited
             start += table.num_rows
     except RecordError as error:

@@ -7,6 +7,7 @@ file: what an episode lacks is null.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -25,7 +26,8 @@ from robotrials.record.trajectory import (
     Contacts,
     Scene,
     Trajectory,
-    trusted_trajectory,
+    set_columns,
+    trusted_trajectories,
 )
 from robotrials.value import dataclass
 
@@ -141,6 +143,12 @@ class Ragged:
         values: NDArray[Any] = self.values[self.offsets[index] : self.offsets[index + 1]]
         return values
 
+    def rows(self) -> list[NDArray[Any] | None]:
+        """Every row, in half the time of asking for each."""
+        values = self.values
+        rows = [values[first:end] for first, end in itertools.pairwise(self.offsets)]
+        return [v if has else None for v, has in zip(rows, self.present, strict=True)]
+
 
 def trajectories_from_arrow(table: pa.Table) -> Iterator[tuple[tuple[str, int], Trajectory]]:
     """Every trajectory of a table with its key (episode_id, attempt)."""
@@ -150,37 +158,32 @@ def trajectories_from_arrow(table: pa.Table) -> Iterator[tuple[tuple[str, int], 
     parsed = {text: json.loads(text) for text in set(scenes)}
     built = {text: scene_from_json(values) for text, values in parsed.items()}
     poses = {text: _pose_signals(values, signals) for text, values in parsed.items()}
-    plain = {name: signals[name] for name in (*STEP_COLUMNS, 'joint_torque_limit_nm') if name in signals}
-    absent = {name: None for name in (*STEP_COLUMNS, 'joint_torque_limit_nm') if name not in signals}
-    hashes, extra = _under('frame_hash/', signals), _under('extra/', signals)
-    for row, (episode_id, attempt, text) in enumerate(zip(ids, attempts, scenes, strict=True)):
-        bodies, body_pose = poses[text]
-        time_s = signals['time_s'].row(row)
+    plain = ('time_s', *STEP_COLUMNS, 'joint_torque_limit_nm')
+    made = trusted_trajectories(
+        {name: signals[name].rows() if name in signals else [None] * len(ids) for name in plain}
+        | {
+            'frame_hash': _rows_under('frame_hash/', signals, len(ids)),
+            'extra': _rows_under('extra/', signals, len(ids)),
+        }
+        | {'bodies': [poses[text][0] for text in scenes], 'scene': [built[text] for text in scenes]}
+        | {'broken': [parsed[text].get('broken', {}) for text in scenes]}
+    )
+    for row, (episode_id, attempt, text, trajectory) in enumerate(zip(ids, attempts, scenes, made, strict=True)):
+        time_s = trajectory.time_s
         if time_s is None:
             raise RecordError(f'episode {episode_id} attempt {attempt} has a trajectory without time_s')
-        yield (
-            (episode_id, attempt),
-            trusted_trajectory(
-                time_s=time_s,
-                bodies=bodies,
-                body_pose=_pose(body_pose, row, parsed[text], len(time_s)),
-                contacts=_contacts(signals, row, parsed[text]),
-                frame_hash=_rows_of(hashes, row),
-                extra=_rows_of(extra, row),
-                scene=built[text],
-                broken=parsed[text].get('broken', {}),
-                **{name: signal.row(row) for name, signal in plain.items()},
-                **absent,
-            ),
+        set_columns(
+            trajectory,
+            body_pose=_pose(poses[text][1], row, parsed[text], len(time_s)),
+            contacts=_contacts(signals, row, parsed[text]),
         )
+        yield (episode_id, attempt), trajectory
 
 
-def _under(prefix: str, signals: Mapping[str, Ragged]) -> dict[str, Ragged]:
-    return {unescape(n.removeprefix(prefix)): v for n, v in signals.items() if n.startswith(prefix)}
-
-
-def _rows_of(signals: Mapping[str, Ragged], row: int) -> dict[str, NDArray[Any]]:
-    return {name: values for name, signal in signals.items() if (values := signal.row(row)) is not None}
+def _rows_under(prefix: str, signals: Mapping[str, Ragged], n_rows: int) -> list[dict[str, NDArray[Any]]]:
+    """For each row, its values of the signals with this prefix, by the rest of their names."""
+    rows = {unescape(n.removeprefix(prefix)): v.rows() for n, v in signals.items() if n.startswith(prefix)}
+    return [{name: own for name, values in rows.items() if (own := values[row]) is not None} for row in range(n_rows)]
 
 
 def _pose(body_pose: Ragged | None, row: int, scene: Mapping[str, Any], steps: int) -> NDArray[Any] | None:
@@ -270,6 +273,9 @@ class _Rows(Ragged):
     def row(self, index: int) -> NDArray[Any] | None:
         values: NDArray[Any] | None = self.values[index]
         return values
+
+    def rows(self) -> list[NDArray[Any] | None]:
+        return list(self.values)
 
 
 def _with_empty(signal: Ragged | None, empty: Ragged, time_s: Ragged) -> Ragged:

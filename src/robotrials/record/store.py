@@ -37,8 +37,10 @@ from robotrials.errors import InputError, RecordError, RobotrialsError, StoreErr
 from robotrials.old_name import STORE_FORMAT
 from robotrials.record.blinding import (
     SEALED_FOLDER,
+    SMALL_ROWS,
     Unblindings,
     Where,
+    all_rows,
     blinded_episode,
     blinded_provenance,
     blinded_trajectory,
@@ -610,6 +612,8 @@ class Store:
         parts = prune_parts(parts, where, edits=edits, unblindings=unblindings)
         ids = named_ids(where, edits)
         tables = None if ids is None else [rows_named(part, ids) for part in parts]
+        if where is None and len(parts) == 1 and parts[0].n_rows <= SMALL_ROWS:
+            tables = [all_rows(parts[0])]  # opened and hashed once, for the attempts and the episodes
         selection = select_attempts(tables or parts, edits, every=attempts == 'all')
         if not self.skip_damaged:
             check_duplicates(parts, selection.duplicates)

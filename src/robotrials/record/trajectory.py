@@ -5,6 +5,7 @@ Poses are (x, y, z, qw, qx, qy, qz) in metres and unit quaternions, in the world
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import field
@@ -175,9 +176,22 @@ def frame_times(camera: Camera, trajectory: Trajectory) -> FloatArray:
 def trusted_trajectory(**columns: Any) -> Trajectory:
     """A trajectory from a store's own columns, every field given, which were checked when they were written."""
     trajectory = object.__new__(Trajectory)
+    set_columns(trajectory, **columns)
+    return trajectory
+
+
+def trusted_trajectories(columns: Mapping[str, Sequence[Any]]) -> list[Trajectory]:
+    """The same for many at once: field -> its values, one a trajectory; `set_columns` gives the rest of the fields."""
+    made = [object.__new__(Trajectory) for _ in columns['time_s']]
+    for name, values in columns.items():
+        collections.deque(map(_SET[name], made, values), maxlen=0)  # a loop in C
+    return made
+
+
+def set_columns(trajectory: Trajectory, **columns: Any) -> None:
+    """Set fields of a trajectory under construction, which nobody else has seen."""
     for name, value in columns.items():
         _SET[name](trajectory, value)
-    return trajectory
 
 
 _SET = {name: getattr(Trajectory, name).__set__ for name in Trajectory.__slots__}
