@@ -17,7 +17,18 @@ import numpy as np
 
 from robotrials.errors import InputError
 from robotrials.record import Outcome, Scene
-from robotrials.run.seam import Action, FloatArray, Footage, HostReport, HostSpec, Observation, Setup, StepPart, Target
+from robotrials.run.seam import (
+    Action,
+    FloatArray,
+    Footage,
+    HostReport,
+    HostSpec,
+    Observation,
+    Setup,
+    StepPart,
+    Target,
+    is_finite,
+)
 from robotrials.value import dataclass
 
 if TYPE_CHECKING:  # a host inside another environment has numpy alone
@@ -263,7 +274,7 @@ class SteppedHost(Host):
     def _checked(self, action: Action) -> FloatArray:
         """A copy of the action; InputError unless it has as many finite numbers as the convention says."""
         wanted, width = np.array(action, dtype=float), self._spec.action.width
-        if wanted.shape != (width,) or not np.isfinite(wanted).all():
+        if wanted.shape != (width,) or not is_finite(wanted):
             raise InputError(f'an action is {wanted}, wanted {width} finite numbers')
         return wanted
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +32,7 @@ from robotrials.run.seam import (
     Session,
     StepPart,
     Target,
+    is_finite,
 )
 
 # Asking a policy, here or in the background, and reading what it answers.
@@ -100,7 +102,7 @@ def read_answer(
     if actions.dtype != np.float64:
         with np.errstate(over='ignore'):
             numbers = actions.astype(float)
-    if not np.isfinite(numbers).all():
+    if not is_finite(numbers):
         raise EpisodeStop(Fault(FaultKind.POLICY_ANSWER, f'actions at step {step} are not finite'))
     return numbers, inference_s
 
@@ -228,6 +230,9 @@ class PolicyDealing:
     is_kept: bool  # whether what an answer took is recorded although it is not charged
 
 
+_by_step, _by_arrival = operator.attrgetter('step'), operator.attrgetter('arrives_s', 'number')
+
+
 class Line:
     """The line in virtual time: the world stands still during a call, and is then charged for it."""
 
@@ -271,10 +276,10 @@ class Line:
         eligible = [m for m in self._inbox if self.may_take(m.step)]
         if not eligible:
             return None
-        taken_s = max(self._free_s, min(m.arrives_s for m in eligible))
+        taken_s = max(self._free_s, min([m.arrives_s for m in eligible]))
         if taken_s > until_s:
             return None
-        newest = max((m for m in eligible if m.arrives_s <= taken_s + SLACK_S), key=lambda m: m.step)
+        newest = max([m for m in eligible if m.arrives_s <= taken_s + SLACK_S], key=_by_step)
         self._inbox = [m for m in self._inbox if m.step > newest.step]
         self._last_step = newest.step
         return newest, taken_s
@@ -313,7 +318,7 @@ class Line:
     def _arrived(self, until_s: float) -> list[Arrival]:
         if not self._outbox:
             return []
-        arrived = sorted((a for a in self._outbox if a.arrives_s <= until_s), key=lambda a: (a.arrives_s, a.number))
+        arrived = sorted([a for a in self._outbox if a.arrives_s <= until_s], key=_by_arrival)
         self._outbox = [a for a in self._outbox if a.arrives_s > until_s]
         kept = []
         for arrival in arrived:
@@ -564,18 +569,23 @@ class Feedback:
 
 def _protected(observation: Observation) -> Observation:
     """The observation, and the earlier ones that go with it, in arrays that cannot be written to."""
+    past = observation.past
     return Observation(
         observation.t_s,
         _locked(observation.state),
-        {name: _locked(i) for name, i in observation.images.items()},
-        {name: _locked(d) for name, d in observation.depth_m.items()},
+        _all_locked(observation.images),
+        _all_locked(observation.depth_m),
         observation.cameras,
-        past={step: _protected(earlier) for step, earlier in observation.past.items()},
+        past={step: _protected(earlier) for step, earlier in past.items()} if past else {},
     )
+
+
+def _all_locked(arrays: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
+    return {name: _locked(array) for name, array in arrays.items()} if arrays else {}
 
 
 def _locked(array: NDArray[Any]) -> NDArray[Any]:
     """A view that a policy cannot write the host's memory through."""
     view = array.view()
-    view.flags.writeable = False
+    view.setflags(write=False)
     return view

@@ -54,6 +54,7 @@ from robotrials.run.seam import (
     Setup,
     StepPart,
     Target,
+    is_finite,
 )
 
 T = TypeVar('T')
@@ -361,8 +362,10 @@ class ControlLoop:
 
     def _record(self, recorder: Recorder, played: Sequence[Played], *, sent: Action) -> None:
         signals = self._signals()
-        raw = next((p.raw for p in reversed(played) if p.raw is not None), None)
-        late = next((p for p in reversed(played) if p.age_s is not None), None)
+        raw, late = None, None  # the last that there are
+        for part in played:
+            raw = raw if part.raw is None else part.raw
+            late = late if part.age_s is None else part
         delay, age_s = (late.delay, late.age_s) if late is not None else (None, None)
         if late is not None and late.number is not None:
             self._answers[self.n_steps - 1] = late.number
@@ -387,15 +390,10 @@ class ControlLoop:
         if not isinstance(state, np.ndarray) or state.shape != (self._spec.state_width,):
             got = f'{type(observation).__name__} with state of shape {np.shape(state)}'
             raise self._bad_answer(f'{got}, declared ({self._spec.state_width},)')
-        if not np.isfinite(state).all():
+        if not is_finite(state):
             raise self._bad_answer('the state is not finite')
-        is_over = self.n_steps > 0 and self._host.outcome() is not None  # nobody will look any more
-        is_left_out = not observation.images and (not self._is_look_expected or is_over)
-        for camera, size in self._spec.images.items() if not is_left_out else ():
-            image: Any = observation.images.get(camera)
-            if not isinstance(image, np.ndarray) or image.shape != (*size, 3) or image.dtype != np.uint8:
-                got = f'{np.shape(image)} of {getattr(image, "dtype", type(image).__name__)}'
-                raise self._bad_answer(f'camera {camera} showed {got}, declared {(*size, 3)} of uint8')
+        if self._spec.images:
+            self._check_images(observation)
         if self._seen_frames is not None:
             self._seen_frames.see(observation.images, step=step)
         self._observation = observation = self._applied.show(observation, step=step)
@@ -407,6 +405,16 @@ class ControlLoop:
         self._seen_state = state.tobytes()
         if self.n_steps == 0:
             self._seen_images = {camera: image.tobytes() for camera, image in observation.images.items()}
+
+    def _check_images(self, observation: Observation) -> None:
+        is_over = self.n_steps > 0 and self._host.outcome() is not None  # nobody will look any more
+        if not observation.images and (not self._is_look_expected or is_over):
+            return
+        for camera, size in self._spec.images.items():
+            image: Any = observation.images.get(camera)
+            if not isinstance(image, np.ndarray) or image.shape != (*size, 3) or image.dtype != np.uint8:
+                got = f'{np.shape(image)} of {getattr(image, "dtype", type(image).__name__)}'
+                raise self._bad_answer(f'camera {camera} showed {got}, declared {(*size, 3)} of uint8')
 
     def _look(self) -> None:
         """Have the pictures drawn that a step left out."""

@@ -140,14 +140,17 @@ class Recorder:
         return self._points
 
     def _put(self, name: str, value: Any) -> None:
-        if name in BOOLEAN and not self._is_next(name, value):
-            return
-        column = self._columns.get(name)
-        if column is None:
-            kind = np.dtype(bool if name in BOOLEAN else float)
-            column = np.full((self._capacity, *np.shape(value)), _blank(kind), dtype=kind)
-            self._columns[name] = column
-        column[self._rows] = value
+        try:
+            self._columns[name][self._rows] = value
+        except KeyError:
+            self._columns[name] = np.full((self._capacity, *np.shape(value)), np.nan)
+            self._columns[name][self._rows] = value
+
+    def _put_truth(self, name: str, value: Any) -> None:
+        if self._is_next(name, value):
+            if name not in self._columns:
+                self._columns[name] = np.zeros(self._capacity, dtype=bool)
+            self._columns[name][self._rows] = value
 
     def _is_next(self, name: str, value: Any) -> bool:
         """Whether a column that has no NaN goes on without a gap and with a truth value; else it is broken."""
@@ -174,6 +177,8 @@ class Recorder:
                     self._points.append(np.array(value, dtype=np.float32).reshape(-1, 3))
             elif name == 'joint_torque_limit_nm':
                 self._limits = np.array(value, dtype=float)
+            elif name in BOOLEAN:
+                self._put_truth(name, value)
             else:
                 self._put(name, value)
 

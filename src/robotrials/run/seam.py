@@ -216,6 +216,11 @@ FloatArray = NDArray[np.floating[Any]]
 Action = FloatArray  # (A,), as the ActionConvention says
 
 
+def is_finite(values: NDArray[Any]) -> bool:
+    """Whether numbers are all finite; of the few of a control step `.all()` would take three times as long."""
+    return b'\0' not in np.isfinite(values).tobytes()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Observation:
     """What the host shows at `t_s` seconds after the reset. The arrays are the receiver's: the host keeps none."""
