@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from robotrials.errors import InputError, RecordError, StoreError, UnknownName
 from robotrials.old_name import COMMITMENT_TAG, ENVELOPE_TAG
@@ -625,7 +626,7 @@ def _repeated_ids(sources: Sequence[PartInfo] | Sequence[pa.Table]) -> dict[str,
 
     One pass over 64-bit hashes (8 bytes an episode) finds the few candidates; only those are read as text.
     """
-    hashes = [id_hashes(_columns_of(source, ['episode_id'])['episode_id']) for source in sources]
+    hashes = [np.concatenate(list(_hashes_of(source))) for source in sources]
     repeated = repeated_hashes(hashes)
     rows_by_id: dict[str, list[tuple[int, Key, str]]] = {}
     for number, source in enumerate(sources):
@@ -637,6 +638,16 @@ def _repeated_ids(sources: Sequence[PartInfo] | Sequence[pa.Table]) -> dict[str,
         for episode_id, attempt, outcome in zip(*columns, strict=True):
             rows_by_id.setdefault(episode_id, []).append((number, (episode_id, attempt), outcome))
     return {episode_id: rows for episode_id, rows in rows_by_id.items() if len(rows) > 1}
+
+
+def _hashes_of(source: PartInfo | pa.Table) -> Iterator[NDArray[np.uint64]]:
+    """The hashes of the ids of a table, or of a part; of a large one only the bytes of its ids are read and checked."""
+    if isinstance(source, pa.Table) or source.n_rows <= SMALL_ROWS:
+        yield id_hashes(_columns_of(source, ['episode_id'])['episode_id'])
+        return
+    schema = pa.schema([EPISODE_SCHEMA.field('episode_id')])
+    for group in row_groups(source.path, source.logged, choose=lambda _: schema.names):
+        yield id_hashes(in_schema(group, schema, where=str(source.path))['episode_id'])
 
 
 def _columns_of(source: PartInfo | pa.Table, names: Sequence[str]) -> pa.Table:
@@ -692,13 +703,12 @@ def _tables(part: PartInfo, *, expression: Any = None) -> Iterator[pa.Table]:
         table = migrate(pq.ParquetFile(source).read(use_threads=False), part.schema_version, where=str(part.path))
         yield table if expression is None else table.filter(expression)
         return
-    import pyarrow.dataset as ds  # only large parts are scanned
-
-    fragment = ds.ParquetFileFormat().make_fragment(source)
-    migrate(fragment.physical_schema.empty_table(), part.schema_version, where=str(part.path))
-    scanner = fragment.scanner(filter=expression, batch_size=BATCH_ROWS, batch_readahead=2, fragment_readahead=1)
-    for batch in scanner.to_batches():
-        yield migrate(pa.Table.from_batches([batch]), part.schema_version, where=str(part.path))
+    # A scan of a dataset would read several row groups ahead.
+    file = pq.ParquetFile(source)
+    migrate(file.schema_arrow.empty_table(), part.schema_version, where=str(part.path))
+    for batch in file.iter_batches(batch_size=BATCH_ROWS):
+        table = migrate(pa.Table.from_batches([batch]), part.schema_version, where=str(part.path))
+        yield table if expression is None else table.filter(expression)
 
 
 def column_table(part: PartInfo, columns: list[str] | None = None) -> pa.Table:

@@ -294,9 +294,9 @@ def summarize_stores(paths: Iterable[Path | str], *, where: Where | None = None)
         ids: list[NDArray[np.uint64]] = []
         total = merge_summaries(total, summarize_episodes(_noting(store.episodes(where=where, events=False), ids)))
         own = np.concatenate(ids) if ids else np.zeros(0, np.uint64)
-        if len(np.intersect1d(seen, own)):
+        if len(seen) and len(np.intersect1d(seen, own)):
             raise StoreError(f'{store.path}: has episodes that another of these stores has; merge them instead')
-        seen = np.concatenate([seen, own])
+        seen = np.concatenate([seen, own]) if len(seen) else own
     return total
 
 
