@@ -158,16 +158,16 @@ def trajectories_from_arrow(table: pa.Table) -> Iterator[tuple[tuple[str, int], 
     parsed = {text: json.loads(text) for text in set(scenes)}
     built = {text: scene_from_json(values) for text, values in parsed.items()}
     poses = {text: _pose_signals(values, signals) for text, values in parsed.items()}
-    plain = ('time_s', *STEP_COLUMNS, 'joint_torque_limit_nm')
-    made = trusted_trajectories(
-        {name: signals[name].rows() if name in signals else [None] * len(ids) for name in plain}
-        | {
-            'frame_hash': _rows_under('frame_hash/', signals, len(ids)),
-            'extra': _rows_under('extra/', signals, len(ids)),
-        }
-        | {'bodies': [poses[text][0] for text in scenes], 'scene': [built[text] for text in scenes]}
-        | {'broken': [parsed[text].get('broken', {}) for text in scenes]}
-    )
+    columns: dict[str, Sequence[Any]] = {
+        'frame_hash': _rows_under('frame_hash/', signals, len(ids)),
+        'extra': _rows_under('extra/', signals, len(ids)),
+        'bodies': [poses[text][0] for text in scenes],
+        'scene': [built[text] for text in scenes],
+        'broken': [parsed[text].get('broken', {}) for text in scenes],
+    }
+    for name in ('time_s', *STEP_COLUMNS, 'joint_torque_limit_nm'):
+        columns[name] = signals[name].rows() if name in signals else [None] * len(ids)
+    made = trusted_trajectories(columns)
     for row, (episode_id, attempt, text, trajectory) in enumerate(zip(ids, attempts, scenes, made, strict=True)):
         time_s = trajectory.time_s
         if time_s is None:

@@ -97,7 +97,7 @@ class CountedColumns:
         if list(places) == list(self._counts):
             return
         new = [part for part in parts if part.path.name not in self._counts]
-        counts, tables = dict(self._counts), [self._rows]
+        counts, tables = dict(self._counts), [self._rows] if len(self._rows) else []
         for part in new:
             tables.append(_part_columns(part, self._rows.column_names, ids))
             counts[part.path.name] = tables[-1].num_rows
@@ -111,8 +111,15 @@ class CountedColumns:
         self._rows, self._counts = rows, {name: counts[name] for name in places}
 
 
-def _one_table(tables: Sequence[pa.Table]) -> pa.Table:
-    return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+def _one_table(tables: list[pa.Table]) -> pa.Table:
+    """The rows of these tables, of which the list is emptied: a column's memory is freed once it was copied."""
+    rest = pa.concat_tables(tables).unify_dictionaries()
+    tables.clear()
+    schema, columns = rest.schema, []
+    while rest.num_columns:
+        column, rest = rest.column(0), rest.remove_column(0)
+        columns.append(column.chunk(0) if column.num_chunks == 1 else column.combine_chunks())
+    return pa.table(columns, schema=schema)
 
 
 def _part_columns(part: PartInfo, names: list[str], ids: list[str] | None) -> pa.Table:

@@ -294,7 +294,12 @@ def _from_columns(store: Store, where: Where | None) -> Sequence[Episode]:
     """All parts as one table: the parts of a trial are thousands of single rows, and each costs as much as a table."""
     table = counted_columns(store, EPISODE_FIELDS, where=where or None)
     if table.num_rows > MOST_KEPT:
-        return ordered_columns(table) if keeps_rules(table) else _kept(store.episodes(where=where or None))
+        if not keeps_rules(table):
+            return _kept(store.episodes(where=where or None))
+        rows = ordered_columns(table)
+        del table
+        pa.default_memory_pool().release_unused()  # pages that Arrow would keep for itself, for the analysis
+        return rows
     try:
         return ordered_episodes(episodes_from_arrow(table, {}))
     except RecordError:
