@@ -20,7 +20,9 @@ A message says what was wanted, what was found, where (file, row, field), and wh
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import importlib
+from collections.abc import Callable, Iterable
+from typing import Any
 
 DISTRIBUTION = 'robotrials'
 
@@ -101,6 +103,28 @@ def near_miss(name: str, known: Iterable[str], *, most: int = 20) -> str:
     listed = ', '.join(names[:most]) + (f', ... ({len(names) - most} more)' if len(names) > most else '')
     hint = f'did you mean {lowered[close[0]]!r}? ' if close else ''
     return f'{hint}known: {listed}'
+
+
+class undone_by:  # noqa: N801 - reads as what it does: with undone_by(link.close): ...
+    """Calls what lets go of things if its body raises, also an interrupt; the error goes on."""
+
+    def __init__(self, undo: Callable[[], object]) -> None:
+        self._undo = undo
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._undo()
+
+
+def load_optional(module: str, lack: str) -> Any:
+    """A module of a package that an extra brings; where it is not installed, SetupError with the words of `lack`."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise SetupError(lack) from error
 
 
 def install_hint(extra: str) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from robotrials.errors import InputError, SetupError, install_hint
+from robotrials.errors import InputError, install_hint, load_optional
 from robotrials.formats.imported import head_of
 from robotrials.old_name import MCAP_PROFILE
 
@@ -165,12 +165,8 @@ def _custom(reader: Any) -> dict[str, str]:
 @contextmanager
 def _reader(path: Path) -> Iterator[Any]:
     """The reader of rosbags, open; whatever it complains of is named by the bag's path."""
-    try:
-        rosbag1 = importlib.import_module('rosbags.rosbag1')
-        rosbag2 = importlib.import_module('rosbags.rosbag2')
-    except ModuleNotFoundError as error:
-        raise SetupError(f'{path}: reading ROS bags needs rosbags: {install_hint("ros")}') from error
-    module = rosbag1 if path.suffix == '.bag' else rosbag2
+    name = 'rosbags.rosbag1' if path.suffix == '.bag' else 'rosbags.rosbag2'
+    module = load_optional(name, f'{path}: reading ROS bags needs rosbags: {install_hint("ros")}')
     sqlite_error = importlib.import_module('apsw').Error
     try:
         with module.Reader(path) as reader:
@@ -277,11 +273,8 @@ class _Ending:
 
 
 def _stream_records(path: Path, ending: _Ending) -> Iterator[tuple[Any, Any, Any]]:
-    try:
-        stream_reader = importlib.import_module('mcap.stream_reader')
-        records = importlib.import_module('mcap.records')
-    except ModuleNotFoundError as error:
-        raise SetupError(f'{path}: reading a cut-off MCAP file needs mcap: {install_hint("mcap")}') from error
+    lack = f'{path}: reading a cut-off MCAP file needs mcap: {install_hint("mcap")}'
+    stream_reader, records = load_optional('mcap.stream_reader', lack), load_optional('mcap.records', lack)
     schemas: dict[int, Any] = {}
     channels: dict[int, Any] = {}
     with path.open('rb') as stream:

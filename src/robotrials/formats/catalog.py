@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from robotrials.catalog import Catalog
-from robotrials.errors import InputError, SetupError
+from robotrials.errors import InputError, SetupError, undone_by
 from robotrials.formats.imported import (
     CERTAIN,
     POSSIBLE,
@@ -179,11 +179,8 @@ def open_contained(path: Path, options: ImportOptions, *, name: str) -> Imported
     request: dict[str, Any] = {'path': str(path), 'options': dataclasses.asdict(options), 'name': name}
     what = str(path)
     scratch = Path(tempfile.mkdtemp(prefix='robotrials-import-'))
-    try:
+    with undone_by(lambda: shutil.rmtree(scratch, ignore_errors=True)):
         (answer,) = _told(parse(f'{HERE}:opened', what=what, scratch=scratch, **request), path)
-    except BaseException:
-        shutil.rmtree(scratch, ignore_errors=True)
-        raise
     ledger = _Account()
     ledger.take(answer['ledger'])
 

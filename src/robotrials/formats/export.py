@@ -7,7 +7,6 @@ can never tell more than the store does.
 from __future__ import annotations
 
 import csv
-import importlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.catalog import Catalog
-from robotrials.errors import InputError, SetupError, install_hint
+from robotrials.errors import InputError, SetupError, install_hint, load_optional
 from robotrials.formats.imported import ImportAccount
 from robotrials.old_name import RERUN_APPLICATION
 from robotrials.record import Camera, Episode, Store, Trajectory
@@ -253,7 +252,7 @@ class RerunExporter:
     suffix: str = ''
 
     def write(self, store: Store, target: Path, options: ExportOptions) -> Exported:
-        rerun = _load()
+        rerun = load_optional('rerun', f'writing Rerun recordings needs rerun-sdk: {install_hint("rerun")}')
         ledger = ImportAccount()
         count = 0
         with fresh_target(target) as draft:
@@ -270,13 +269,6 @@ class RerunExporter:
 
 
 RERUN = RerunExporter()
-
-
-def _load() -> Any:
-    try:
-        return importlib.import_module('rerun')
-    except ModuleNotFoundError as error:
-        raise SetupError(f'writing Rerun recordings needs rerun-sdk: {install_hint("rerun")}') from error
 
 
 def _write_episode(

@@ -6,7 +6,6 @@ go to the provenance, because the same file name means different worlds in diffe
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.errors import InputError, SetupError, install_hint
+from robotrials.errors import InputError, install_hint, load_optional
 from robotrials.formats.imported import (
     CERTAIN,
     ImportAccount,
@@ -90,10 +89,7 @@ class Hdf5Format:
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
     """The open file; what HDF5 itself complains of is named by its path."""
-    try:
-        h5py = importlib.import_module('h5py')
-    except ModuleNotFoundError as error:
-        raise SetupError(f'{path}: reading HDF5 needs h5py: {install_hint("hdf5")}') from error
+    h5py = load_optional('h5py', f'{path}: reading HDF5 needs h5py: {install_hint("hdf5")}')
     try:
         with h5py.File(path, 'r') as file:
             yield file

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from robotrials.errors import InputError, RecordError, SetupError, install_hint
+from robotrials.errors import InputError, RecordError, install_hint, load_optional
 from robotrials.formats.imported import (
     CERTAIN,
     FAULTS,
@@ -126,11 +125,10 @@ def _unpacking(path: Path) -> tuple[Any, tuple[type[Exception], ...]]:
         is_zstd = any(info.compress_type == ZSTD for info in archive.infolist())
     if not is_zstd:
         return zipfile, (zipfile.BadZipFile, OSError, NotImplementedError)
-    try:
-        zstd = importlib.import_module('compression.zstd' if hasattr(zipfile, 'ZIP_ZSTANDARD') else 'backports.zstd')
-        module = zipfile if hasattr(zipfile, 'ZIP_ZSTANDARD') else importlib.import_module('backports.zstd.zipfile')
-    except ModuleNotFoundError as error:
-        raise SetupError(f'{path}: packed with zstd, which needs backports.zstd: {install_hint("inspect")}') from error
+    lack = f'{path}: packed with zstd, which needs backports.zstd: {install_hint("inspect")}'
+    is_standard = hasattr(zipfile, 'ZIP_ZSTANDARD')
+    zstd = load_optional('compression.zstd' if is_standard else 'backports.zstd', lack)
+    module = zipfile if is_standard else load_optional('backports.zstd.zipfile', lack)
     return module, (module.BadZipFile, zstd.ZstdError, OSError, NotImplementedError)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import importlib
 import io
 import json
 import math
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.errors import InputError, RecordError, RobotrialsError, SetupError, install_hint
+from robotrials.errors import InputError, RecordError, RobotrialsError, install_hint, load_optional
 from robotrials.formats.bag import is_own_mcap
 from robotrials.formats.export import (
     Exported,
@@ -162,10 +161,7 @@ class _Messages:
 
 @contextmanager
 def _reader(path: Path) -> Iterator[Any]:
-    try:
-        module = importlib.import_module('mcap.reader')
-    except ModuleNotFoundError as error:
-        raise SetupError(f'{path}: reading MCAP needs mcap: {install_hint("mcap")}') from error
+    module = load_optional('mcap.reader', f'{path}: reading MCAP needs mcap: {install_hint("mcap")}')
     with path.open('rb') as stream:
         try:
             yield module.make_reader(stream, validate_crcs=True)
@@ -357,10 +353,7 @@ class _McapFile:
 
 def write_episode(store: Store, episode: Episode, trajectory: Trajectory, *, path: Path, ledger: ImportAccount) -> None:
     """Write one episode's file."""
-    try:
-        module = importlib.import_module('mcap.writer')
-    except ModuleNotFoundError as error:
-        raise SetupError(f'writing MCAP needs mcap: {install_hint("mcap")}') from error
+    module = load_optional('mcap.writer', f'writing MCAP needs mcap: {install_hint("mcap")}')
     start_ns = round(episode.started_at.timestamp() * 1e9) if episode.started_at is not None else 0
     with path.open('wb') as stream:
         writer = module.Writer(stream)

@@ -21,7 +21,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from robotrials.errors import AnswerError, InputError, NoAnswer, RemoteError, RigError, SetupError
+from robotrials.errors import AnswerError, InputError, NoAnswer, RemoteError, RigError, SetupError, undone_by
 from robotrials.policies.mapping import ServedOptions
 from robotrials.policies.observe import Question
 from robotrials.policies.served import Reply, ServedPolicy, action_array, decoded, map_answer, seconds_told
@@ -99,11 +99,8 @@ class LeRobotPolicy(ServedPolicy):
             start_timeout_s=self._connect_s,
             variables=variables if self._uses_network else {},
         )
-        try:
+        with undone_by(worker.close):
             self._facts = self._loaded(worker)
-        except BaseException:
-            worker.close()
-            raise
         self._worker = worker
 
     def _loaded(self, worker: WorkerProcess) -> Mapping[Any, Any]:
@@ -267,7 +264,7 @@ class LeRobotServerPolicy(ServedPolicy):
             'target': self.url.removeprefix(SCHEME), 'timeout_s': self._connect_s,
             'max_bytes': self._limits.max_bytes,
         }  # fmt: skip
-        try:
+        with undone_by(self.close):
             answer = map_answer(self.url, self._worker.call('open', asked, timeout_s=self._connect_s + 10.0))
             if answer.get('status') != 'OK':
                 raise SetupError(
@@ -277,9 +274,6 @@ class LeRobotServerPolicy(ServedPolicy):
             self._ask('Ready')
             if self._features:
                 self._instruct()
-        except BaseException:
-            self.close()
-            raise
 
     @property
     def facts(self) -> Mapping[str, object]:

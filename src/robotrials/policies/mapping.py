@@ -18,7 +18,7 @@ from typing import Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.errors import InputError, SetupError, UnknownName, install_hint
+from robotrials.errors import InputError, UnknownName, install_hint, load_optional
 from robotrials.formats.space import read_norm_stats
 from robotrials.run import ActionConvention, Gripper, Rotation
 from robotrials.value import read_table
@@ -210,10 +210,7 @@ def resize(
 
 
 def _scale(image: NDArray[np.uint8], height: int, width: int, by: Filter) -> NDArray[np.uint8]:
-    try:
-        from PIL import Image
-    except ModuleNotFoundError as error:
-        raise SetupError(f'pillow is not installed; {install_hint("wire")}') from error
+    Image = load_optional('PIL.Image', f'pillow is not installed; {install_hint("wire")}')
     kind = Image.Resampling[by.name]
     return np.asarray(Image.fromarray(np.ascontiguousarray(image)).resize((width, height), kind), dtype=np.uint8)
 

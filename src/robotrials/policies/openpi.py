@@ -13,7 +13,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from robotrials.errors import AnswerError, RemoteError
+from robotrials.errors import AnswerError, RemoteError, undone_by
 from robotrials.policies.mapping import ServedOptions
 from robotrials.policies.observe import Question
 from robotrials.policies.served import (
@@ -74,21 +74,15 @@ class OpenPiPolicy(WebSocketPolicy):
 
     def _exchange(self, question: Mapping[str, Any]) -> Any:
         frame = self._swap(pack(question))
-        try:
+        with undone_by(self.close):
             return self._decode(frame)
-        except BaseException:
-            self.close()
-            raise
 
     def _swap(self, question: bytes) -> bytes | str:
         """Send and receive; after any fault the connection is dropped, so that no late answer is taken for another."""
         link = self._linked()
-        try:
+        with undone_by(self.close):
             link.send(question, timeout_s=self._answer_s)
             return link.receive(timeout_s=self._answer_s)
-        except BaseException:
-            self.close()
-            raise
 
     def _decode(self, frame: bytes | str) -> Any:
         if isinstance(frame, str):

@@ -18,7 +18,7 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.errors import AnswerError, InputError, RigError, SetupError
+from robotrials.errors import AnswerError, InputError, RigError, SetupError, undone_by
 from robotrials.policies.mapping import ServedOptions, read_mapping
 from robotrials.policies.observe import Converter, Observer, Question
 from robotrials.run import Chunk, Host, HostSpec, Observation, Policy, PolicySpec, Session, Setup
@@ -200,7 +200,7 @@ class ServedPolicy(abc.ABC):
         """Bind the mapping to a host and to what the server says of itself; InputError lists what does not fit."""
         observer = Observer(self._mapping.observation, host)
         converter = Converter(self._mapping.action, host)
-        try:
+        with undone_by(self.close):
             self.connect()
             observer.moments = dict(self.moments())
             blank = blank_observation(host)
@@ -208,9 +208,6 @@ class ServedPolicy(abc.ABC):
             if problems := list(self.problems(observer.question(blank, 'instruction'))):
                 listed = '; '.join(problems)
                 raise InputError(f'the mapping does not fit the server of policy {self._spec.name}: {listed}')
-        except BaseException:
-            self.close()
-            raise
         self._observer, self._converter = observer, converter
         self._spec = dataclasses.replace(
             self._spec, action=host.action, control_rate_hz=host.control_rate_hz, moments=observer.past
@@ -293,11 +290,8 @@ class WebSocketPolicy(ServedPolicy):
 
     def _open(self, deadline: Deadline) -> WebSocketLink:
         link = WebSocketLink(self.url, deadline=deadline, headers=self._headers, limits=self._limits)
-        try:
+        with undone_by(link.close):
             self._greet(link, deadline)
-        except BaseException:
-            link.close()
-            raise
         return link
 
     @abc.abstractmethod

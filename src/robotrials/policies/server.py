@@ -30,7 +30,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.errors import InputError, NoAnswer, RigError, SetupError, install_hint, near_miss
+from robotrials.errors import InputError, NoAnswer, RigError, install_hint, load_optional, near_miss
 from robotrials.policies.vla_eval import GRIPPERS, PROTOCOL_VERSION, ROTATIONS, read_message
 from robotrials.run import (
     ActionConvention,
@@ -392,10 +392,8 @@ class ConversationServer:
         most_connections: int = 64,
         limits: WireLimits = LIMITS,
     ) -> None:
-        try:
-            from websockets.sync.server import serve
-        except ModuleNotFoundError as error:
-            raise SetupError(f'websockets is not installed; {install_hint("wire")}') from error
+        lack = f'websockets is not installed; {install_hint("wire")}'
+        serve = load_optional('websockets.sync.server', lack).serve
         self._converse, self._idle_s = converse, idle_s
         self._places = threading.BoundedSemaphore(most_connections)
         self._count = 0

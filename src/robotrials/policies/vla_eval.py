@@ -9,7 +9,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from robotrials.errors import AnswerError, InputError, RemoteError, RigError, SetupError
+from robotrials.errors import AnswerError, InputError, RemoteError, RigError, SetupError, undone_by
 from robotrials.policies.mapping import ActionEntry, ServedOptions
 from robotrials.policies.observe import Question
 from robotrials.policies.served import MAX_TOLD, Reply, WebSocketPolicy, action_array, decoded, map_answer
@@ -124,11 +124,8 @@ class VlaEvalPolicy(WebSocketPolicy):
         if self._link is None:
             return
         payload = {'metrics': {}, 'steps': self._steps, 'elapsed_sec': time.monotonic() - self._started_s}
-        try:
+        with undone_by(self.close):
             self._send(self._link, 'episode_end', payload, timeout_s=self._answer_s)
-        except BaseException:
-            self.close()
-            raise
 
     def _send(self, link: WebSocketLink, kind: str, payload: Mapping[str, Any], *, timeout_s: float) -> int:
         self._seq += 1

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.errors import InputError, SetupError, install_hint
+from robotrials.errors import InputError, install_hint, load_optional
 from robotrials.value import dataclass
 
 MAX_BYTES = 64 << 20
@@ -279,12 +279,9 @@ def _refuse_extension(code: int, data: bytes) -> object:
     raise InputError(f'a msgpack extension of type {code}, which is not accepted')
 
 
+@lru_cache(maxsize=1)
 def _msgpack() -> Any:
-    try:
-        import msgpack
-    except ModuleNotFoundError as error:
-        raise SetupError(f'msgpack is not installed; {install_hint("wire")}') from error
-    return msgpack
+    return load_optional('msgpack', f'msgpack is not installed; {install_hint("wire")}')
 
 
 # Arrays inside msgpack as GR00T's servers read and write them, in both of their forms.

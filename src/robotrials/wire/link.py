@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from typing import Any, BinaryIO, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
-from robotrials.errors import InputError, RigError
+from robotrials.errors import InputError, RigError, undone_by
 from robotrials.value import dataclass
 from robotrials.wire.array import LIMITS, WireLimits, check_size, pack, unpack
 
@@ -69,12 +69,9 @@ class Link:
     def connect(cls, host: str, port: int, *, deadline: Deadline, tls: bool = False) -> Link:
         """Connect; OSError (and so ConnectionError and TimeoutError) if it does not work."""
         link = cls(socket.create_connection((host, port), timeout=deadline.left_s()))
-        try:
+        with undone_by(link.close):
             link._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return link.secured(host, deadline=deadline) if tls else link
-        except BaseException:
-            link.close()
-            raise
 
     def secured(self, host: str, *, deadline: Deadline) -> Link:
         """The same connection under TLS, once the host has shown its certificate."""

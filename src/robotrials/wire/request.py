@@ -19,7 +19,17 @@ from email.message import Message
 from types import SimpleNamespace
 from typing import Any, cast
 
-from robotrials.errors import AnswerError, InputError, NoAnswer, RemoteError, RigError, SetupError, install_hint
+from robotrials.errors import (
+    AnswerError,
+    InputError,
+    NoAnswer,
+    RemoteError,
+    RigError,
+    SetupError,
+    install_hint,
+    load_optional,
+    undone_by,
+)
 from robotrials.wire.array import LIMITS, WireLimits, pack, unpack
 from robotrials.wire.link import Deadline, DeadlineReader, Link, split_url
 
@@ -34,7 +44,7 @@ class RequestLink:
             raise InputError(f'url is {url!r}, wanted tcp://HOST:PORT')
         self.url = url
         self._limits = limits
-        self._zmq = _zmq()
+        self._zmq = load_optional('zmq', f'pyzmq is not installed; {install_hint("wire")}')
         self._context = self._zmq.Context.instance()
         self._socket: Any = None
         self._monitor: Any = None
@@ -42,19 +52,13 @@ class RequestLink:
 
     def ask(self, question: bytes, *, timeout_s: float) -> bytes:
         """One exchange. RigError if the question could not be handed over, NoAnswer if nothing came in time."""
-        try:
-            return self._ask(question, timeout_s)
-        except BaseException:
-            self._drop()
-            raise
-
-    def _ask(self, question: bytes, timeout_s: float) -> bytes:
-        deadline = Deadline.after(timeout_s)
-        self._hand_over([question], timeout_s)
-        parts = self._receive(deadline, timeout_s)
-        if len(parts) != 1:
-            raise AnswerError(f'{self.url}: an answer of several parts, wanted one')
-        return parts[0]
+        with undone_by(self._drop):
+            deadline = Deadline.after(timeout_s)
+            self._hand_over([question], timeout_s)
+            parts = self._receive(deadline, timeout_s)
+            if len(parts) != 1:
+                raise AnswerError(f'{self.url}: an answer of several parts, wanted one')
+            return parts[0]
 
     def _hand_over(self, parts: list[bytes], timeout_s: float) -> None:
         zmq, socket = self._zmq, self._open()
@@ -115,7 +119,7 @@ class ZeroRpcLink(RequestLink):
     def call(self, name: str, *given: object, timeout_s: float) -> Any:
         """What a method of the server returns; RemoteError with the error's name and text if it raised."""
         number = uuid.uuid4().hex
-        try:
+        with undone_by(self._drop):
             deadline = Deadline.after(timeout_s)
             question = pack([{'message_id': number, 'v': 3}, name, list(given)])
             self._hand_over([b'', question], timeout_s)
@@ -123,9 +127,6 @@ class ZeroRpcLink(RequestLink):
                 answer_to, event, values = self._event(self._receive(deadline, timeout_s))
                 if answer_to == number and event in ('OK', 'ERR'):
                     break  # others are heartbeats, or answers to a call that was given up
-        except BaseException:
-            self._drop()
-            raise
         if event == 'OK' and len(values) == 1:
             return values[0]
         if event == 'ERR' and len(values) == 3:
@@ -139,14 +140,6 @@ class ZeroRpcLink(RequestLink):
             return answer_to.decode() if isinstance(answer_to, bytes) else str(answer_to), str(name), list(values or [])
         except (InputError, TypeError, ValueError, KeyError, AttributeError, UnicodeDecodeError) as error:
             raise AnswerError(f'{self.url}: an answer that is not a zerorpc event ({error})') from error
-
-
-def _zmq() -> Any:
-    try:
-        import zmq
-    except ModuleNotFoundError as error:
-        raise SetupError(f'pyzmq is not installed; {install_hint("wire")}') from error
-    return zmq
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,24 +182,19 @@ class HttpLink:
         deadline = Deadline.after(timeout_s)
         where = f'{self.url}{path}'
         message = self._encode(method, path, body, content_type)
-        try:
-            link = self._open(deadline)
-            link.send(message, deadline=deadline)
-        except OSError as error:
-            self.close()
-            raise RigError(f'{where}: could not be asked ({type(error).__name__}: {error})') from error
-        try:
-            return self._read(link, method, deadline, where)
-        except TimeoutError as error:
-            self.close()
-            raise NoAnswer(f'{where}: no answer within {timeout_s:g} s') from error
-        except (OSError, http.client.HTTPException) as error:
-            self.close()
-            cause = f'{type(error).__name__}: {error}'
-            raise RigError(f'{where}: the connection broke before the answer was whole ({cause})') from error
-        except BaseException:
-            self.close()
-            raise
+        with undone_by(self.close):
+            try:
+                link = self._open(deadline)
+                link.send(message, deadline=deadline)
+            except OSError as error:
+                raise RigError(f'{where}: could not be asked ({type(error).__name__}: {error})') from error
+            try:
+                return self._read(link, method, deadline, where)
+            except TimeoutError as error:
+                raise NoAnswer(f'{where}: no answer within {timeout_s:g} s') from error
+            except (OSError, http.client.HTTPException) as error:
+                cause = f'{type(error).__name__}: {error}'
+                raise RigError(f'{where}: the connection broke before the answer was whole ({cause})') from error
 
     def close(self) -> None:
         if self._link is not None:
@@ -298,20 +286,17 @@ class _Proxy:
     def tunnel(self, host: str, port: int, *, deadline: Deadline) -> Link:
         """A connection under TLS with a server behind it."""
         link = Link.connect(*self.address, deadline=deadline)
-        try:
+        with undone_by(link.close):
             where = _authority(host, port)
             lines = [f'CONNECT {where} HTTP/1.1', f'Host: {where}', *(f'{n}: {v}' for n, v in self.headers.items())]
             link.send('\r\n'.join(lines).encode('latin-1') + b'\r\n\r\n', deadline=deadline)
-            answer = _answer_head(link, deadline, 'CONNECT')
+            try:
+                answer = _answer_head(link, deadline, 'CONNECT')
+            except http.client.HTTPException as error:
+                raise ConnectionError(f'the proxy {self.address[0]} does not speak HTTP ({error!r})') from error
             if answer.status != 200:
                 raise ConnectionError(f'the proxy {self.address[0]} answers {answer.status} {answer.reason}')
             return link.secured(host, deadline=deadline)
-        except http.client.HTTPException as error:
-            link.close()
-            raise ConnectionError(f'the proxy {self.address[0]} does not speak HTTP ({error!r})') from error
-        except BaseException:
-            link.close()
-            raise
 
 
 def _answer_head(link: Link, deadline: Deadline, method: str) -> http.client.HTTPResponse:

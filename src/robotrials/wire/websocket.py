@@ -20,7 +20,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from robotrials.errors import AnswerError, InputError, NoAnswer, RemoteError, RigError, SetupError, install_hint
+from robotrials.errors import (
+    AnswerError,
+    InputError,
+    NoAnswer,
+    RemoteError,
+    RigError,
+    SetupError,
+    install_hint,
+    load_optional,
+    undone_by,
+)
 from robotrials.wire.array import LIMITS, WireLimits, check_depth
 from robotrials.wire.link import Deadline, Link, keep_trying, split_url
 
@@ -152,11 +162,8 @@ class WebSocketLink(WebSocket):
         client, uri = _websockets()
         protocol = client.ClientProtocol(uri.parse_uri(url), max_size=limits.max_bytes)
         super().__init__(url, protocol, Link.connect(host, port, deadline=deadline, tls=parts.scheme == 'wss'))
-        try:
+        with undone_by(self._link.close):
             self._shake_hands(headers or {}, deadline)
-        except BaseException:
-            self._link.close()
-            raise
 
     def _shake_hands(self, headers: Mapping[str, str], deadline: Deadline) -> None:
         request = self._protocol.connect()
@@ -198,13 +205,8 @@ class AcceptedWebSocket(WebSocket):
 
 
 def _websockets() -> tuple[Any, Any]:
-    try:
-        import websockets.client
-        import websockets.exceptions
-        import websockets.uri
-    except ModuleNotFoundError as error:
-        raise SetupError(f'websockets is not installed; {install_hint("wire")}') from error
-    return websockets.client, websockets.uri
+    lack = f'websockets is not installed; {install_hint("wire")}'
+    return load_optional('websockets.client', lack), load_optional('websockets.uri', lack)
 
 
 def check_url(url: str) -> None:

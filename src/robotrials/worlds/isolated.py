@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.errors import AnswerError, InputError, RemoteError
+from robotrials.errors import AnswerError, InputError, RemoteError, undone_by
 from robotrials.record import Outcome, Scene
 from robotrials.run.environment import WorkerProcess, find_environment, read_recipe
 from robotrials.run.host import Ability, Host, ResetCheckLike
@@ -249,12 +249,9 @@ class IsolatedHost(RemoteHost, Generic[Inner]):
             environment, SERVICE, start_timeout_s=self._start_timeout_s, variables=self._variables, shares_memory=True
         )
         self._worker = worker
-        try:
+        with undone_by(self.close):
             wanted = {'host': self._target, 'options': to_message(self._options)}
             self._greet(self._read('open', worker.call('open', wanted, timeout_s=self._start_timeout_s)))
-        except BaseException:
-            self.close()
-            raise
         return worker
 
     def _send(self, name: str, value: object, *, may_open: bool) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from robotrials.errors import AnswerError, InputError
+from robotrials.errors import AnswerError, InputError, undone_by
 from robotrials.old_name import PROBE_FORMAT
 from robotrials.policies.probe.demonstration import plain_words
 from robotrials.policies.probe.option import (
@@ -120,18 +120,12 @@ class ProbePolicy:
     def _call(self, name: str, value: object) -> Any:
         if self._worker is None:
             worker = start_worker(start_timeout_s=self._connect_s, environment=self._environment)
-            try:
+            with undone_by(worker.close):
                 asked = {'folder': str(self._folder.resolve()), 'device': self._device}
                 worker.call('load', asked, timeout_s=self._connect_s)
-            except BaseException:
-                worker.close()
-                raise
             self._worker = worker
-        try:
+        with undone_by(self.close):
             return self._worker.call(name, value, timeout_s=self._answer_s)
-        except BaseException:
-            self.close()
-            raise
 
 
 class ProbeSession:
