@@ -10,58 +10,13 @@ from typing import TYPE_CHECKING
 from robotrials.catalog import late_names
 
 if TYPE_CHECKING:
-    from robotrials.run.closing import close_trial
-    from robotrials.run.conformance import check_policy
-    from robotrials.run.engine import Shard, run_trial
-    from robotrials.run.host import Ability, Host, HostWrapper, as_host
-    from robotrials.run.plan import TrialPlan, read_plan
-    from robotrials.run.seam import (
-        Action,
-        ActionConvention,
-        Chunk,
-        ControlMode,
-        Frame,
-        Gripper,
-        HostReport,
-        HostSpec,
-        Observation,
-        Policy,
-        PolicySpec,
-        Rotation,
-        Session,
-        Setup,
-        Target,
-    )
-    from robotrials.run.size import summarize_plan
-
-__all__ = [
-    'Ability',
-    'Action',
-    'ActionConvention',
-    'Chunk',
-    'ControlMode',
-    'Frame',
-    'Gripper',
-    'Host',
-    'HostReport',
-    'HostSpec',
-    'HostWrapper',
-    'Observation',
-    'Policy',
-    'PolicySpec',
-    'Rotation',
-    'Session',
-    'Setup',
-    'Shard',
-    'Target',
-    'TrialPlan',
-    'as_host',
-    'check_policy',
-    'close_trial',
-    'read_plan',
-    'run_trial',
-    'summarize_plan',
-]
+    from robotrials.run.closing import *
+    from robotrials.run.conformance import *
+    from robotrials.run.engine import *
+    from robotrials.run.host import *
+    from robotrials.run.plan import *
+    from robotrials.run.seam import *
+    from robotrials.run.size import *
 
 _PLACES = {
     '.closing': 'close_trial',

@@ -17,7 +17,7 @@ from typing import Any
 
 from robotrials.errors import InputError, UnknownName, near_miss
 from robotrials.record.episode import ParameterValue, PolicyCard
-from robotrials.value import dataclass, read_table
+from robotrials.value import dataclass, read_table, without_nulls
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan, SuccessSource
 
 LONGEST_LATENCY_S = 86_400.0
@@ -165,9 +165,6 @@ class LatencyOptions:
         if self.asking is not None:
             return self.asking
         return Asking.REQUEST if self.waiting in (Waiting.HOLD, Waiting.CONTINUE) else Asking.STREAM
-
-
-LATER_LATENCY_KEYS = ('repeat_s', 'asking', 'retry_s', 'under_way', 'jitter', 'loss', 'reorder')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -477,13 +474,15 @@ HASH_HEX_DIGITS = 32
 MOST_EPISODES = 1_000_000
 LONGEST_CAP_S = 7 * 86_400.0
 MOST_PLAN_BYTES = 4 << 20
-LATER_KEYS = (
-    'severity',
-    'kinds',
-    'paraphraser',
-    'scene',
-    'checkpoints',
-)  # left out of the canonical JSON when not given: older plans keep their hash
+# Left out of the canonical JSON where they have their defaults: plans that are older than these keys keep their hash.
+LATER_KEYS = ('severity', 'kinds', 'paraphraser', 'scene', 'checkpoints')  # of conditions, tasks and policies
+LATER_OPTIONS: Mapping[type[Any], tuple[str, ...]] = {
+    LatencyOptions: ('repeat_s', 'asking', 'retry_s', 'under_way', 'jitter', 'loss', 'reorder'),
+    RecordingOptions: ('film', 'rgbd'),
+    WatchdogOptions: ('thinking_s',),
+    BlindingOptions: ('commitment', 'arms', 'public_key', 'rotation'),
+    AnalysisPlan: ('rule',),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -572,23 +571,17 @@ class TrialPlan:
             for name in LATER_KEYS:
                 if name in entry and not entry[name]:
                     del entry[name]
-        latency, unsaid = values['loop']['latency'], dataclasses.asdict(LatencyOptions())
-        for name in LATER_LATENCY_KEYS:
-            if latency[name] == unsaid[name]:
-                del latency[name]
-        if values['recording']['rgbd'] == 'ends':
-            del values['recording']['rgbd']  # the default of later: older plans keep their hash
-        if values['watchdog']['thinking_s'] is None:
-            del values['watchdog']['thinking_s']
+        tables = [(values['loop']['latency'], LatencyOptions), (values['recording'], RecordingOptions)]
+        tables += [(values['watchdog'], WatchdogOptions), (values['blinding'], BlindingOptions)]
         if values['analysis'] is None:
-            del values['analysis']  # plans without one keep the hash they had
-        elif values['analysis']['rule'] is None:
-            del values['analysis']['rule']  # and so do those that were declared when there was one rule
-        if values['recording']['film'] is None:
-            del values['recording']['film']
-        for name in ('commitment', 'arms', 'public_key', 'rotation'):
-            if not values['blinding'][name]:
-                del values['blinding'][name]
+            del values['analysis']
+        else:
+            tables.append((values['analysis'], AnalysisPlan))
+        for table, kind in tables:
+            unsaid = {f.name: f.default for f in dataclasses.fields(kind)}
+            for name in LATER_OPTIONS[kind]:
+                if table[name] == unsaid[name]:
+                    del table[name]
         return json.dumps(values, sort_keys=True, separators=(',', ':'), allow_nan=False)
 
     def cells(self) -> tuple[DesignCell, ...]:
@@ -716,7 +709,7 @@ def read_plan(path: Path | str) -> TrialPlan:
         if file.stat().st_size > MOST_PLAN_BYTES:
             raise InputError(f'{file}: {file.stat().st_size} bytes, wanted a plan of at most {MOST_PLAN_BYTES}')
         text = file.read_text(encoding='utf-8')
-        values = _without_none(json.loads(text)) if file.suffix == '.json' else tomllib.loads(text)
+        values = without_nulls(json.loads(text)) if file.suffix == '.json' else tomllib.loads(text)
     except FileNotFoundError as error:
         raise InputError(f'{file}: no such file; wanted a trial.toml') from error
     except InputError:
@@ -738,12 +731,4 @@ def read_plan(path: Path | str) -> TrialPlan:
 
 def plan_from_json(text: str) -> TrialPlan:
     """A plan back from `TrialPlan.as_json`."""
-    return read_table(TrialPlan, _without_none(json.loads(text)), where='plan')
-
-
-def _without_none(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _without_none(v) for k, v in value.items() if v is not None}
-    if isinstance(value, list):
-        return [_without_none(v) for v in value]
-    return value
+    return read_table(TrialPlan, without_nulls(json.loads(text)), where='plan')

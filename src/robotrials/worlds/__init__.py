@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING
 from robotrials.catalog import late_names
 
 if TYPE_CHECKING:
-    from robotrials.run.host import Ability, Host, HostWrapper, as_host
-    from robotrials.worlds.conformance import check_host, check_wrapper
-
-__all__ = ['Ability', 'Host', 'HostWrapper', 'as_host', 'check_host', 'check_wrapper']
+    from robotrials.run.host import *
+    from robotrials.worlds.conformance import *
 
 _PLACES = {
     '.conformance': 'check_host check_wrapper',

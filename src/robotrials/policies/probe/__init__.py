@@ -12,44 +12,12 @@ from typing import TYPE_CHECKING
 from robotrials.catalog import late_names
 
 if TYPE_CHECKING:
-    from robotrials.policies.probe.collect import DemonstrationWriter, collect_demonstrations
-    from robotrials.policies.probe.demonstration import (
-        Demonstrations,
-        EpisodeFacts,
-        read_demonstrations,
-    )
-    from robotrials.policies.probe.option import ProbeOptions, read_options, variants
-    from robotrials.policies.probe.policy import ProbePolicy
-    from robotrials.policies.probe.source import (
-        demonstrations_from_hdf5,
-        demonstrations_from_lerobot,
-        demonstrations_from_store,
-    )
-    from robotrials.policies.probe.train import (
-        TrainedProbe,
-        read_trained,
-        sweep_probe,
-        train_probe,
-    )
-
-__all__ = [
-    'DemonstrationWriter',
-    'Demonstrations',
-    'EpisodeFacts',
-    'ProbeOptions',
-    'ProbePolicy',
-    'TrainedProbe',
-    'collect_demonstrations',
-    'demonstrations_from_hdf5',
-    'demonstrations_from_lerobot',
-    'demonstrations_from_store',
-    'read_demonstrations',
-    'read_options',
-    'read_trained',
-    'sweep_probe',
-    'train_probe',
-    'variants',
-]
+    from robotrials.policies.probe.collect import *
+    from robotrials.policies.probe.demonstration import *
+    from robotrials.policies.probe.option import *
+    from robotrials.policies.probe.policy import *
+    from robotrials.policies.probe.source import *
+    from robotrials.policies.probe.train import *
 
 _PLACES = {
     '.collect': 'DemonstrationWriter collect_demonstrations',

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from robotrials.errors import InputError, UnknownName
 from robotrials.run.conditions.background import Background, Distractor
@@ -88,31 +89,18 @@ def share_out(
     return Application(tuple(by_host), tuple(by_frames), words, clock)
 
 
-def frames_of(images: Mapping[str, object]) -> list[CameraFrame]:
-    """Frames of plain images by camera, for hosts and datasets that have nothing else."""
-    import numpy as np
-
-    return [CameraFrame(camera, np.asarray(image)) for camera, image in images.items()]
-
-
 # Draw conditions by name, ladders of severities, and chaos: a joint draw of all.
 
 CHAOS = 'chaos'
 CHAOS_SEVERITY = 0.25  # unless another is said: all kinds at once at 1 leave nothing of any policy
 EITHER = (('exposure+', 'exposure-'), ('camera_moved', 'camera_bumped'))  # of each pair chaos draws one
-_DRAWS: dict[str, Callable[[float, int], Condition]] = {
-    'light': lambda s, seed: Light.draw(s, seed=seed),
-    'exposure+': lambda s, seed: Exposure.draw(s, seed=seed, over=True),
-    'exposure-': lambda s, seed: Exposure.draw(s, seed=seed, over=False),
-    'camera_bumped': lambda s, seed: CameraShift.draw(s, seed=seed, is_stale=True),
-    'camera_moved': lambda s, seed: CameraShift.draw(s, seed=seed, is_stale=False),
-    'background': lambda s, seed: Background.draw(s, seed=seed),
-    'distractor': lambda s, seed: Distractor.draw(s, seed=seed),
-    'layout': lambda s, seed: Layout.draw(s, seed=seed),
-    'robot_state': lambda s, seed: RobotState.draw(s, seed=seed),
-    'sensor_noise': lambda s, seed: SensorNoise.draw(s, seed=seed),
-    'disturbance': lambda s, seed: Disturbance.draw(s, seed=seed),
-    'latency': lambda s, seed: Latency.draw(s, seed=seed),
+_DRAWN = (Light, Background, Distractor, Layout, RobotState, SensorNoise, Disturbance, Latency)
+_DRAWS: dict[str, Callable[..., Condition]] = {
+    **{kind.KINDS[0]: kind.draw for kind in _DRAWN},
+    'exposure+': partial(Exposure.draw, over=True),
+    'exposure-': partial(Exposure.draw, over=False),
+    'camera_bumped': partial(CameraShift.draw, is_stale=True),
+    'camera_moved': partial(CameraShift.draw, is_stale=False),
 }
 KINDS = (*sorted(_DRAWS), 'instruction')
 
@@ -194,7 +182,7 @@ def _draw_one(
         return Instruction.draw(severity, seed=seed, canonical=instruction, paraphraser=paraphraser)
     if kind not in _DRAWS:
         raise UnknownName('condition', kind, (*KINDS, CHAOS))
-    return _DRAWS[kind](severity, seed)
+    return _DRAWS[kind](severity, seed=seed)
 
 
 def _split(name: str) -> list[str]:

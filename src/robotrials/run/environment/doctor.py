@@ -40,7 +40,7 @@ class FindingState(enum.StrEnum):
     PROBLEM = 'problem'
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class DoctorFinding:
     """One thing that was looked at; `mend` is the command that mends it, empty where nothing is to be done."""
 
@@ -62,26 +62,23 @@ def examine(names: Sequence[str] = (), *, progress: Progress | None = None) -> t
     for environment in there:
         tell(f'environment {environment.name}')
         findings += _environment(environment)
-    findings += [_not_made(name) for name in names if not any(known.name == name for known in there)]
+    for name in names:
+        if not any(known.name == name for known in there):
+            mend = f'robotrials env create {name}'
+            findings.append(DoctorFinding('environment', name, FindingState.PROBLEM, 'not made', mend=mend))
     tell('graphics')
     findings += [*_graphics(there), *_drivers(), *_assets(there), *_caches(), *_space()]
     return tuple(findings)
 
 
 def _versions() -> Iterator[DoctorFinding]:
-    yield DoctorFinding(
-        subject='version', item='python', state=FindingState.OK, found=f'{sys.version.split()[0]} at {sys.executable}'
-    )
+    yield DoctorFinding('version', 'python', FindingState.OK, f'{sys.version.split()[0]} at {sys.executable}')
     for package, extra in (('robotrials', ''), ('numpy', ''), ('msgpack', 'wire'), ('mujoco', 'sim')):
         try:
-            yield DoctorFinding(
-                subject='version', item=package, state=FindingState.OK, found=importlib.metadata.version(package)
-            )
+            yield DoctorFinding('version', package, FindingState.OK, importlib.metadata.version(package))
         except importlib.metadata.PackageNotFoundError:
             mend = install_hint(extra) if extra else ''
-            yield DoctorFinding(
-                subject='version', item=package, state=FindingState.WARNING, found='not installed', mend=mend
-            )
+            yield DoctorFinding('version', package, FindingState.WARNING, 'not installed', mend=mend)
 
 
 def _variables() -> Iterator[DoctorFinding]:
@@ -94,15 +91,12 @@ def _variables() -> Iterator[DoctorFinding]:
             needs_screen = value == 'glfw' and 'DISPLAY' not in os.environ
             state = FindingState.PROBLEM if needs_screen else FindingState.OK
             text = f'{value}, which needs a screen, and there is none' if needs_screen else value
-            yield DoctorFinding(
-                subject='variable', item=name, state=state, found=text, mend=f'unset {name}' if needs_screen else ''
-            )
+            yield DoctorFinding('variable', name, state, text, mend=f'unset {name}' if needs_screen else '')
         else:
             wanted = ', '.join(BACKENDS)
             yield DoctorFinding(
-                subject='variable', item=name, state=FindingState.PROBLEM, found=f'{value!r}, wanted one of: {wanted}',
-                mend=f'unset {name}',
-            )  # fmt: skip
+                'variable', name, FindingState.PROBLEM, f'{value!r}, wanted one of: {wanted}', mend=f'unset {name}'
+            )
 
 
 def _environment(environment: Environment) -> Iterator[DoctorFinding]:
@@ -110,40 +104,23 @@ def _environment(environment: Environment) -> Iterator[DoctorFinding]:
     is_known = name in recipe_names()
     recipe = read_recipe(name) if is_known else None
     if recipe is not None and recipe.digest != environment.digest:
-        yield DoctorFinding(
-            subject=subject, item=f'{name} ({environment.digest})', state=FindingState.WARNING,
-            found=f'of an older recipe; it takes {_size(environment.folder)}',
-            mend=f'robotrials env remove {name} --older',
-        )  # fmt: skip
+        item, older = f'{name} ({environment.digest})', f'of an older recipe; it takes {_size(environment.folder)}'
+        mend = f'robotrials env remove {name} --older'
+        yield DoctorFinding(subject, item, FindingState.WARNING, older, mend=mend)
         return
     if not environment.is_complete:
         mend = f'robotrials env create {name}' if is_known else f'rm -r {environment.folder}'
-        yield DoctorFinding(subject=subject, item=name, state=FindingState.PROBLEM, found='unfinished', mend=mend)
+        yield DoctorFinding(subject, name, FindingState.PROBLEM, 'unfinished', mend=mend)
         return
     if recipe is None:
-        yield DoctorFinding(
-            subject=subject,
-            item=name,
-            state=FindingState.OK,
-            found='of a recipe of your own; `env check FILE` tries it',
-        )
+        yield DoctorFinding(subject, name, FindingState.OK, 'of a recipe of your own; `env check FILE` tries it')
         return
     problems = check_environment(recipe)
-    yield DoctorFinding(
-        subject=subject, item=name, state=FindingState.PROBLEM if problems else FindingState.OK,
-        found='; '.join(problems) or f'sound; it takes {_size(environment.folder)}',
-        mend=f'robotrials env create {name} --anew' if problems else '',
-    )  # fmt: skip
-
-
-def _not_made(name: str) -> DoctorFinding:
-    return DoctorFinding(
-        subject='environment',
-        item=name,
-        state=FindingState.PROBLEM,
-        found='not made',
-        mend=f'robotrials env create {name}',
-    )
+    if problems:
+        mend = f'robotrials env create {name} --anew'
+        yield DoctorFinding(subject, name, FindingState.PROBLEM, '; '.join(problems), mend=mend)
+    else:
+        yield DoctorFinding(subject, name, FindingState.OK, f'sound; it takes {_size(environment.folder)}')
 
 
 def _graphics(there: Sequence[Environment]) -> Iterator[DoctorFinding]:
@@ -158,9 +135,8 @@ def _graphics(there: Sequence[Environment]) -> Iterator[DoctorFinding]:
             state = FindingState.OK if not fault else FindingState.WARNING if works else FindingState.PROBLEM
             verdict = 'draws' if not fault else f'{fault} ({works[0]} works)' if works else fault
             yield DoctorFinding(
-                subject='graphics', item=f'{backend} in {name}', state=state, found=verdict,
-                mend=MENDING[backend] if fault else '',
-            )  # fmt: skip
+                'graphics', f'{backend} in {name}', state, verdict, mend=MENDING[backend] if fault else ''
+            )
 
 
 def _drivers() -> Iterator[DoctorFinding]:
@@ -169,27 +145,16 @@ def _drivers() -> Iterator[DoctorFinding]:
         drivers = _output_of(['nvidia-smi', '--query-gpu=name,driver_version', '--format=csv,noheader'])
         if drivers is None:
             fault = f'{len(devices)} device files, and nvidia-smi does not answer: the driver is missing or not loaded'
-            yield DoctorFinding(
-                subject='driver',
-                item='nvidia',
-                state=FindingState.WARNING,
-                found=fault,
-                mend='apt-get install nvidia-driver',
-            )
+            yield DoctorFinding('driver', 'nvidia', FindingState.WARNING, fault, mend='apt-get install nvidia-driver')
         else:
-            yield DoctorFinding(
-                subject='driver', item='nvidia', state=FindingState.OK, found='; '.join(drivers.splitlines())
-            )
+            yield DoctorFinding('driver', 'nvidia', FindingState.OK, '; '.join(drivers.splitlines()))
     else:
-        yield DoctorFinding(
-            subject='driver', item='nvidia', state=FindingState.OK, found='no GPU; drawing happens on the CPU'
-        )
+        yield DoctorFinding('driver', 'nvidia', FindingState.OK, 'no GPU; drawing happens on the CPU')
     for device in sorted(Path('/dev/dri').glob('renderD*')):
         if not os.access(device, os.R_OK | os.W_OK):
             yield DoctorFinding(
-                subject='driver', item=str(device), state=FindingState.WARNING, found='you may not use it',
-                mend='usermod -aG render $USER',
-            )  # fmt: skip
+                'driver', str(device), FindingState.WARNING, 'you may not use it', mend='usermod -aG render $USER'
+            )
 
 
 def _assets(there: Sequence[Environment]) -> Iterator[DoctorFinding]:
@@ -199,45 +164,31 @@ def _assets(there: Sequence[Environment]) -> Iterator[DoctorFinding]:
         for asset in assets_of(environment):
             missing = FindingState.WARNING if asset.is_optional else FindingState.PROBLEM
             state = FindingState.OK if asset.is_there else missing
-            yield DoctorFinding(
-                subject='assets', item=asset.name, state=state, found=asset.found,
-                mend='' if asset.is_there else asset.mend,
-            )  # fmt: skip
+            yield DoctorFinding('assets', asset.name, state, asset.found, mend='' if asset.is_there else asset.mend)
 
 
 def _caches() -> Iterator[DoctorFinding]:
     folders = {'environments': environments_folder(), 'temporary files': Path(tempfile.gettempdir())}
     for item, folder in folders.items():
-        why_not = _why_not_writable(folder)
-        yield DoctorFinding(
-            subject='cache', item=item, state=FindingState.PROBLEM if why_not else FindingState.OK,
-            found=why_not or str(folder),
-            mend=_other_folder(item) if why_not else '',
-        )  # fmt: skip
+        if why_not := _why_not_writable(folder):
+            yield DoctorFinding('cache', item, FindingState.PROBLEM, why_not, mend=_other_folder(item))
+        else:
+            yield DoctorFinding('cache', item, FindingState.OK, str(folder))
     shared = Path('/dev/shm')
     if shared.is_dir():
         free = shutil.disk_usage(shared).free
         state = FindingState.OK if free >= SHARED_WANTED else FindingState.WARNING
-        yield DoctorFinding(
-            subject='cache', item='shared memory', state=state, found=f'{_bytes(free)} free',
-            mend='' if state is FindingState.OK else 'mount -o remount,size=1G /dev/shm',
-        )  # fmt: skip
+        mend = '' if state is FindingState.OK else 'mount -o remount,size=1G /dev/shm'
+        yield DoctorFinding('cache', 'shared memory', state, f'{_bytes(free)} free', mend=mend)
 
 
 def _space() -> Iterator[DoctorFinding]:
     for item, folder in (('environments', environments_folder()), ('temporary files', Path(tempfile.gettempdir()))):
         free = shutil.disk_usage(_existing(folder)).free
-        state = (
-            FindingState.OK
-            if free >= FREE_WANTED
-            else FindingState.WARNING
-            if free >= FREE_NEEDED
-            else FindingState.PROBLEM
-        )
-        yield DoctorFinding(
-            subject='disk', item=item, state=state, found=f'{_bytes(free)} free at {folder}',
-            mend='' if state is FindingState.OK else _other_folder(item),
-        )  # fmt: skip
+        scarce = FindingState.WARNING if free >= FREE_NEEDED else FindingState.PROBLEM
+        state = FindingState.OK if free >= FREE_WANTED else scarce
+        mend = '' if state is FindingState.OK else _other_folder(item)
+        yield DoctorFinding('disk', item, state, f'{_bytes(free)} free at {folder}', mend=mend)
 
 
 def _other_folder(item: str) -> str:
