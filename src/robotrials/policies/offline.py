@@ -57,7 +57,7 @@ class OfflinePolicy:
             raise InputError(
                 f'horizon is {horizon}, but {name} answers with {policy.spec.chunk_length} actions at a time'
             )
-        self._policy, self._name, self._task, self._seed = policy, name, task, seed
+        self._policy, self.name, self._task, self._seed = policy, name, task, seed
         self._cameras, self._state, self._horizon = cameras, state, horizon
         self._rate_hz = control_rate_hz or policy.spec.control_rate_hz or 1.0
         self._setup: Setup | None = None
@@ -67,17 +67,13 @@ class OfflinePolicy:
         self.n_questions = 0
         self.thought_s = 0.0
 
-    @property
-    def name(self) -> str:
-        return self._name
-
     def start(self, episode_id: str, instruction: str) -> None:
         self._setup = Setup(task=self._task or episode_id, seed=self._seed, instruction=instruction)
         self._session, self._step, self._waiting = None, 0, []
 
     def predict(self, observation: Recorded, instruction: str) -> Prediction:
         if self._setup is None:
-            raise InputError(f'{self._name}: predict before start')
+            raise InputError(f'{self.name}: predict before start')
         if instruction != self._setup.instruction:  # a new subtask is asked for at once
             self._setup = Setup(task=self._setup.task, seed=self._seed, instruction=instruction)
             self._session, self._waiting = None, []
@@ -110,10 +106,10 @@ class OfflinePolicy:
             except RobotrialsError as error:
                 # What is asked wrongly, or not set up, stays wrong when it is asked again.
                 if not isinstance(error, RigError) or attempt == RETRIES:
-                    raise RigError(f'{self._name}: {error}') from error
+                    raise RigError(f'{self.name}: {error}') from error
             except Exception as error:
                 if attempt == RETRIES:
-                    raise RigError(f'{self._name}: no answer ({type(error).__name__}: {error})') from error
+                    raise RigError(f'{self.name}: no answer ({type(error).__name__}: {error})') from error
             self._session = None
         raise AssertionError('unreachable')
 

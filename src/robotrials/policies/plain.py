@@ -105,13 +105,9 @@ class ReplayPolicy:
             raise InputError(f"column is {column!r}, wanted 'action_processed' or 'action_raw'")
         self._store, self._policy, self._column = read_store(store), policy, column
         self._condition = condition
-        self._spec = PolicySpec(
+        self.spec = PolicySpec(
             name='replay', action=ActionConvention(**convention), chunk_length=1, control_rate_hz=control_rate_hz
         )
-
-    @property
-    def spec(self) -> PolicySpec:
-        return self._spec
 
     def start(self, setup: Setup, *, seed: int) -> Session:
         where = {
@@ -124,16 +120,16 @@ class ReplayPolicy:
                 f'{self._store.path}: {self._policy} has no valid episode on {setup.task} with seed {setup.seed}'
             )
         trajectory = self._store.trajectory(episodes[0], signals=[self._column])
-        return ReplaySession(self._actions(trajectory, episodes[0].episode_id), convention=self._spec.action)
+        return ReplaySession(self._actions(trajectory, episodes[0].episode_id), convention=self.spec.action)
 
     def _actions(self, trajectory: Trajectory | None, episode_id: str) -> FloatArray:
         actions = None if trajectory is None else getattr(trajectory, self._column)
         if actions is None:
             raise InputError(f'{self._store.path}: episode {episode_id} has no {self._column}; record trajectories')
         kept: FloatArray = actions[np.isfinite(actions).all(axis=1)]
-        if kept.shape[1:] != (self._spec.action.width,) or not len(kept):
+        if kept.shape[1:] != (self.spec.action.width,) or not len(kept):
             raise InputError(
-                f'episode {episode_id}: actions of shape {actions.shape}, wanted (T, {self._spec.action.width})'
+                f'episode {episode_id}: actions of shape {actions.shape}, wanted (T, {self.spec.action.width})'
             )
         return kept
 
@@ -172,14 +168,10 @@ class _FittedPolicy:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._spec = PolicySpec(name=name, action=UNFITTED)
-
-    @property
-    def spec(self) -> PolicySpec:
-        return self._spec
+        self.spec = PolicySpec(name=name, action=UNFITTED)
 
     def fit(self, host: HostSpec) -> None:
-        self._spec = PolicySpec(name=self._name, action=host.action)
+        self.spec = PolicySpec(name=self._name, action=host.action)
 
 
 class NoOpPolicy(_FittedPolicy):
@@ -196,7 +188,7 @@ class NoOpPolicy(_FittedPolicy):
         super().fit(host)
 
     def start(self, setup: Setup, *, seed: int) -> Session:
-        return _RestSession(self._spec.action)
+        return _RestSession(self.spec.action)
 
 
 class RandomPolicy(_FittedPolicy):
@@ -213,7 +205,7 @@ class RandomPolicy(_FittedPolicy):
         super().fit(host)
 
     def start(self, setup: Setup, *, seed: int) -> Session:
-        return _RestSession(self._spec.action, scale=self._scale, rng=np.random.default_rng(seed))
+        return _RestSession(self.spec.action, scale=self._scale, rng=np.random.default_rng(seed))
 
 
 class _RestSession:
@@ -261,10 +253,10 @@ class DemonstrationPolicy(_FittedPolicy):
             numbers = demo_numbers(file, path)
             number = numbers[setup.instance % len(numbers)]
             actions: FloatArray = np.asarray(file['data'][f'demo_{number}']['actions'], dtype=float)
-        width = self._spec.action.width
+        width = self.spec.action.width
         if actions.ndim != 2 or actions.shape[1] != width or not len(actions) or not np.isfinite(actions).all():
             raise InputError(f'{path}: demo_{number} has actions of shape {actions.shape}, wanted (T, {width}), finite')
-        return ReplaySession(actions, convention=self._spec.action)
+        return ReplaySession(actions, convention=self.spec.action)
 
     def _file(self, setup: Setup) -> Path:
         if self._path.is_file():

@@ -144,7 +144,7 @@ class ServedPolicy(abc.ABC):
         self._converter: Converter | None = None
         own = self._mapping.action
         is_ensemble = own.ensemble_decay is not None
-        self._spec = PolicySpec(
+        self.spec = PolicySpec(
             name=name,
             action=own.convention,
             chunk_length=1 if is_ensemble else own.chunk_length,
@@ -192,10 +192,6 @@ class ServedPolicy(abc.ABC):
 
     # --- the policy
 
-    @property
-    def spec(self) -> PolicySpec:
-        return self._spec
-
     def fit(self, host: HostSpec) -> None:
         """Bind the mapping to a host and to what the server says of itself; InputError lists what does not fit."""
         observer = Observer(self._mapping.observation, host)
@@ -207,10 +203,10 @@ class ServedPolicy(abc.ABC):
             blank = dataclasses.replace(blank, past=dict.fromkeys(observer.past, blank))
             if problems := list(self.problems(observer.question(blank, 'instruction'))):
                 listed = '; '.join(problems)
-                raise InputError(f'the mapping does not fit the server of policy {self._spec.name}: {listed}')
+                raise InputError(f'the mapping does not fit the server of policy {self.spec.name}: {listed}')
         self._observer, self._converter = observer, converter
-        self._spec = dataclasses.replace(
-            self._spec, action=host.action, control_rate_hz=host.control_rate_hz, moments=observer.past
+        self.spec = dataclasses.replace(
+            self.spec, action=host.action, control_rate_hz=host.control_rate_hz, moments=observer.past
         )
 
     def start(self, setup: Setup, *, seed: int) -> Session:
@@ -241,7 +237,7 @@ class ServedPolicy(abc.ABC):
 
     def _fitted(self) -> tuple[Observer, Converter]:
         if self._observer is None or self._converter is None:
-            raise InputError(f'policy {self._spec.name} was not fitted to a host: call fit(host.spec) first')
+            raise InputError(f'policy {self.spec.name} was not fitted to a host: call fit(host.spec) first')
         return self._observer, self._converter
 
 

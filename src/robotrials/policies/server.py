@@ -306,14 +306,10 @@ class SharedPolicy:
             self._connection = Client((host, port), authkey=bytes.fromhex(key))
         except (OSError, EOFError) as error:
             raise RigError(f'the policy server of this trial does not answer ({error})') from error
-        self._spec: PolicySpec = self._ask('spec')
-
-    @property
-    def spec(self) -> PolicySpec:
-        return self._spec
+        self.spec: PolicySpec = self._ask('spec')
 
     def fit(self, host: HostSpec) -> None:
-        self._spec = self._ask('fit', host)
+        self.spec = self._ask('fit', host)
 
     def start(self, setup: Setup, *, seed: int) -> Session:
         self._ask('start', setup, seed)

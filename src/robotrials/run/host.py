@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, get_args, get_type_hints, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from robotrials.errors import InputError
 from robotrials.record import Outcome, Scene
 from robotrials.run.seam import (
     Action,
-    FloatArray,
     Footage,
     HostReport,
     HostSpec,
@@ -271,7 +271,7 @@ class SteppedHost(Host):
         if not self._is_begun:
             raise InputError('no episode is under way; call reset(task, seed=...) first')
 
-    def _checked(self, action: Action) -> FloatArray:
+    def _checked(self, action: Action) -> NDArray[np.float64]:
         """A copy of the action; InputError unless it has as many finite numbers as the convention says."""
         wanted, width = np.array(action, dtype=float), self._spec.action.width
         if wanted.shape != (width,) or not is_finite(wanted):

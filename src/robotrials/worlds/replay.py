@@ -409,11 +409,7 @@ class _RecordedActions:
 
     def __init__(self, host: HostLike, actions: FloatArray) -> None:
         self._rest = iter(actions)
-        self._spec = PolicySpec(name='recorded', action=host.spec.action)
-
-    @property
-    def spec(self) -> PolicySpec:
-        return self._spec
+        self.spec = PolicySpec(name='recorded', action=host.spec.action)
 
     def start(self, setup: Setup, *, seed: int) -> Session:
         return self

@@ -147,7 +147,7 @@ class GuardedHost(HostWrapper):
 
     def _advance(self, parts: Sequence[StepPart], run: Callable[[Sequence[StepPart]], Observation]) -> Observation:
         if self._interrupts.stop.is_set():
-            return self._stopped('emergency stop', EventSource.OPERATOR)
+            return self._stopped()
         if self._interrupts.lost.is_set():
             raise RigError('the server has taken the lease back')
         if self._workspace is not None and self._clips:
@@ -160,7 +160,7 @@ class GuardedHost(HostWrapper):
             self._last = run(parts)
         except Exception:
             if self._interrupts.stop.is_set():  # a brake makes a robot's driver complain
-                return self._stopped('emergency stop', EventSource.OPERATOR)
+                return self._stopped()
             raise
         self._measured = None
         if self._workspace is not None:
@@ -171,10 +171,10 @@ class GuardedHost(HostWrapper):
                 self._ended = 'the tool left the workspace', EventSource.SENSOR
         return self._last
 
-    def _stopped(self, reason: str, source: EventSource) -> Observation:
-        self._ended = reason, source
+    def _stopped(self) -> Observation:
+        self._ended = 'emergency stop', EventSource.OPERATOR
         if self._last is None:
-            raise RigError(reason)
+            raise RigError(self._ended[0])
         last = self._last
         again = dataclasses.replace(last, state=last.state.copy())
         self.step_times_s.append(time.perf_counter())

@@ -48,39 +48,29 @@ class ProbePolicy:
     ) -> None:
         self._folder, self._device, self._environment = Path(path), device, environment
         self._connect_s, self._answer_s = connect_timeout_s, answer_timeout_s
-        self._card, self._options, action = read_card(self._folder)
+        self._card, self.options, action = read_card(self._folder)
         self._tasks: list[str] = self._card['tasks']
         self._phrasings = self._card['phrasings'] | {plain_words(k): v for k, v in (phrasings or {}).items()}
         for words, task in self._phrasings.items():
             if task not in self._tasks:
                 raise InputError(f'phrasings: {words!r} stands for {task!r}, wanted one of: {", ".join(self._tasks)}')
-        self._text = (
-            TextEmbedding(self._options.text_embeddings) if self._options.task_input is TaskInput.TEXT else None
-        )
+        self._text = TextEmbedding(self.options.text_embeddings) if self.options.task_input is TaskInput.TEXT else None
         self._order: tuple[int, ...] | None = None
         if shuffle_tasks is not None:
             self._order = derangement(len(self._tasks), seed=shuffle_tasks)
         self._worker: WorkerProcess | None = None
         sizes = self._card['sizes']
-        self._spec = PolicySpec(
+        self.spec = PolicySpec(
             name=name,
             action=action,
-            chunk_length=self._options.chunk_length,
-            execute=self._options.execute,
+            chunk_length=self.options.chunk_length,
+            execute=self.options.execute,
             control_rate_hz=float(self._card['control_rate_hz']),
-            state_width=sizes['state'] if self._options.uses_state else None,
-            state_layout=tuple(self._card['state_layout']) if self._options.uses_state else (),
+            state_width=sizes['state'] if self.options.uses_state else None,
+            state_layout=tuple(self._card['state_layout']) if self.options.uses_state else (),
             images={camera: tuple(sizes['input_size'][camera]) for camera in sizes['cameras']},
             is_remote=True,
         )
-
-    @property
-    def spec(self) -> PolicySpec:
-        return self._spec
-
-    @property
-    def options(self) -> ProbeOptions:
-        return self._options
 
     def start(self, setup: Setup, *, seed: int) -> ProbeSession:
         return ProbeSession(self, self._task(setup))
@@ -89,12 +79,12 @@ class ProbePolicy:
         """One chunk for one observation; `task` is a number or a vector."""
         cameras = self._card['sizes']['cameras']
         asked = {'images': {c: observation.images[c] for c in cameras}, 'state': observation.state, 'task': task}
-        if not self._options.uses_state:
+        if not self.options.uses_state:
             asked['state'] = np.zeros(self._card['sizes']['state'])
         where = str(self._folder)
         reply = map_answer(where, self._call('infer', asked))
         actions = action_array(where, reply.get('actions'))
-        wanted = (self._spec.chunk_length, self._spec.action.width)
+        wanted = (self.spec.chunk_length, self.spec.action.width)
         if actions.shape != wanted or not np.isfinite(actions).all():
             raise AnswerError(f'{where}: actions of shape {actions.shape}, wanted finite {wanted}')
         return Chunk(np.asarray(actions, dtype=float), seconds_told(where, reply.get('infer_ms')))
@@ -106,7 +96,7 @@ class ProbePolicy:
 
     def _task(self, setup: Setup) -> object:
         """What the probe is told: the task's number, or the words' vector. A shuffled one is another task's."""
-        if self._options.task_input is TaskInput.NONE and not self._options.per_task:
+        if self.options.task_input is TaskInput.NONE and not self.options.per_task:
             return 0
         if self._text is not None and self._order is None:
             return self._text.vector(setup.instruction or setup.task)
@@ -132,15 +122,10 @@ class ProbeSession:
     """One episode; the probe remembers nothing."""
 
     def __init__(self, policy: ProbePolicy, task: object) -> None:
-        self._policy, self._told = policy, task
-
-    @property
-    def told(self) -> object:
-        """The task as the probe is told it."""
-        return self._told
+        self._policy, self.told = policy, task  # the task as the probe is told it
 
     def act(self, observation: Observation) -> Chunk:
-        return self._policy.answer(observation, self._told)
+        return self._policy.answer(observation, self.told)
 
 
 def read_card(folder: Path) -> tuple[dict[str, Any], ProbeOptions, ActionConvention]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from robotrials.errors import InputError, RigError
 from robotrials.record import Outcome, Scene
-from robotrials.run.host import Host
+from robotrials.run.host import SteppedHost
 from robotrials.run.seam import Action, HostReport, HostSpec, Observation
 from robotrials.worlds.arm.signal import (
     CONVENTION,
@@ -22,14 +22,13 @@ from robotrials.worlds.arm.signal import (
     Monitor,
     Shutter,
     arm_scene,
-    checked_action,
     proprioception,
 )
 
 MOST_RESETS = 20  # until objects that found no place are given up
 
 
-class ArmHost(Host):
+class ArmHost(SteppedHost):
     """One environment on robosuite. A subclass makes it, resets it, and advances it by one control step."""
 
     checks_frames = True  # whether pictures must show the present
@@ -53,7 +52,6 @@ class ArmHost(Host):
         self._env: Any = None
         self._monitor: Monitor | None = None
         self._shutter: Shutter | None = None
-        self._is_begun = False
         self._spec = HostSpec(
             name=name,
             action=CONVENTION,
@@ -66,13 +64,9 @@ class ArmHost(Host):
             shows_upside_down=shows_upside_down,
         )
 
-    @property
-    def spec(self) -> HostSpec:
-        return self._spec
-
     def step(self, action: Action) -> Observation:
         self._begun()
-        sent = checked_action(action)
+        sent = self._checked(action)
         if self._monitor is not None:
             self._monitor.begin()
         self._observed, self._is_done = self._advance(sent)

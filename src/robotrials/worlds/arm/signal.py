@@ -198,14 +198,6 @@ def check_pictures(cameras: Sequence[str], known: Collection[str], image_size: S
         raise InputError(f'image_size is {list(image_size)}, wanted [height, width] in pixels')
 
 
-def checked_action(action: object) -> FloatArray:
-    """Six numbers for OSC_POSE and the gripper, or an InputError."""
-    sent = np.asarray(action, dtype=float)
-    if sent.shape != (CONVENTION.width,) or not np.isfinite(sent).all():
-        raise InputError(f'an action is {sent}, wanted {CONVENTION.width} finite numbers')
-    return sent
-
-
 def hand_pose(data: Any, site: int) -> FloatArray:
     """Position and quaternion (w x y z) of the hand's site."""
     import mujoco

@@ -117,9 +117,9 @@ class ScriptedPolicy:
             raise UnknownName('temper of a scripted policy', temper, TEMPERS)
         if chunk_length < 1:
             raise InputError(f'chunk_length is {chunk_length}, wanted >= 1')
-        self._temper = changed(TEMPERS[temper], changes or {})
+        self.temper = changed(TEMPERS[temper], changes or {})
         self._chunk_length = chunk_length
-        self._spec = PolicySpec(
+        self.spec = PolicySpec(
             name=f'scripted {temper}',
             action=CONVENTION,
             chunk_length=chunk_length,
@@ -127,18 +127,10 @@ class ScriptedPolicy:
             state_width=STATE_WIDTH,
         )
 
-    @property
-    def spec(self) -> PolicySpec:
-        return self._spec
-
-    @property
-    def temper(self) -> Temper:
-        return self._temper
-
     def start(self, setup: Setup, *, seed: int) -> TabletopSession:
         rng = np.random.Generator(np.random.PCG64(seed))
         tracker = Tracker() if setup.task in MOVING_TASKS else None
-        return TabletopSession(self._temper, rng, chunk_length=self._chunk_length, tracker=tracker)
+        return TabletopSession(self.temper, rng, chunk_length=self._chunk_length, tracker=tracker)
 
 
 class TabletopSession:

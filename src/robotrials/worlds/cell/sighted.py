@@ -188,13 +188,9 @@ class SightedPolicy:
         self._rgb_slack = RGB_SLACK[seeing]
         self._temper, self._hearing, self._attention = TEMPERS[temper], hearing, Attention(attention)
         needed: dict[str, tuple[int, int] | None] = dict.fromkeys(cameras or ('front', 'side'))
-        self._spec = PolicySpec(
+        self.spec = PolicySpec(
             name=f'sighted {temper}', action=CONVENTION, control_rate_hz=RATE_HZ, state_width=STATE_WIDTH, images=needed
         )
-
-    @property
-    def spec(self) -> PolicySpec:
-        return self._spec
 
     def start(self, setup: Setup, *, seed: int) -> SightedSession:
         instruction = setup.instruction
@@ -203,7 +199,7 @@ class SightedPolicy:
             heard_color(instruction, self._hearing),
             heard_destination(instruction, colors=tuple(PAINTS), is_literal=self._hearing == 'literal'),
             attention=self._attention,
-            cameras=tuple(self._spec.images),
+            cameras=tuple(self.spec.images),
             rgb_slack=self._rgb_slack,
         )
 
@@ -237,53 +233,44 @@ class SightedSession:
         self._attention = attention
         self._cameras = cameras
         self._rgb_slack = rgb_slack
-        self._believed: FloatArray | None = None  # (7,)
-        self._goal: FloatArray | None = None  # (7,)
+        # Where it thinks its object is, and where it shall go: poses (7,); None while it does not know.
+        self.believed: FloatArray | None = None
+        self.goal: FloatArray | None = None
         self._held: tuple[FloatArray, FloatArray] | None = None  # tool position and belief when it was grasped
         self._looked_s = -math.inf
-
-    @property
-    def believed(self) -> FloatArray | None:
-        """Where it thinks its object is, a pose (7,); None while it has not found it."""
-        return self._believed
-
-    @property
-    def goal(self) -> FloatArray | None:
-        """Where it thinks that the object shall go, a pose (7,); None while it does not know."""
-        return self._goal
 
     def act(self, observation: Observation) -> Chunk:
         view = read_state(observation.state)
         is_shut = view.has_contact and float(observation.state[29]) < 0.5
-        if is_shut and self._believed is not None:
+        if is_shut and self.believed is not None:
             self._carry(view.tool)
         else:
             self._held = None
             self._look(observation, view.tool)
-        if self._believed is None or self._goal is None:
+        if self.believed is None or self.goal is None:
             return Chunk(np.concatenate([np.zeros(6), [1.0]])[None, :])
         return self._inner.act(dataclasses.replace(observation, state=self._imagined(observation.state)))
 
     def _carry(self, tool: FloatArray) -> None:
         """What is held moves with the tool."""
-        assert self._believed is not None
+        assert self.believed is not None
         if self._held is None:
-            self._held = (tool[:3].copy(), self._believed.copy())
+            self._held = (tool[:3].copy(), self.believed.copy())
         start, belief = self._held
-        self._believed = np.concatenate([belief[:3] + tool[:3] - start, belief[3:]])
+        self.believed = np.concatenate([belief[:3] + tool[:3] - start, belief[3:]])
 
     def _look(self, observation: Observation, tool: FloatArray) -> None:
         is_due = observation.t_s - self._looked_s >= LOOK_EVERY_S
-        is_clear = self._believed is None or float(np.linalg.norm(tool[:2] - self._believed[:2])) > 0.12
+        is_clear = self.believed is None or float(np.linalg.norm(tool[:2] - self.believed[:2])) > 0.12
         if not (is_due and is_clear):
             return
         self._looked_s = observation.t_s
         views = [_view(observation, name) for name in self._cameras]
         color = self._wanted_color(views, tool)
         box = self._find(views, color) if color is not None else None
-        self._believed = box if box is not None else self._believed
+        self.believed = box if box is not None else self.believed
         goal = self._find_goal(views)
-        self._goal = goal if goal is not None else self._goal
+        self.goal = goal if goal is not None else self.goal
 
     def _wanted_color(self, views: list[RgbdView], tool: FloatArray) -> str | None:
         if self._attention is Attention.NEAREST:
@@ -315,17 +302,17 @@ class SightedSession:
 
     def _imagined(self, state: FloatArray) -> FloatArray:
         """The state with one item, where it was seen and where it is to go, instead of what the host says of items."""
-        assert self._believed is not None
-        assert self._goal is not None
+        assert self.believed is not None
+        assert self.goal is not None
         imagined = np.array(state, dtype=np.float64)
         slots = imagined[SLOTS_AT:].reshape(-1, SLOT_WIDTH)
         slots[:] = 0.0
-        yaw = _yaw(self._believed[3:])
-        turn = _yaw(self._goal[3:])
+        yaw = _yaw(self.believed[3:])
+        turn = _yaw(self.goal[3:])
         turn += math.pi / 2 * round((yaw - turn) / (math.pi / 2))  # the nearest of a cube's four equal turns
-        grasp = [*self._believed[:3], 0.0, math.cos(yaw / 2), math.sin(yaw / 2), 0.0]
-        goal = [*self._goal[:3], math.cos(turn / 2), 0.0, 0.0, math.sin(turn / 2)]
-        slots[0] = [TO_MOVE, BLOCK_EDGE_M, 0.0, *self._believed, *grasp, *goal]
+        grasp = [*self.believed[:3], 0.0, math.cos(yaw / 2), math.sin(yaw / 2), 0.0]
+        goal = [*self.goal[:3], math.cos(turn / 2), 0.0, 0.0, math.sin(turn / 2)]
+        slots[0] = [TO_MOVE, BLOCK_EDGE_M, 0.0, *self.believed, *grasp, *goal]
         return imagined
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from robotrials.errors import InputError, UnknownName
 from robotrials.run.seam import Chunk, Observation, PolicySpec, Session, Setup
 from robotrials.worlds.arm.signal import CONVENTION, PROPRIOCEPTION
+from robotrials.worlds.cell.panda import matrix_from_quaternion
 from robotrials.worlds.libero.suite import PRIVILEGED, THING
 
 FloatArray = NDArray[np.float64]
@@ -56,13 +57,9 @@ class ScriptedLiberoPolicy:
         if manner not in tuple(Manner):
             raise UnknownName('manner', manner, [m.value for m in Manner])
         self._manner = Manner(manner)
-        self._spec = PolicySpec(
+        self.spec = PolicySpec(
             name=f'libero-scripted-{manner}', action=CONVENTION, state_width=len(PRIVILEGED), state_layout=PRIVILEGED
         )
-
-    @property
-    def spec(self) -> PolicySpec:
-        return self._spec
 
     def start(self, setup: Setup, *, seed: int) -> Session:
         return ScriptedSession(self._manner)
@@ -189,12 +186,7 @@ class ScriptTarget:
     def __init__(self, numbers: FloatArray) -> None:
         self.at_m = numbers[:3]
         self.low_m, self.high_m = numbers[7:10], numbers[10:13]
-        w, x, y, z = numbers[3:7]
-        self.matrix = np.array(
-            [[1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-             [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-             [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)]]
-        )  # fmt: skip
+        self.matrix = matrix_from_quaternion(numbers[3:7])
 
     @property
     def middle_m(self) -> FloatArray:
