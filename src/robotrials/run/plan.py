@@ -433,43 +433,6 @@ class ConditionEntry:
         return tuple(dataclasses.replace(self, severity=s) for s in self.severity)
 
 
-__all__ = [
-    'HUMAN',
-    'MOST_PLAN_BYTES',
-    'Asking',
-    'BlindingOptions',
-    'Clock',
-    'ConditionEntry',
-    'DesignCell',
-    'FaultOptions',
-    'FaultOutcome',
-    'FilmOptions',
-    'Grouping',
-    'HostEntry',
-    'LatencyMode',
-    'LatencyOptions',
-    'LatencySpread',
-    'LimitOptions',
-    'LoopOptions',
-    'PolicyEntry',
-    'PowerTarget',
-    'RecordingOptions',
-    'RotationOptions',
-    'Scenes',
-    'StoppingOptions',
-    'StoppingRule',
-    'StoppingScore',
-    'StratumEntry',
-    'TaskEntry',
-    'TrialPlan',
-    'UnderWay',
-    'Waiting',
-    'WatchdogOptions',
-    'check_plan',
-    'plan_from_json',
-    'read_plan',
-]  # the parts of a plan too, so that whoever declares one needs one import
-
 HASH_HEX_DIGITS = 32
 MOST_EPISODES = 1_000_000
 LONGEST_CAP_S = 7 * 86_400.0
