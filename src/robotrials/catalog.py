@@ -44,6 +44,14 @@ class Catalog:
             return load_attribute(installed.get(name, name))
         raise UnknownName(self.kind, name, self._targets())
 
+    def load_like(self, name: str, model: str, attributes: tuple[str, ...]) -> Any:
+        """The same, if it has these attributes, which is as far as it can be checked; `model` names what has them."""
+        loaded = self.load(name)
+        for attribute in attributes:
+            if not hasattr(loaded, attribute):
+                raise SetupError(f'{name}: {loaded!r} has no {attribute!r}; wanted an object like {model}')
+        return loaded
+
     def installed(self) -> dict[str, str]:
         """What other packages bring."""
         if self.entry_point_group is None:

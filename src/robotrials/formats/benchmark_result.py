@@ -29,7 +29,6 @@ from robotrials.formats.imported import (
     ImportOptions,
     Question,
     Recording,
-    check_settable,
     head_of,
     placed,
     refuse_unused,
@@ -60,8 +59,7 @@ class CalvinFormat:
         return LIKELY if b'"chain_sr"' in head and b'"avg_seq_len"' in head else None
 
     def read(self, path: Path, options: ImportOptions) -> Imported:
-        refuse_unused(options, name='CALVIN results', takes=())
-        check_settable(options, 'CALVIN results', ('policy', 'trials'))
+        refuse_unused(options, name='CALVIN results', takes=(), sets=('policy', 'trials'))
         document = load_json(path)
         if not isinstance(document, dict) or not document:
             raise InputError(f'{path}: wanted an object with an entry per checkpoint')
@@ -144,8 +142,7 @@ class SimplerEnvFormat:
         return CERTAIN if next(_videos(path, most=20_000), None) is not None else None
 
     def read(self, path: Path, options: ImportOptions) -> Imported:
-        refuse_unused(options, name='SimplerEnv trees', takes=())
-        check_settable(options, 'SimplerEnv trees', ('policy',))
+        refuse_unused(options, name='SimplerEnv trees', takes=(), sets=('policy',))
         if next(_videos(path), None) is None:
             raise InputError(f'{path}: no success_obj_*.mp4 or failure_obj_*.mp4 under a rob_*_rgb_overlay_* folder')
         ledger, source = ImportAccount(), options.source_name(path)
@@ -299,8 +296,7 @@ class DroidCsvFormat:
         return CERTAIN if tuple(name for name in header if name) == COLUMNS else None
 
     def read(self, path: Path, options: ImportOptions) -> Imported:
-        refuse_unused(options, name='DROID results', takes=('rate_hz', 'answers'))
-        check_settable(options, 'DROID results', ('policy', 'task', 'step_cap'))
+        refuse_unused(options, name='DROID results', takes=('rate_hz', 'answers'), sets=('policy', 'task', 'step_cap'))
         for name in ('policy', 'task'):
             if name not in options.defaults:
                 raise InputError(f'{path}: no {name} is recorded; give it with --set {name}=NAME')
@@ -398,8 +394,7 @@ class ScoreMatrixFormat:
         )
 
     def read(self, path: Path, options: ImportOptions) -> Imported:
-        refuse_unused(options, name='score matrices', takes=())
-        check_settable(options, 'score matrices', ('max_score', 'benchmark'))
+        refuse_unused(options, name='score matrices', takes=(), sets=('max_score', 'benchmark'))
         matrices = _load(path)
         most = _most(path, matrices, options)
         ledger, source = ImportAccount(), options.source_name(path)

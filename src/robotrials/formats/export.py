@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.catalog import Catalog
-from robotrials.errors import InputError, SetupError, install_hint, load_optional
+from robotrials.errors import InputError, install_hint, load_optional
 from robotrials.formats.imported import ImportAccount
 from robotrials.old_name import RERUN_APPLICATION
 from robotrials.record import Camera, Episode, Store, Trajectory
@@ -155,13 +155,10 @@ class Exporter(Protocol):
 
 def load_exporter(name: str) -> Exporter:
     """The exporter of this name, or of a literal ``module:attribute``."""
-    loaded = EXPORTERS.load(name)
-    for attribute in ('name', 'summary', 'suffix', 'write'):
-        if not hasattr(loaded, attribute):
-            raise SetupError(
-                f'{name}: {loaded!r} has no {attribute!r}; wanted an object like robotrials.formats.Exporter'
-            )
-    return loaded  # type: ignore[return-value]  # checked above, as far as can be
+    exporter: Exporter = EXPORTERS.load_like(
+        name, 'robotrials.formats.Exporter', ('name', 'summary', 'suffix', 'write')
+    )
+    return exporter
 
 
 @contextmanager
@@ -189,6 +186,22 @@ def recorded_rollouts(
             ledger.drop('episodes', why='invalid: the rig broke, so they show nothing of the policy')
         elif episode.key not in with_steps:
             ledger.drop('episodes', why='no trajectory was recorded')
+
+
+def export_each(
+    store: Store, target: Path, options: ExportOptions, ledger: ImportAccount, *, suffix: str,
+    write: Callable[[Path, Episode, Trajectory], None],
+) -> Exported:  # fmt: skip
+    """A folder with one file for each recorded rollout, which `write` writes."""
+    count = 0
+    with fresh_target(target) as draft:
+        draft.mkdir()
+        for episode, trajectory in recorded_rollouts(store, options, ledger):
+            write(draft / f'{file_stem(episode)}{suffix}', episode, trajectory)
+            count += 1
+        check_some(count)
+    ledger.keep('episodes', count)
+    return Exported(count, ledger)
 
 
 def check_some(count: int) -> None:
@@ -254,18 +267,15 @@ class RerunExporter:
     def write(self, store: Store, target: Path, options: ExportOptions) -> Exported:
         rerun = load_optional('rerun', f'writing Rerun recordings needs rerun-sdk: {install_hint("rerun")}')
         ledger = ImportAccount()
-        count = 0
-        with fresh_target(target) as draft:
-            draft.mkdir()
-            for episode, trajectory in recorded_rollouts(store, options, ledger):
-                _write_episode(rerun, store, episode, trajectory, draft / f'{file_stem(episode)}.rrd', ledger)
-                count += 1
-            check_some(count)
-        ledger.keep('episodes', count)
+
+        def write(path: Path, episode: Episode, trajectory: Trajectory) -> None:
+            _write_episode(rerun, store, episode, trajectory, path, ledger)
+
+        exported = export_each(store, target, options, ledger, suffix='.rrd', write=write)
         ledger.note(
             f'written by rerun-sdk {rerun.__version__}; a viewer of another version may need `rerun rrd migrate`'
         )
-        return Exported(count, ledger)
+        return exported
 
 
 RERUN = RerunExporter()

@@ -137,22 +137,23 @@ def write_example(features: Mapping[str, Sequence[bytes] | NDArray[Any]]) -> byt
     """Serialise features: lists of bytes, float arrays (as float32) and integer or bool arrays (as int64)."""
     entries = []
     for name, values in features.items():
-        feature = _message(2, _list_message(values))
-        entries.append(_message(1, _message(1, name.encode()) + feature))
-    return _message(1, b''.join(entries))
+        feature = encode_field(2, _list_message(values))
+        entries.append(encode_field(1, encode_field(1, name.encode()) + feature))
+    return encode_field(1, b''.join(entries))
 
 
 def _list_message(values: Sequence[bytes] | NDArray[Any]) -> bytes:
     if not isinstance(values, np.ndarray):
-        return _message(1, b''.join(_message(1, value) for value in values))
+        return encode_field(1, b''.join(encode_field(1, value) for value in values))
     if values.dtype.kind == 'f':
         packed = values.astype('<f4').tobytes()
-        return _message(2, _message(1, packed) if packed else b'')
+        return encode_field(2, encode_field(1, packed) if packed else b'')
     packed = b''.join(_encode_varint(int(v) & 0xFFFFFFFFFFFFFFFF) for v in values.ravel())
-    return _message(3, _message(1, packed) if packed else b'')
+    return encode_field(3, encode_field(1, packed) if packed else b'')
 
 
-def _message(number: int, content: bytes) -> bytes:
+def encode_field(number: int, content: bytes) -> bytes:
+    """A field of bytes in protobuf, with its number and length."""
     return _encode_varint(number << 3 | LENGTH) + _encode_varint(len(content)) + content
 
 

@@ -327,8 +327,13 @@ def source_hash(paths: Iterable[Path]) -> str:
     return total.hexdigest()
 
 
-def refuse_unused(options: ImportOptions, *, name: str, takes: tuple[str, ...]) -> None:
-    """Raise InputError for an option that this format has no use for: silence would look like obedience."""
+def refuse_unused(
+    options: ImportOptions, *, name: str, takes: tuple[str, ...], sets: tuple[str, ...] | None = None
+) -> None:
+    """Raise InputError for an option that this format has no use for: silence would look like obedience.
+
+    takes: the options. sets: what may be set, where the source itself records the rest.
+    """
     flags = {
         'columns': '--map', 'group_by': '--group-by', 'rate_hz': '--rate-hz', 'answers': '--answer',
         'values': '--value', 'blank': '--blank',
@@ -336,6 +341,8 @@ def refuse_unused(options: ImportOptions, *, name: str, takes: tuple[str, ...]) 
     for attribute, flag in flags.items():
         if attribute not in takes and getattr(options, attribute):
             raise InputError(f'{flag} means nothing for {name}; leave it out')
+    if sets is not None:
+        check_settable(options, name, sets)
 
 
 def check_settable(options: ImportOptions, name: str, fields: Sequence[str]) -> None:

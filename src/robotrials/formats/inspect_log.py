@@ -19,7 +19,6 @@ from robotrials.formats.imported import (
     ImportOptions,
     Question,
     Recording,
-    check_settable,
     chosen_scorer,
     given_up,
     head_of,
@@ -52,8 +51,7 @@ class InspectLogFormat:
             return None
 
     def read(self, path: Path, options: ImportOptions) -> Imported:
-        refuse_unused(options, name='.eval logs', takes=('answers',))
-        check_settable(options, '.eval logs', ('policy', 'task'))
+        refuse_unused(options, name='.eval logs', takes=('answers',), sets=('policy', 'task'))
         check_archive(path)
         ledger = ImportAccount()
         header, samples = _contents(path, ledger)
@@ -223,8 +221,7 @@ class InspectRobotsFormat:
         return CERTAIN if _is_log(path) else None
 
     def read(self, path: Path, options: ImportOptions) -> Imported:
-        refuse_unused(options, name='inspect-robots logs', takes=('answers', 'rate_hz'))
-        check_settable(options, 'inspect-robots logs', ('policy', 'task'))
+        refuse_unused(options, name='inspect-robots logs', takes=('answers', 'rate_hz'), sets=('policy', 'task'))
         files = [file for file in listed(path) if _is_log(file)] if path.is_dir() else [path]
         if not files:
             raise InputError(f'{path}: no log of inspect-robots in it')

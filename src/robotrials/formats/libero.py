@@ -18,7 +18,6 @@ from robotrials.formats.imported import (
     Imported,
     ImportOptions,
     Recording,
-    check_settable,
     given_up,
     head_of,
     libero_suite,
@@ -62,8 +61,7 @@ class LiberoLogFormat:
         return (CERTAIN if NAME.match(path.stem) else LIKELY) if fits and 'Success: ' in head else None
 
     def read(self, path: Path, options: ImportOptions) -> Imported:
-        refuse_unused(options, name='LIBERO logs', takes=('answers',))
-        check_settable(options, 'LIBERO logs', ('policy', 'benchmark'))
+        refuse_unused(options, name='LIBERO logs', takes=('answers',), sets=('policy', 'benchmark'))
         ledger = ImportAccount()
         files = [path]
         if path.is_dir():
@@ -255,8 +253,7 @@ class LiberoPlusFormat:
         return CERTAIN if any(f'"{suite}"'.encode() in head[:200] for suite in SUITES) else None
 
     def read(self, path: Path, options: ImportOptions) -> Imported:
-        refuse_unused(options, name='LIBERO-Plus outcomes', takes=('answers',))
-        check_settable(options, 'LIBERO-Plus outcomes', ('policy',))
+        refuse_unused(options, name='LIBERO-Plus outcomes', takes=('answers',), sets=('policy',))
         table = Path(options.answers.get('classification', path.parent / CLASSIFICATION))
         if not table.is_file():
             raise InputError(

@@ -22,13 +22,10 @@ from robotrials.formats.bag import is_own_mcap
 from robotrials.formats.export import (
     Exported,
     ExportOptions,
-    check_some,
     episode_facts,
     episode_row,
-    file_stem,
-    fresh_target,
+    export_each,
     media_file,
-    recorded_rollouts,
 )
 from robotrials.formats.imported import (
     CERTAIN,
@@ -38,7 +35,6 @@ from robotrials.formats.imported import (
     ImportOptions,
     Media,
     Recording,
-    check_settable,
     listed,
     refuse_unused,
 )
@@ -71,8 +67,7 @@ class McapFormat:
         return CERTAIN if is_own_mcap(path) else None
 
     def read(self, path: Path, options: ImportOptions) -> Imported:
-        refuse_unused(options, name="robotrials' own MCAP files", takes=())
-        check_settable(options, "robotrials' own MCAP files", ())
+        refuse_unused(options, name="robotrials' own MCAP files", takes=(), sets=())
         files = tuple(p for p in (listed(path) if path.is_dir() else [path]) if is_own_mcap(p))
         if not files:
             raise InputError(f'{path}: no MCAP file that robotrials wrote; other recordings are read as ROS bags')
@@ -310,15 +305,11 @@ class McapExporter:
 
     def write(self, store: Store, target: Path, options: ExportOptions) -> Exported:
         ledger = ImportAccount()
-        count = 0
-        with fresh_target(target) as draft:
-            draft.mkdir()
-            for episode, trajectory in recorded_rollouts(store, options, ledger):
-                write_episode(store, episode, trajectory, path=draft / f'{file_stem(episode)}.mcap', ledger=ledger)
-                count += 1
-            check_some(count)
-        ledger.keep('episodes', count)
-        return Exported(count, ledger)
+
+        def write(path: Path, episode: Episode, trajectory: Trajectory) -> None:
+            write_episode(store, episode, trajectory, path=path, ledger=ledger)
+
+        return export_each(store, target, options, ledger, suffix='.mcap', write=write)
 
 
 MCAP_EXPORT = McapExporter()

@@ -31,7 +31,6 @@ from robotrials.formats.imported import (
     Imported,
     ImportOptions,
     Recording,
-    check_settable,
     listed,
     placed,
     refuse_unused,
@@ -332,8 +331,9 @@ class PositronicFormat:
         return CERTAIN if path.is_dir() and next(_folders(path), None) is not None else None
 
     def read(self, path: Path, options: ImportOptions) -> Imported:
-        refuse_unused(options, name='positronic datasets', takes=('values', 'blank', 'answers'))
-        check_settable(options, 'positronic datasets', ('policy', 'task'))
+        refuse_unused(
+            options, name='positronic datasets', takes=('values', 'blank', 'answers'), sets=('policy', 'task')
+        )
         ledger = ImportAccount()
         source = _Source(path, options, ledger)
         return Imported(

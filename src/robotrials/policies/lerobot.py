@@ -22,6 +22,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from robotrials.errors import AnswerError, InputError, NoAnswer, RemoteError, RigError, SetupError, undone_by
+from robotrials.formats.feature import encode_field
 from robotrials.policies.mapping import ServedOptions
 from robotrials.policies.observe import Question
 from robotrials.policies.served import Reply, ServedPolicy, action_array, decoded, map_answer, seconds_told
@@ -297,7 +298,7 @@ class LeRobotServerPolicy(ServedPolicy):
 
     def _instruct(self) -> None:
         fields = {**self._instructions, 'lerobot_features': self._features}
-        message = _field(1, write_object('RemotePolicyConfig', fields))
+        message = encode_field(1, write_object('RemotePolicyConfig', fields))
         self._ask('SendPolicyInstructions', message, timeout_s=self._connect_s)
 
     def begin(self, setup: Setup, *, seed: int) -> None:
@@ -377,20 +378,7 @@ def transfer(data: bytes) -> list[bytes]:
     """Messages of LeRobot's `Observation`: the parts of the data, the last one marked as such."""
     parts = [data[at : at + PART_BYTES] for at in range(0, len(data), PART_BYTES)]
     states = [BEGIN, *[MIDDLE] * (len(parts) - 2), END][-len(parts) :]
-    return [b'\x08' + bytes([state]) + _field(2, part) for state, part in zip(states, parts, strict=True)]
-
-
-def _field(number: int, data: bytes) -> bytes:
-    """A field of bytes in protobuf."""
-    return bytes([number << 3 | 2]) + _varint(len(data)) + data
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])
+    return [b'\x08' + bytes([state]) + encode_field(2, part) for state, part in zip(states, parts, strict=True)]
 
 
 def _data(message: bytes) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -10,12 +11,14 @@ from typing import Any, Unpack, get_args, get_origin, get_type_hints
 
 from robotrials.catalog import Catalog
 from robotrials.errors import InputError, UnknownName
+from robotrials.record import Store
 from robotrials.run.arm_limit import Limiter
 from robotrials.run.condition import AppliedCondition, draw_entry, share_condition
 from robotrials.run.host import REQUIRED, Ability, Host, HostLike, as_host, check_maker
 from robotrials.run.plan import ConditionEntry, HostEntry, PolicyEntry, TrialPlan, Waiting
 from robotrials.run.recording import check_filming, check_viewing
 from robotrials.run.seam import Action, ControlMode, FittedPolicy, HostSpec, Policy, Setup, Target, check_conventions
+from robotrials.value import read_table
 
 # Checkpoints as the plan names them: the files a policy was declared with are the files that it runs with.
 
@@ -116,6 +119,13 @@ POLICIES = Catalog(
 def open_host(entry: HostEntry) -> Host:
     """Make the host that a plan names."""
     return as_host(_make(HOSTS, entry.use, entry.options, methods=REQUIRED))
+
+
+def declared_host(store: Store, purpose: str) -> HostEntry:
+    """The host of a store's plan; InputError, with what it was wanted for, of a store without one."""
+    if not store.trial.plan:
+        raise InputError(f'{store.path}: holds no plan, so it does not say which host {purpose}')
+    return read_table(HostEntry, json.loads(store.trial.plan)['host'], where=f'{store.path} [host]')
 
 
 def open_policy(entry: PolicyEntry) -> Policy:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,12 +13,11 @@ from robotrials.errors import InputError
 from robotrials.record import Episode, Store
 from robotrials.record.folder import inside, write_durably
 from robotrials.record.footage import STATES_FILE, FilmStates, encode_film, read_states
-from robotrials.run.component import open_host
+from robotrials.run.component import declared_host, open_host
 from robotrials.run.host import Ability, Host
-from robotrials.run.plan import FilmOptions, HostEntry
+from robotrials.run.plan import FilmOptions
 from robotrials.run.recording import setup_from_json, thinned
 from robotrials.run.station import media_folder
-from robotrials.value import read_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +39,7 @@ class NewFilm:
 @contextmanager
 def filming_host(store: Store) -> Iterator[Host]:
     """The host that a store's episodes were run on, if it can draw."""
-    plan = store.trial.plan
-    if not plan:
-        raise InputError(f'{store.path}: holds no plan, so it does not say which host could draw its episodes')
-    host = open_host(read_table(HostEntry, json.loads(plan)['host'], where=f'{store.path} [host]'))
+    host = open_host(declared_host(store, 'could draw its episodes'))
     try:
         if Ability.FILM not in host.abilities:
             raise InputError(f'{store.path}: its host {host.spec.name} cannot draw')

@@ -21,6 +21,7 @@ from robotrials.record.trajectory import Camera
 from robotrials.value import dataclass
 
 if TYPE_CHECKING:
+    from robotrials.record import Episode
     from robotrials.record.footage import FilmStates
 
 
@@ -255,6 +256,13 @@ class Setup:
     instance: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
     items: int | None = None
+
+
+def setup_again(episode: Episode) -> Setup:
+    """The set-up of a recorded episode, without its labels: those also say how it was run."""
+    names = ('task', 'instruction', 'stratum', 'condition', 'condition_parameters', 'items')
+    shared = {name: getattr(episode, name) for name in names}
+    return Setup(seed=episode.seed or 0, instance=episode.instance or 0, **shared)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

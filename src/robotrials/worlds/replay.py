@@ -6,6 +6,7 @@ other options. What the world would have done under other actions no recording k
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -35,6 +36,7 @@ from robotrials.run.seam import (
     ProtocolFacts,
     Session,
     Setup,
+    setup_again,
 )
 from robotrials.value import read_table
 
@@ -371,21 +373,9 @@ def _again(host: HostLike, episode: Episode, trajectory: Trajectory) -> Rollout:
             simulator_state=trajectory.simulator_state is not None, frame_hashes=bool(trajectory.frame_hash)
         ),
     )
-    return run_episode(host, _RecordedActions(host, np.asarray(actions, dtype=float)), _setup(episode), order=order)
-
-
-def _setup(episode: Episode) -> Setup:
-    return Setup(
-        task=episode.task,
-        seed=episode.seed or 0,
-        instruction=episode.instruction,
-        stratum=episode.stratum,
-        condition=episode.condition,
-        condition_parameters=episode.condition_parameters,
-        instance=episode.instance or 0,
-        labels={k: v for k, v in episode.labels.items() if k != 'condition_applied'},
-        items=episode.items,
-    )
+    labels = {k: v for k, v in episode.labels.items() if k != 'condition_applied'}
+    setup = dataclasses.replace(setup_again(episode), labels=labels)
+    return run_episode(host, _RecordedActions(host, np.asarray(actions, dtype=float)), setup, order=order)
 
 
 def _episode(recorded: Episode, rollout: Rollout) -> Episode:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,9 +24,9 @@ from robotrials.policies.probe.collect import (
 )
 from robotrials.policies.probe.demonstration import Demonstrations, EpisodeFacts, file_digest
 from robotrials.record import Episode, Outcome, Store, read_store
+from robotrials.run.component import declared_host
 from robotrials.run.plan import HostEntry
-from robotrials.run.seam import ActionConvention, ControlMode, Frame, Gripper, Rotation, Setup, Target
-from robotrials.value import read_table
+from robotrials.run.seam import ActionConvention, ControlMode, Frame, Gripper, Rotation, Setup, Target, setup_again
 
 ROBOSUITE = ActionConvention(
     control_mode=ControlMode.SE3,
@@ -185,7 +184,7 @@ def demonstrations_from_store(
     pictures at the control rate: films are compressed, and drawn at a rate of their own.
     """
     store = read_store(store) if not isinstance(store, Store) else store
-    entry = host or _planned_host(store)
+    entry = host or declared_host(store, 'to replay on; give host')
     chosen = [e for e in store.episodes(where={'policy': policy}) if e.is_valid]
     chosen = [e for e in chosen if e.outcome is Outcome.SUCCESS or not only_successes]
     if not chosen:
@@ -208,16 +207,7 @@ def _replayed(
 ) -> Collected:
     if episode.seed is None:
         raise InputError(f'{store.path}: episode {episode.episode_id} has no seed, so its start cannot be made again')
-    setup = Setup(
-        task=episode.task,
-        seed=episode.seed,
-        instruction=episode.instruction,
-        stratum=episode.stratum,
-        condition=episode.condition,
-        condition_parameters=episode.condition_parameters,
-        instance=episode.instance or 0,
-        items=episode.items,
-    )
+    setup = setup_again(episode)
     trajectory = store.trajectory(episode, signals=[column])
     actions = None if trajectory is None else getattr(trajectory, column)
     if actions is None or not np.isfinite(actions).all():
@@ -234,12 +224,6 @@ def _replayed(
             'its answers came late: try column = "action_processed"'
         )
     return made
-
-
-def _planned_host(store: Store) -> HostEntry:
-    if not store.trial.plan:
-        raise InputError(f'{store.path}: holds no plan, so it does not say which host to replay on; give host')
-    return read_table(HostEntry, json.loads(store.trial.plan)['host'], where=f'{store.path} [host]')
 
 
 def _dataset(demo: Any, key: str, where: str) -> NDArray[Any]:
