@@ -48,7 +48,6 @@ def fetch_dataset(
     *,
     version: str | None = None,
     host: str = BUCKET_HOST,
-    bucket: str = BUCKET,
     only: Callable[[str], bool] = lambda _: True,
     started: Callable[[list[RemoteFile]], None] = lambda _: None,
     progress: Progress = lambda _file, _bytes: None,
@@ -57,12 +56,12 @@ def fetch_dataset(
 
     `only` picks files by name. A file is written beside its place and moved there once its checksum fits.
     """
-    version = version or _newest_version(name, host, bucket)
+    version = version or _newest_version(name, host)
     prefix = f'{FOLDER}/{name}/{version}/'
-    files = [f for f in list_files(prefix, host=host, bucket=bucket) if only(f.name.removeprefix(prefix))]
+    files = [f for f in list_files(prefix, host=host) if only(f.name.removeprefix(prefix))]
     if not files:
         raise InputError(
-            f'nothing under {prefix} in the bucket {bucket}; `robotrials actions datasets` lists the names'
+            f'nothing under {prefix} in the bucket {BUCKET}; `robotrials actions datasets` lists the names'
         )
     root = Path(to) / name / version
     started(files)
@@ -71,16 +70,16 @@ def fetch_dataset(
         target = root / relative
         if not target.resolve().is_relative_to(root.resolve()):
             raise InputError(f'the bucket names a file outside the dataset: {file.name}')
-        fetch_file(file, target, host=host, bucket=bucket, progress=progress)
+        fetch_file(file, target, host=host, progress=progress)
     return root
 
 
-def list_files(prefix: str, *, host: str = BUCKET_HOST, bucket: str = BUCKET) -> Iterator[RemoteFile]:
+def list_files(prefix: str, *, host: str = BUCKET_HOST) -> Iterator[RemoteFile]:
     """The objects whose names start with `prefix`."""
     token = ''
     while True:
         query = {'prefix': prefix, 'fields': 'items(name,size,md5Hash,crc32c),nextPageToken'}
-        page = _get_json(f'{host}/storage/v1/b/{bucket}/o', {**query, **({'pageToken': token} if token else {})})
+        page = _get_json(f'{host}/storage/v1/b/{BUCKET}/o', {**query, **({'pageToken': token} if token else {})})
         for item in page.get('items', ()):
             if not item['name'].endswith('/'):
                 yield RemoteFile(item['name'], int(item['size']), item.get('md5Hash', ''), item.get('crc32c', ''))
@@ -89,12 +88,12 @@ def list_files(prefix: str, *, host: str = BUCKET_HOST, bucket: str = BUCKET) ->
             return
 
 
-def _newest_version(name: str, host: str, bucket: str) -> str:
-    page = _get_json(f'{host}/storage/v1/b/{bucket}/o', {'prefix': f'{FOLDER}/{name}/', 'delimiter': '/'})
+def _newest_version(name: str, host: str) -> str:
+    page = _get_json(f'{host}/storage/v1/b/{BUCKET}/o', {'prefix': f'{FOLDER}/{name}/', 'delimiter': '/'})
     versions = [p.rstrip('/').rpartition('/')[2] for p in page.get('prefixes', ())]
     numbered: list[str] = [v for v in versions if v.replace('.', '').isdigit()]
     if not numbered:
-        raise InputError(f'no dataset {name!r} in the bucket {bucket}; `robotrials actions datasets` lists the names')
+        raise InputError(f'no dataset {name!r} in the bucket {BUCKET}; `robotrials actions datasets` lists the names')
     return max(numbered, key=lambda v: tuple(map(int, v.split('.'))))
 
 
@@ -119,8 +118,7 @@ def _open(url: str, *, start: int = 0) -> Any:
 
 
 def fetch_file(
-    file: RemoteFile, target: Path, *, host: str = BUCKET_HOST, bucket: str = BUCKET,
-    progress: Progress = lambda _file, _bytes: None,
+    file: RemoteFile, target: Path, *, host: str = BUCKET_HOST, progress: Progress = lambda _file, _bytes: None,
 ) -> None:  # fmt: skip
     """Bring one file; a part that is already here is continued, and a whole file that fits is left alone."""
     if target.exists() and _fits(target, file):
@@ -133,7 +131,7 @@ def fetch_file(
         part.unlink()
         start = 0
     if start < file.size:
-        _download(file, part, start, host=host, bucket=bucket, progress=progress)
+        _download(file, part, start, host=host, progress=progress)
     else:
         progress(file, start)
         part.touch()
@@ -143,8 +141,8 @@ def fetch_file(
     move_durably(part, target)
 
 
-def _download(file: RemoteFile, part: Path, start: int, *, host: str, bucket: str, progress: Progress) -> None:
-    url = f'{host}/{bucket}/{urllib.parse.quote(file.name)}'
+def _download(file: RemoteFile, part: Path, start: int, *, host: str, progress: Progress) -> None:
+    url = f'{host}/{BUCKET}/{urllib.parse.quote(file.name)}'
     with _open(url, start=start) as answer:
         # A server that ignores the range starts over.
         resumed = start > 0 and answer.status == 206

@@ -157,14 +157,11 @@ class ImportAccount:
 
     def add(self, other: ImportAccount) -> None:
         """Take over another account."""
-        for entry in other.kept:
-            self.keep(entry.what, entry.count, why=entry.why)
-        for entry in other.dropped:
-            self.drop(entry.what, entry.count, why=entry.why)
-        for text in other.notes:
-            self.note(text)
-        for text in other.hints:
-            self.hint(text)
+        for mine, theirs in ((self._kept, other._kept), (self._dropped, other._dropped)):
+            for key, count in theirs.items():
+                _add(mine, key, count)
+        self.notes += [text for text in other.notes if text not in self.notes]
+        self.hints += [text for text in other.hints if text not in self.hints]
 
     def copy(self) -> ImportAccount:
         """The account as it stands."""

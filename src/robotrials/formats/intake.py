@@ -318,6 +318,7 @@ class _Draft:
 # The mapping file: how one source was read, so that the next one of its kind is read alike.
 
 KEYS = ('format', 'map', 'set', 'answers', 'group_by', 'rate_hz', 'values', 'blank')
+TEXTS = {'map': 'columns', 'set': 'defaults', 'answers': 'answers', 'values': 'values'}  # key -> field of the options
 
 
 def mapping_beside(path: Path) -> Path:
@@ -337,16 +338,8 @@ def write_mapping(path: Path, imported: Imported) -> None:
     options = imported.resolved
     if options is None:
         raise InputError(f'--save-map: a source of format {imported.format} has no mapping to save')
-    values = {
-        'format': imported.format,
-        'map': dict(options.columns),
-        'set': dict(options.defaults),
-        'answers': dict(options.answers),
-        'group_by': list(options.group_by),
-        'rate_hz': options.rate_hz,
-        'values': dict(options.values),
-        'blank': options.blank,
-    }
+    known = dataclasses.asdict(options) | {'format': imported.format}
+    values = {key: known[TEXTS.get(key, key)] for key in KEYS}
     write_durably(path, json.dumps(values, indent=1, ensure_ascii=False) + '\n')
 
 
@@ -366,14 +359,12 @@ def read_mapping(path: Path, *, kind: str, options: ImportOptions) -> tuple[str,
     rate = values.get('rate_hz')
     if rate is not None and not isinstance(rate, int | float):
         raise InputError(f'{path}: rate_hz is {rate!r}, wanted a number or null')
+    texts: dict[str, Any] = {f: {**_texts(path, values, key), **getattr(options, f)} for key, f in TEXTS.items()}
     joined = ImportOptions(
-        columns={**_texts(path, values, 'map'), **options.columns},
-        defaults={**_texts(path, values, 'set'), **options.defaults},
-        answers={**_texts(path, values, 'answers'), **options.answers},
+        **texts,
         group_by=options.group_by or tuple(map(str, values.get('group_by') or ())),
         rate_hz=options.rate_hz if options.rate_hz is not None else rate,
         source=options.source,
-        values={**_texts(path, values, 'values'), **options.values},
         blank=options.blank or str(values.get('blank') or ''),
     )
     return kind or str(values.get('format', '')), joined

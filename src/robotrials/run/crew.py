@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Generic, Self, TypeVar
 
 from robotrials.errors import InputError, RobotrialsError, SetupError, WriteError
+from robotrials.run.environment.worker import end_with_parent
 from robotrials.run.fault import Fault, FaultKind
 from robotrials.run.mark import PhaseBoard, WorkerPhase, mark_worker
 from robotrials.run.plan import WatchdogOptions
@@ -111,20 +112,14 @@ def _leave_with_parent(parent: int) -> None:
     """End this process when its parent ends, also while a policy or host keeps it busy."""
 
     def watch() -> None:
-        import time
-
         while os.getppid() == parent:
             time.sleep(0.05)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True, name='parent watch').start()
-    if sys.platform == 'linux':
-        # The kernel's own way covers code that never lets another thread run.
-        import ctypes
-
-        ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-        if os.getppid() != parent:
-            os._exit(1)
+    end_with_parent()
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 POLL_S = 0.05

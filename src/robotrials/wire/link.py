@@ -152,7 +152,7 @@ class DeadlineReader(io.RawIOBase):
         return self._link.receive_into(memoryview(buffer), deadline=self.deadline)
 
 
-def split_url(url: str, schemes: tuple[str, ...], *, default_port: int | None = None) -> tuple[SplitResult, str, int]:
+def split_url(url: str, schemes: tuple[str, ...]) -> tuple[SplitResult, str, int]:
     """A URL's parts, host and port; InputError names what was wanted."""
     wanted = f'wanted {" or ".join(f"{scheme}://HOST:PORT" for scheme in schemes)}'
     try:
@@ -165,7 +165,7 @@ def split_url(url: str, schemes: tuple[str, ...], *, default_port: int | None = 
     if parts.username or parts.password:
         raise InputError('url holds a user or password; name an environment variable with the key instead')
     if port is None:
-        port = default_port or (443 if parts.scheme in TLS_SCHEMES else 80)
+        port = 443 if parts.scheme in TLS_SCHEMES else 80
     return parts, parts.hostname, port
 
 
@@ -210,9 +210,9 @@ VERSION = 1
 HEADER = struct.Struct('>4sBI')
 
 
-def write_frame(stream: BinaryIO, value: object, *, limits: WireLimits = LIMITS) -> None:
+def write_frame(stream: BinaryIO, value: object) -> None:
     """Send one message."""
-    stream.write(encode_frame(value, limits=limits))
+    stream.write(encode_frame(value))
     stream.flush()
 
 
@@ -223,14 +223,14 @@ def encode_frame(value: object, *, limits: WireLimits = LIMITS) -> bytes:
     return HEADER.pack(MAGIC, VERSION, len(body)) + body
 
 
-def read_frame(stream: BinaryIO, *, limits: WireLimits = LIMITS) -> Any:
+def read_frame(stream: BinaryIO) -> Any:
     """The next message; EOFError if the stream ends between two."""
     header = stream.read(HEADER.size)
     if not header:
         raise EOFError
     if len(header) < HEADER.size:
         raise InputError(f'the stream ended inside a header, after {len(header)} bytes')
-    return unpack(_exactly(stream, read_header(header, limits=limits)), limits=limits)
+    return unpack(_exactly(stream, read_header(header)))
 
 
 def read_header(header: bytes, *, limits: WireLimits = LIMITS) -> int:

@@ -22,7 +22,7 @@ def main() -> None:
     """Serve until the other side hangs up. Arguments: the service, the socket's descriptor, that of shared memory."""
     target, descriptor, *shared = sys.argv[1], *map(int, sys.argv[2:])
     block = SharedBlock(shared[0]) if shared else None
-    _leave_with_parent()
+    end_with_parent()
     stream: Any = socket.socket(fileno=descriptor).makefile('rwb')
     service: Any = None
     try:
@@ -52,7 +52,8 @@ def answer(service: Any, asked: Any) -> dict[str, Any]:
         return {'error': traceback.format_exc()[-MAX_TOLD:]}
 
 
-def _leave_with_parent() -> None:
+def end_with_parent() -> None:
+    """Have the kernel end this process when its parent does, where it can: also code that lets no thread run."""
     if sys.platform == 'linux':
         import ctypes
         import signal
