@@ -25,8 +25,10 @@ def test_functions_loaded_alone_are_those_of_the_package() -> None:
     assert {'ndtri', 'stdtrit', 'betaincinv'} <= set(names)
     code = (
         f'import sys\nfrom robotrials.stats.special import {", ".join(names)}\n'
-        'assert "scipy.special" not in sys.modules\n'
+        'assert not {"scipy", "scipy._lib", "scipy.special"} & sys.modules.keys()\n'
         'import scipy.special, scipy.stats, scipy.optimize\n'
+        'from scipy._lib._ccallback import LowLevelCallable\n'
+        'assert LowLevelCallable is scipy.LowLevelCallable and scipy._lib.__file__\n'
         f'assert all(globals()[name] is getattr(scipy.special, name) for name in {names!r})\n'
         'print(scipy.stats.t.ppf(0.9, 5) == stdtrit(5, 0.9), scipy.special.ndtri(0.975) == scipy.stats.norm.ppf(0.975))'
     )

@@ -45,10 +45,11 @@ REIMPORT = 'run: robotrials store verify, and import the source again into a new
 
 
 def spare_pandas() -> None:
-    """Have pyarrow look for pandas now, and not find it.
+    """Have pyarrow look for pandas and dateutil now, and not find them.
 
-    It looks at its first list, or first column of texts, to tell pandas' missing values from others: importing pandas
-    takes longer than a verb's answer, and no verb of ours has any. `from_pandas` and `to_pandas` look again.
+    It looks at its first list, or first column of texts, to tell pandas' missing values and dateutil's intervals from
+    others: importing pandas takes longer than a verb's answer, and no verb of ours has any. `from_pandas` and
+    `to_pandas` look again.
     """
     if 'pandas' not in sys.modules:
         sys.meta_path.insert(0, _NoPandas)
@@ -61,7 +62,7 @@ def spare_pandas() -> None:
 class _NoPandas:
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> None:
-        if name == 'pandas':
+        if name in ('pandas', 'dateutil'):
             raise ModuleNotFoundError(f'No module named {name!r}', name=name)
 
 

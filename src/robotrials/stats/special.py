@@ -1,8 +1,9 @@
 """Special functions of scipy, without the ten times slower start of `scipy.special`.
 
 The package `scipy.special` imports array interfaces, and by them numpy's test and Fortran tools, before its first
-function can be called. The functions themselves lie in one compiled module: it is loaded alone where nobody has
-imported the package yet. They are the same objects, so every digit is the same.
+function can be called; `scipy` itself imports what runs its tests, and parses versions. The functions themselves lie in
+one compiled module: it is loaded alone where nobody has imported the packages yet. They are the same objects, so every
+digit is the same.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import importlib
 import sys
 import threading
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from scipy.special import xlogy as xlogy
 
 PACKAGE = 'scipy.special'
+PARENTS = ('scipy', 'scipy._lib', PACKAGE)  # that the compiled module is imported by
 OWN_THREADS = 'robotrials-'  # they run kernels, and import nothing
 
 
@@ -52,14 +55,17 @@ def _compiled() -> ModuleType:
     foreign = [t for t in threading.enumerate() if t not in ours and not t.name.startswith(OWN_THREADS)]
     if PACKAGE in sys.modules or foreign:
         return importlib.import_module(PACKAGE)
-    import scipy
-
-    alone = ModuleType(PACKAGE)
-    alone.__path__ = [str(Path(scipy.__file__).parent / 'special')]
-    sys.modules[PACKAGE] = alone
+    spec = find_spec('scipy')
+    if spec is None or spec.origin is None:
+        return ModuleType(PACKAGE)
+    alone = [name for name in PARENTS if name not in sys.modules]
+    for name in alone:
+        sys.modules[name] = package = ModuleType(name)
+        package.__path__ = [str(Path(spec.origin).parent.joinpath(*name.split('.')[1:]))]
     try:
         return importlib.import_module(f'{PACKAGE}._ufuncs')
     except ImportError:  # laid out differently in another release
         return ModuleType(PACKAGE)
     finally:
-        del sys.modules[PACKAGE]
+        for name in alone:
+            del sys.modules[name]
