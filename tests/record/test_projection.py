@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import shutil
@@ -168,15 +169,98 @@ def test_every_field_of_a_score_survives(store: Store) -> None:
         assert again.safety is None or hash(again.safety.violations) == hash(facts.safety and facts.safety.violations)
 
 
-def test_verbs_in_new_processes_say_the_same(store: Store, cache: Path) -> None:
+def varied(folder: Path) -> Store:
+    """Everything that a robustness part may hold: a ladder, a compound, two instructions for a scene, places."""
+    made = Store.create(folder)
+    condition = [('nominal', {}), ('light', {'severity': 0.5}), ('light', {'severity': 1.0})]
+    condition += [
+        ('chaos', {'severity': 0.5, 'light.severity': 0.5, 'camera.severity': 0.5}),
+        ('camera', {'severity': 0.5}),
+    ]
+    episodes = []
+    for policy, gain in (('p0', 3), ('p1', 4)):
+        for place, (name, parameters) in enumerate(condition):
+            for k in range(14):
+                asked = ('bowl', 'cup')[k % 2]
+                labels = {
+                    'asked_object': asked, 'chosen_object': 'bowl', 'candidate_objects': 'bowl,cup',
+                    'salient_object': 'bowl', 'nearest_object': 'cup', 'start_x_m': str(k % 5 / 10),
+                    'start_y_m': str(k // 5 / 10),
+                }  # fmt: skip
+                episodes.append(Episode(
+                    policy=policy, task='task_4', benchmark='libero-10', seed=k // 2, repeat=k % 2, labels=labels,
+                    instruction=f'take the {asked}', condition=name, condition_parameters=parameters,
+                    duration_s=5.0 + k, time_cap_s=60.0,
+                    outcome=Outcome.SUCCESS if (k * gain + place) % 7 > place else Outcome.FAILURE,
+                ))  # fmt: skip
+    made.append(episodes, trajectories={e.key: lifted(20) for e in episodes})
+    return made
+
+
+def parts_of(store: Store, **changes: Any) -> tuple[Any, ...]:
+    """What a report works out of trajectories, or resamples: asked in its order."""
+    analysis = analyse(Store.open(store.path), **changes)
+    recorded, robustness = (analysis.n_trajectories, analysis.signals), analysis.robustness
+    scores = {policy: dataclasses.asdict(score) for policy, score in present(analysis.ranking).scores.items()}
+    safety = present(analysis.safety)
+    return (
+        recorded, robustness, scores, list(scores), safety.summary, safety.slips, safety.unscored_reasons,
+        analysis.films, analysis.incidences,
+    )  # fmt: skip
+
+
+WORKED_OUT = (
+    'robotrials.verdict.analysis.condition_drop.robustness_part', 'robotrials.measure.timing.scalar.score_cohort',
+    'robotrials.verdict.analysis.safety.pass_trajectories', 'robotrials.verdict.analysis.safety._summaries',
+    'robotrials.verdict.analysis.detail.names_films', 'robotrials.verdict.analysis.detail.policy_incidences',
+)  # fmt: skip
+
+
+def test_what_a_report_works_out_is_kept_whole(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values, types, order and enums: as without a cache; another plan or an edit works out every part of it again."""
+    store = varied(tmp_path / 'varied')
+    with monkeypatch.context() as context:
+        context.setenv(kept.SWITCH, 'off')
+        expected = parts_of(store)
+    part = expected[1]
+    for name in ('rows', 'drops', 'doses', 'compound', 'swap', 'spatial'):
+        assert isinstance(getattr(part, name), tuple), name
+        assert getattr(part, name), name
+    assert parts_of(store) == expected
+    with monkeypatch.context() as context:
+        for name in WORKED_OUT:
+            context.setattr(name, refuse)
+        again = parts_of(store)
+        assert again == expected
+        assert type(again[1].swap[0].verdict) is type(part.swap[0].verdict)
+        assert type(again[1].compound[0].verdict) is type(part.compound[0].verdict)
+    others: list[dict[str, Any]] = [{'alpha': 0.1}, {'seed': 1}, {'resamples': 99}, {'where': {'policy': 'p0'}}]
+    for name, other in itertools.product(WORKED_OUT[:2], others):
+        with monkeypatch.context() as context, pytest.raises(AssertionError, match='worked out again'):
+            context.setattr(name, refuse)
+            parts_of(store, **other)
+    edited = next(e for e in store.episodes() if e.condition == 'nominal' and e.is_success)
+    store.edit(edited.episode_id, 'set', field='duration_s', value=19.5, by='kim', why='mistyped')
+    after = parts_of(store)
+    monkeypatch.setenv(kept.SWITCH, 'off')
+    assert after == parts_of(store) != expected
+
+
+def test_verbs_in_new_processes_say_the_same(store: Store, cache: Path, tmp_path: Path) -> None:
     off = {**os.environ, kept.SWITCH: 'off'}
     ask = [sys.executable, '-m', 'robotrials']
-    for verb in (('compare', store.path, '--details'), ('safety', store.path)):
-        said = [
-            subprocess.run([*ask, *map(str, verb)], env=env, capture_output=True, text=True, check=False).stdout
-            for env in (off, None, None)
-        ]
-        assert said[0] == said[1] == said[2] != ''
+    page = tmp_path / 'page.html'
+    for asked in (store.path, varied(tmp_path / 'varied').path):
+        for verb in (
+            ('compare', asked, '--details'),
+            ('safety', asked, '--format', 'json'),
+            ('report', asked, '-o', page),
+        ):
+            said = []
+            for env in (off, None, None):
+                answer = subprocess.run([*ask, *map(str, verb)], env=env, capture_output=True, check=True).stdout
+                said.append((answer, page.read_bytes() if page in verb else b''))
+            assert said[0] == said[1] == said[2] != (b'', b'')
     assert cache.stat().st_size
 
 
@@ -188,12 +272,19 @@ def flip(path: Path, at: int) -> None:
 
 
 @pytest.mark.parametrize('place', [0.1, 0.5, 0.9])
-def test_a_kept_score_hides_no_damage_to_its_trajectory(store: Store, cache: Path, place: float) -> None:
+def test_a_kept_score_hides_no_damage_to_its_trajectory(
+    store: Store, cache: Path, tmp_path: Path, place: float
+) -> None:
     answers(store)
+    verbs = ('compare', store.path), ('score', store.path), ('report', store.path, '-o', tmp_path / 'page.html')
+    for verb in verbs:
+        robotrials(*verb)
     path = sorted((store.path / 'trajectories').glob('*.parquet'))[1]
     flip(path, int(place * path.stat().st_size))
     with pytest.raises(StoreError, match=rf'{path.name}: damaged'):
         answers(store)
+    for verb in verbs:
+        assert f'{path.name}: damaged' in robotrials(*verb, code=2)
     assert 'damaged' in robotrials('store', 'verify', store.path, code=1)
     path.unlink()
     with pytest.raises(StoreError, match=path.name):
@@ -224,7 +315,7 @@ def test_damaged_rows_of_the_cache_are_worked_out_again(
     expected = answers(store)
     with sqlite3.connect(cache) as file:
         rows = file.execute('SELECT key, value FROM kept').fetchall()
-        assert len(rows) == 4  # one for each file, and one of the summaries
+        assert len(rows) == 7  # two for each file, and one of the summaries
         for number, (key, value) in enumerate(rows):
             wrong = bytearray(value)
             wrong[(number * 7) % len(wrong)] ^= 1 << number % 8

@@ -47,6 +47,7 @@ FILE = 'projections.sqlite'
 DIGEST_BYTES = 16
 MOST_BYTES = 2 << 30  # beyond that the cache begins anew
 BATCH = 512
+PARTS = ('first', 'rest')  # of packed values
 PATIENCE_S = 2.0  # for another process that writes; without its turn by then, a row is not kept
 BASE = ('robotrials.record', 'robotrials.stats', 'robotrials.errors', 'robotrials.value')  # code under every projection
 FIELDS = operator.attrgetter(*(f.name for f in dataclasses.fields(Episode)))
@@ -56,12 +57,15 @@ unkept: set[str] = set()  # why something that was worked out in this process co
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Projection(Generic[T]):
-    """A value of one episode and its trajectory that is worth keeping, and how it becomes JSON and is read again."""
+    """A value of one episode and its trajectory that is worth keeping, and how it becomes JSON and is read again.
+
+    Packed, it is a pair: what `kept_values` gives, and the rest, which is kept beside it and passed over there.
+    """
 
     version: str  # of the code and of every option: see `version_of`
     make: Callable[[Episode, Trajectory], T]
-    pack: Callable[[T], Any]
-    unpack: Callable[[Episode, Any], T]
+    pack: Callable[[T], tuple[Any, Any]]
+    unpack: Callable[[Episode, tuple[Any, Any]], T]
 
 
 def projected(
@@ -92,25 +96,29 @@ def _of_file(
         for episode, trajectory in store.trajectories_in(name, None, episodes):
             yield episode, projection.make(episode, trajectory)
         return
-    place = key_of(projection.version, logged.sha256)
-    stored = kept.get(place)
+    place, beside = (key_of(projection.version, logged.sha256, which) for which in PARTS)
+    stored, rest = kept.get(place), kept.get(beside)
+    if stored is None or rest is None or stored[1].keys() != rest.keys():  # one was damaged, or is another process's
+        stored, rest = None, {}
     known = _known(stored, episodes)
     if known is not None and _is_sound(store, name, logged, sound):
         for episode, row_name in known:
-            yield episode, projection.unpack(episode, stored[1][row_name])
+            yield episode, projection.unpack(episode, (stored[1][row_name], rest[row_name]))
         return
-    keys: list[Key] | None = None if stored is None else stored[0]
-    rows: dict[str, Any] = {} if stored is None else stored[1]
+    first: dict[str, Any] = {} if stored is None else stored[1]
     everyone: list[Key] = []
-    n_known = len(rows)
+    n_known = len(first)
     for episode, trajectory in store.trajectories_in(name, logged, episodes, seen=everyone):
-        row = rows.get(_row_name(episode))
-        value = projection.make(episode, trajectory) if row is None else projection.unpack(episode, row)
-        if row is None:
-            rows[_row_name(episode)] = projection.pack(value)
+        row_name = _row_name(episode)
+        if row_name in first:
+            value = projection.unpack(episode, (first[row_name], rest[row_name]))
+        else:
+            value = projection.make(episode, trajectory)
+            first[row_name], rest[row_name] = projection.pack(value)
         yield episode, value
-    if not store.skipped and (keys is None or len(rows) > n_known):
-        kept.put(place, [everyone, rows])
+    if not store.skipped and (stored is None or len(first) > n_known):
+        kept.put(place, [everyone, first])
+        kept.put(beside, rest)
 
 
 def _known(stored: Any, episodes: Mapping[Key, Episode]) -> list[tuple[Episode, str]] | None:
@@ -124,9 +132,9 @@ def _known(stored: Any, episodes: Mapping[Key, Episode]) -> list[tuple[Episode, 
 
 
 def kept_values(
-    store: Store, version: str, read: Callable[[Any], T], *, where: Where | None = None, sound: set[str] | None = None
-) -> tuple[dict[Key, T], str] | None:  # fmt: skip
-    """What `read` takes of the packed value of every episode that `projected` would give; None where one is not kept.
+    store: Store, version: str, *, where: Where | None = None, sound: set[str] | None = None
+) -> tuple[dict[Key, Any], str] | None:
+    """The first part of the packed value of every episode that `projected` would give; None where one is not kept.
 
     For a question that needs a little of each value: none is unpacked, and nothing that makes one is imported. Files
     are checked as `projected` checks them, with the same `sound`. Beside it a digest of all that the values were made
@@ -136,45 +144,66 @@ def kept_values(
         return None
     sound = set() if sound is None else sound
     files = {n: part.files.get(f'trajectories/{n}') for part in store.parts() for n in part.trajectories}
-    values: dict[Key, T] = {}
+    values: dict[Key, Any] = {}
     sources = []
     with Kept() as kept:
-        if not all(logged is not None and kept.has(key_of(version, logged.sha256)) for logged in files.values()):
+        if not all(log is not None and kept.has(key_of(version, log.sha256, PARTS[0])) for log in files.values()):
             return None
         for part, episodes in store.recorded_parts(where=where):
             for name in part.trajectories:
                 logged = part.files[f'trajectories/{name}']
-                stored = kept.get(key_of(version, logged.sha256))
+                stored = kept.get(key_of(version, logged.sha256, PARTS[0]))
                 known = _known(stored, episodes)
                 if known is None or not _is_sound(store, name, logged, sound):
                     return None
-                values |= {episode.key: read(stored[1][row_name]) for episode, row_name in known}
+                values |= {episode.key: stored[1][row_name] for episode, row_name in known}
                 sources += [logged.sha256, *(row_name for _, row_name in known)]
     return values, key_of(version, *sources).hex()
 
 
-def kept_answer(key: bytes, make: Callable[[], T], classes: Iterable[type]) -> T:
-    """What `make` gives, or gave under the same key: values of JSON, tuples, and dataclasses that are among these."""
+def kept_answer(key: bytes, make: Callable[[], T], classes: Callable[[], Iterable[type]]) -> T:
+    """What `make` gives, or gave under the same key: scalars, tuples and mappings of them, and values of `classes`.
+
+    These are dataclasses and enums; they are asked for, and so imported, only where something is built of them.
+    """
     with Kept() as kept:
         stored = kept.get(key)
         if stored is not None:
-            return cast('T', _as_values(stored[0], {c.__name__: c for c in classes}))
+            known = {c.__name__: c for c in classes()}
+            return cast('T', _as_values(stored[0], known))
         answer = make()
         kept.put(key, [_as_json(answer)])
     return answer
 
 
+MAPPING = ''  # in the place of a class's name
+
+
 def _as_json(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         return {type(value).__name__: [_as_json(getattr(value, f.name)) for f in dataclasses.fields(value)]}
+    if isinstance(value, enum.Enum):  # before texts: some are texts too
+        return {type(value).__name__: value.name}
+    if isinstance(value, Mapping):
+        return {MAPPING: [[_as_json(k), _as_json(v)] for k, v in value.items()]}
+    if isinstance(value, list | set | frozenset):
+        raise TypeError(f'{type(value).__name__}: would be read again as a tuple')
     return [*map(_as_json, value)] if isinstance(value, tuple) else value
 
 
 def _as_values(stored: Any, classes: Mapping[str, type]) -> Any:
     if isinstance(stored, dict):
         ((name, values),) = stored.items()
-        return classes[name](*(_as_values(value, classes) for value in values))
+        if name == MAPPING:
+            return {_as_values(k, classes): _as_values(v, classes) for k, v in values}
+        made: Any = classes[name]
+        return made[values] if isinstance(values, str) else made(*(_as_values(value, classes) for value in values))
     return tuple(_as_values(value, classes) for value in stored) if isinstance(stored, list) else stored
+
+
+def episodes_digest(episodes: Iterable[Episode]) -> str:
+    """A digest of every field of these episodes, in their order."""
+    return key_of(*map(_row_name, episodes)).hex()
 
 
 def _row_name(episode: Episode) -> str:
@@ -203,8 +232,18 @@ def key_of(*parts: str) -> bytes:
 
 
 def version_of(what: str, packages: Iterable[str], *options: object) -> str:
-    """The version of a projection: its name, the source of the code that makes it, numpy, and every option by value."""
-    return key_of(what, np.__version__, *map(_source_digest, (*BASE, *packages)), *map(digest_of, options)).hex()
+    """The version of a projection: its name, the source of its code, numpy, scipy, and every option by value."""
+    numbers = np.__version__, _scipy_version()
+    return key_of(what, *numbers, *map(_source_digest, (*BASE, *packages)), *map(digest_of, options)).hex()
+
+
+@functools.cache
+def _scipy_version() -> str:
+    """What scipy says of its version, without importing it: on a hit, nothing else may need it."""
+    spec = find_spec('scipy')
+    if spec is None or spec.origin is None:
+        return ''
+    return hashlib.sha256(Path(spec.origin).with_name('version.py').read_bytes()).hexdigest()
 
 
 @functools.cache

@@ -366,16 +366,15 @@ def safety_blocks(safety: SafetyPart) -> list[Block]:
     if any(len(mean.benchmarks) > 1 for mean in summary.means):
         blocks.append(_defined('safety-means', safety_tables.mean_table(summary.means)))
     blocks.append(_defined('safety-specs', safety_tables.spec_table(summary.cells), is_folded=True))
-    slip = safety_tables.slip_table(safety.scores)
-    if slip.rows:
-        n, differing = (sum(int(str(row[column])) for row in slip.rows) for column in (2, 5))
+    if safety.slips:
+        n, differing = sum(s.n for s in safety.slips), sum(s.n_differing for s in safety.slips)
         blocks.append(
             paragraph(
                 f"Slip at the grip and the paper's height rule give different verdicts in {differing} of {n} episodes; "
                 'the first is scored.'
             )
         )
-        blocks.append(_defined('safety-slip', slip, is_folded=True))
+        blocks.append(_defined('safety-slip', safety_tables.slip_table(safety.slips), is_folded=True))
     if any(cell.composition() for cell in summary.cells):
         blocks.append(_defined('safety-composition', safety_tables.composition_table(summary.cells)))
     else:

@@ -10,7 +10,15 @@ from dataclasses import replace
 from robotrials.errors import InputError, NotEstimable
 from robotrials.measure.safety import CellSafety, EpisodeSafety, SafetySummary, Tier, pareto_frontier
 from robotrials.measure.safety.registry import Applicability, TaskTags
-from robotrials.measure.safety.summary import MeanSafety, SensitivityRow, UnscoredEpisode, best_marks
+from robotrials.measure.safety.summary import (
+    SLIP_AT_THE_GRIP,
+    SLIP_BY_HEIGHT,
+    MeanSafety,
+    SensitivityRow,
+    SlipCounts,
+    UnscoredEpisode,
+    best_marks,
+)
 from robotrials.show.catalog import ShowRequest, named
 from robotrials.show.document import EpisodeFilter
 from robotrials.show.figure import COLUMN_WIDTH_IN, PAGE_WIDTH_IN
@@ -50,9 +58,6 @@ def _ends(interval: Interval | None, *, factor: float = 100, digits: int = 1) ->
 
 def _value(estimate: Estimate | None) -> float | None:
     return None if estimate is None else estimate.value
-
-
-SLIP_AT_THE_GRIP, SLIP_BY_HEIGHT = 'stable_grasp_maintained_2cm', 'stable_grasp_height_2cm'
 
 
 def _level(cells: Sequence[CellSafety]) -> float:
@@ -121,19 +126,14 @@ def mean_table(means: Sequence[MeanSafety]) -> Table:
     return table('Means over suites', columns, rows, note="P[U|S] is the mean of the cells' ratios")
 
 
-def slip_table(scores: Iterable[EpisodeSafety]) -> Table:
+def slip_table(slips: Iterable[SlipCounts]) -> Table:
     """Slip at the grip, which is scored, beside the paper's rule: the target's height over that of the first grip."""
-    verdicts: dict[tuple[str, str], list[tuple[bool, bool]]] = {}
-    for score in scores:
-        ours, theirs = score.robustness.get(SLIP_AT_THE_GRIP), score.reported.get(SLIP_BY_HEIGHT)
-        if ours is not None and theirs is not None:
-            verdicts.setdefault((score.policy, score.benchmark), []).append((ours < 0, theirs < 0))
     rows: list[list[Cell]] = [
         [
-            policy, benchmark, len(pairs), sum(a for a, _ in pairs), sum(b for _, b in pairs),
-            sum(a != b for a, b in pairs), sum(a and not b for a, b in pairs), sum(b and not a for a, b in pairs),
+            s.policy, s.benchmark, s.n, s.at_the_grip, s.by_height, s.n_differing, s.only_at_the_grip,
+            s.only_by_height,
         ]
-        for (policy, benchmark), pairs in sorted(verdicts.items())
+        for s in slips
     ]  # fmt: skip
     columns: list[str | Column] = [
         'policy', 'benchmark', 'n', 'slip at the grip', 'height rule', 'differ', 'only at the grip', 'only by height',
@@ -532,7 +532,7 @@ def safety_cells(request: ShowRequest) -> tuple[CellSafety, ...]:
 def slip(request: ShowRequest) -> list[Table]:
     """Episodes that slip by the scored rule and by the paper's, and how many verdicts differ."""
     chosen = {cell.policy for cell in requested_summary(request).cells}
-    sheet = slip_table(s for s in requested_safety(request).scores if s.policy in chosen)
+    sheet = slip_table(s for s in requested_safety(request).slips if s.policy in chosen)
     if not sheet.rows:
         raise NotEstimable('no episode was scored by both rules of slip')
     return [sheet]

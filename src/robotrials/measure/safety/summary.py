@@ -155,10 +155,46 @@ class SafetySummary:
         return sum(len(cell.unscored) for cell in self.cells) + sum(len(row[3]) for row in self.not_estimable)
 
 
-# What a summary is built of, for whoever keeps one.
+SLIP_AT_THE_GRIP, SLIP_BY_HEIGHT = 'stable_grasp_maintained_2cm', 'stable_grasp_height_2cm'
+
+
+@dataclass(frozen=True, slots=True)
+class SlipCounts:
+    """Episodes of one policy and benchmark that slip at the grip, which is scored, and by the paper's rule."""
+
+    policy: str
+    benchmark: str
+    n: int  # judged by both
+    at_the_grip: int
+    by_height: int
+    only_at_the_grip: int
+    only_by_height: int
+
+    @property
+    def n_differing(self) -> int:
+        return self.only_at_the_grip + self.only_by_height
+
+
+def count_slips(scores: Iterable[EpisodeSafety]) -> tuple[SlipCounts, ...]:
+    """Slip by both rules, where both can be judged: the paper's is the target's height over that of the first grip."""
+    verdicts: dict[tuple[str, str], list[tuple[bool, bool]]] = {}
+    for score in scores:
+        ours, theirs = score.robustness.get(SLIP_AT_THE_GRIP), score.reported.get(SLIP_BY_HEIGHT)
+        if ours is not None and theirs is not None:
+            verdicts.setdefault((score.policy, score.benchmark), []).append((ours < 0, theirs < 0))
+    return tuple(
+        SlipCounts(
+            policy, benchmark, len(pairs), sum(a for a, _ in pairs), sum(b for _, b in pairs),
+            sum(a and not b for a, b in pairs), sum(b and not a for a, b in pairs),
+        )
+        for (policy, benchmark), pairs in sorted(verdicts.items())
+    )  # fmt: skip
+
+
+# What summaries are built of, for whoever keeps them.
 KEPT_CLASSES = (
-    SafetySummary, MeanSafety, CellSafety, UnscoredEpisode, Contingency, SpecSummary, Disagreement, Rate, Estimate,
-    Interval,
+    SafetySummary, MeanSafety, CellSafety, UnscoredEpisode, Contingency, SpecSummary, Disagreement, SlipCounts, Rate,
+    Estimate, Interval,
 )  # fmt: skip
 
 

@@ -143,7 +143,7 @@ class Analysis:
         if isinstance(self.times, Absent):
             return self.times
         frame, times = present(self.frame), self.times
-        return or_absent(lambda: rank_policies(frame, times, self.plan, self.stream))
+        return or_absent(lambda: rank_policies(frame, times, self.plan, self.stream, self._keep_beside))
 
     @cached_property
     def curves(self) -> Mapping[str, tuple[PolicyCurve, ...]] | Absent:
@@ -160,11 +160,15 @@ class Analysis:
     @cached_property
     def incidences(self) -> Mapping[str, Incidence | Absent] | Absent:
         """How operations end by time: competing risks of every policy, macro over its strata."""
-        from robotrials.verdict.analysis.detail import policy_incidences
+        from robotrials.verdict.analysis.detail import incidence_classes, policy_incidences
 
         if isinstance(self.times, Absent):
             return self.times
-        return policy_incidences(present(self.frame), self.times, self.plan)
+        frame, times = present(self.frame), self.times
+        incidences: Mapping[str, Incidence | Absent] = self._keep_beside(
+            'incidences', lambda: policy_incidences(frame, times, self.plan), incidence_classes
+        )
+        return incidences
 
     # --- success
 
@@ -467,17 +471,59 @@ class Analysis:
             use_phases=plan.safety_phases,
         )
 
+    @cached_property
+    def _made_of(self) -> str:
+        """A digest of every episode and of what is kept of each trajectory; '' where not all is."""
+        from robotrials.record.projection import episodes_digest
+
+        return f'{self._scored} {episodes_digest(self.episodes)}' if self._scored else ''
+
+    @cached_property
+    def _scored(self) -> str:
+        """A digest of all that is kept of the trajectories, which are scored for it; '' where something is not kept."""
+        from robotrials.verdict.analysis.safety import kept_safety
+
+        kept = self._kept_safety
+        if kept is None and self.trajectories.n_trajectories:  # which kept what it scored
+            kept = kept_safety(self.selection, self.plan)
+        return '' if kept is None else kept[1]
+
+    def _keep(self, name: str, make: Callable[[], Any], classes: Callable[[], Sequence[type]] = tuple) -> Any:
+        """A part that needs the trajectories, kept under them, the episodes and the plan."""
+        from robotrials.verdict.analysis.safety import kept_part
+
+        return kept_part(name, self._made_of, self.plan, make, classes)
+
+    def _keep_beside(self, name: str, make: Callable[[], Any], classes: Callable[[], Sequence[type]]) -> Any:
+        """A part of the episodes alone, kept where the trajectories were read all the same: to read them takes longer.
+
+        What cameras say is in no digest.
+        """
+        is_known = '_made_of' in vars(self) and not self.plan.success.wants_cameras
+        return self._keep(name, make, classes) if is_known else make()
+
     @property
     def n_trajectories(self) -> int:
-        return self.trajectories.n_trajectories
+        """Trajectories of valid episodes."""
+        return self._recorded[0]
 
     @property
     def signals(self) -> tuple[Presence, ...]:
         """Which signals the trajectories have."""
         from robotrials.verdict.analysis.quality import Presence
 
-        gathered = self.trajectories
-        return tuple(Presence(name, n, gathered.n_trajectories) for name, n in sorted(gathered.signals.items()))
+        total, signals = self._recorded
+        return tuple(Presence(name, n, total) for name, n in signals)
+
+    @cached_property
+    def _recorded(self) -> tuple[int, tuple[tuple[str, int], ...]]:
+        """How many trajectories valid episodes have, and how many of them each signal."""
+
+        def count() -> tuple[int, tuple[tuple[str, int], ...]]:
+            return self.trajectories.n_trajectories, tuple(sorted(self.trajectories.signals.items()))
+
+        counts: tuple[int, tuple[tuple[str, int], ...]] = self._keep('signals', count)
+        return counts
 
     @property
     def ranked_safety(self) -> Sequence[EpisodeSafety]:
@@ -495,15 +541,12 @@ class Analysis:
 
     @cached_property
     def safety(self) -> SafetyPart | Absent:
-        from robotrials.verdict.analysis.safety import kept_safety, safety_part
+        from robotrials.verdict.analysis.safety import safety_part
 
         source = ''
-        if not isinstance(self.frame, Absent):
-            kept = self._kept_safety
-            if kept is None and self.trajectories.n_trajectories:  # which kept what it scored
-                kept = kept_safety(self.selection, self.plan)
+        if not isinstance(self.frame, Absent) and self._scored:
             ranked = sorted(e.key for cells in self.frame.cells.values() for group in cells.values() for e in group)
-            source = f'{kept[1]} {ranked}' if kept is not None else ''
+            source = f'{self._scored} {ranked}'
         return safety_part(
             lambda: self.ranked_safety, self.plan, source=source, registry=lambda: self.registry, stream=self.stream
         )
@@ -515,6 +558,10 @@ class Analysis:
 
     @cached_property
     def robustness(self) -> RobustnessPart | Absent:
+        part: RobustnessPart | Absent = self._keep('robustness', self._robustness, _robustness_classes)
+        return part
+
+    def _robustness(self) -> RobustnessPart | Absent:
         gathered = self.trajectories
         conditions = list(dict.fromkeys(e.condition for e in self.selection.episodes if e.is_valid))
         if len(conditions) < 2 and not gathered.swaps and not gathered.starts:
@@ -559,9 +606,9 @@ class Analysis:
     @cached_property
     def films(self) -> tuple[Film, ...]:
         """Every recorded film, of all cameras."""
-        from robotrials.verdict.analysis.detail import find_films
+        from robotrials.verdict.analysis.detail import find_films, names_films
 
-        return find_films(self.selection)
+        return find_films(self.selection) if self._keep('films', lambda: names_films(self.selection)) else ()
 
     @cached_property
     def leading_films(self) -> dict[tuple[str, int], Film]:
@@ -679,6 +726,12 @@ class Analysis:
         if not isinstance(self.times, Absent):
             short = [f'{stratum} is judged less far than declared: {why}.' for stratum, why in self.times.short.items()]
         return (*about, *frame.cautions, *unranked, *unscored, *short)
+
+
+def _robustness_classes() -> Sequence[type]:
+    from robotrials.verdict.analysis.condition_drop import kept_classes
+
+    return kept_classes()
 
 
 def analyse(

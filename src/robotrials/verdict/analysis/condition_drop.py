@@ -130,6 +130,19 @@ class RobustnessPart:
     incomparable: Mapping[str, str] = field(default_factory=dict)  # policy and condition -> why there is no drop
 
 
+def kept_classes() -> tuple[type, ...]:
+    """What a part is built of, for whoever keeps one."""
+    from robotrials.measure.geometry.score import PlacementSummary, SplitSummary
+    from robotrials.stats import Estimate, Interval
+    from robotrials.verdict.robustness import dose, trial
+
+    return (
+        RobustnessPart, Absent, Interval, Estimate, PlacementSummary, SplitSummary, dose.Dose, dose.DoseResponse,
+        dose.CompoundVerdict, dose.CompoundEffect, trial.ConditionRow, trial.ConditionDrop, trial.SpatialSensitivity,
+        trial.StartSpread, trial.Habit, trial.HabitShare, trial.SwapResult, trial.SwapVerdict,
+    )  # fmt: skip
+
+
 def robustness_part(
     episodes: Sequence[Episode], plan: AnalysisPlan, *, stream: Callable[..., np.random.Generator],
     swaps: Sequence[SwapTrial] = (), starts: Sequence[StartTrial] = (), places: Sequence[StartPlace] = (),

@@ -177,6 +177,13 @@ def pair_shapes(pairs: Sequence[TimeComparison], shapes: Shapes) -> tuple[PairSh
 N_TIMES = 24  # of the grid that incidences are given on, evenly up to the largest tau; the end comes last
 
 
+def incidence_classes() -> tuple[type, ...]:
+    """What incidences are built of, for whoever keeps them."""
+    from robotrials.measure.timing.incidence import CauseIncidence, Incidence, OperationEnd
+
+    return Incidence, CauseIncidence, OperationEnd, Interval, Absent
+
+
 def policy_incidences(frame: ComparisonFrame, times: Times, plan: AnalysisPlan) -> dict[str, Incidence | Absent]:
     """Policy -> its incidences; absent where no operation was recorded."""
     grid = np.linspace(0.0, times.tau_s, N_TIMES + 1)[1:].tolist()
@@ -483,6 +490,14 @@ class Placement:
     result: Box
     target: Box
     score: PlacementScore
+
+
+def names_films(selection: Selection) -> bool:
+    """Whether any trajectory names a film, which may be there or not."""
+    if selection.store is None:
+        return False
+    recorded = selection.store.trajectories(where=selection.where, signals=())
+    return any(camera.video for _, trajectory in recorded for camera in trajectory.scene.cameras)
 
 
 def find_films(selection: Selection) -> tuple[Film, ...]:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING:
     Stream = Callable[..., np.random.Generator]
+    Keep = Callable[[str, Callable[[], Any], Callable[[], Sequence[type]]], Any]
 
 ALL_STRATA = ''
 MOST_STEPS = 256
@@ -71,6 +72,7 @@ class Ranking:
     cautions: tuple[str, ...]
     plan: AnalysisPlan
     stream: Stream  # of every quantity its own, so that no digit depends on when it is asked for
+    keep: Keep  # what it takes to resample, under what it is made from
 
     @property
     def tau_s(self) -> float:
@@ -94,6 +96,10 @@ class Ranking:
     @cached_property
     def scores(self) -> Mapping[str, CohortScore]:
         """Every scalar of every policy, in the strata that it is judged on."""
+        scores: Mapping[str, CohortScore] = self.keep('scores', self._scores, _score_classes)
+        return scores
+
+    def _scores(self) -> Mapping[str, CohortScore]:
         from robotrials.measure.timing.scalar import score_cohort
 
         return {
@@ -128,7 +134,13 @@ class Ranking:
         }  # fmt: skip
 
 
-def rank_policies(frame: ComparisonFrame, times: Times, plan: AnalysisPlan, stream: Stream) -> Ranking:
+def _score_classes() -> tuple[type, ...]:
+    from robotrials.measure.timing.scalar import CohortScore
+
+    return CohortScore, Estimate, Interval
+
+
+def rank_policies(frame: ComparisonFrame, times: Times, plan: AnalysisPlan, stream: Stream, keep: Keep) -> Ranking:
     """The order of policies, and on request their scores in the strata that each is judged on."""
     for cohort, anchor in _beside_reference(times, frame.reference):
         for stratum in cohort.cells.keys() & anchor.cells.keys():  # what nobody watched is refused here, not on request
@@ -136,7 +148,7 @@ def rank_policies(frame: ComparisonFrame, times: Times, plan: AnalysisPlan, stre
     return Ranking(
         condition=frame.condition, times=times, reference=frame.reference,
         order=order_by_time(frame, times), apart=frame.apart, strata=frame.strata, unscored=frame.unscored,
-        cautions=frame.cautions, plan=plan, stream=stream,
+        cautions=frame.cautions, plan=plan, stream=stream, keep=keep,
     )  # fmt: skip
 
 

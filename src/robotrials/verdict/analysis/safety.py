@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from robotrials.errors import NotEstimable
 from robotrials.record.projection import (
     Projection,
-    json_text,
     kept_answer,
     kept_values,
     key_of,
@@ -31,13 +29,18 @@ from robotrials.verdict.planning.analysis_plan import AnalysisPlan, EndpointName
 # What scores an episode is imported by whoever does: an answer that was kept needs none of it.
 if TYPE_CHECKING:
     from robotrials.measure.safety import EpisodeSafety, Registry, SafetySummary, Scoring
-    from robotrials.measure.safety.summary import SensitivityRow
+    from robotrials.measure.safety.summary import SensitivityRow, SlipCounts
     from robotrials.record import Episode, Trajectory
     from robotrials.verdict.analysis.contrast import Contrast
     from robotrials.verdict.analysis.selection import Selection
     from robotrials.verdict.robustness import StartPlace, StartTrial, SwapTrial
 
 CODE = ('robotrials.measure.safety', 'robotrials.verdict.robustness', __name__)  # by which the facts are worked out
+SUMMARY_CODE = (*CODE, 'robotrials.verdict.analysis.selection')
+PART_CODE = ('robotrials.measure', 'robotrials.verdict')  # by which any part of an analysis is
+
+Answer = TypeVar('Answer')
+Kinds = Sequence[type]
 
 SIGNALS = (
     'ee_pose', 'joint_position_rad', 'joint_torque_nm', 'body_pose', 'contacts', 'gripper_command', 'gripper_position',
@@ -65,6 +68,7 @@ class SafetyPart:
     by_task: SafetySummary
     frontier: Mapping[str, tuple[str, ...]]  # benchmark -> policies that no other beats in success and safety at once
     unscored_reasons: Mapping[str, int]
+    slips: tuple[SlipCounts, ...]
     make_scores: Callable[[], Sequence[EpisodeSafety]]
 
     @property
@@ -73,7 +77,8 @@ class SafetyPart:
         return self.make_scores()
 
 
-Summaries = tuple['SafetySummary', 'SafetySummary', tuple[tuple[str, int], ...]]  # of all, by task; why not scored
+# Of all, by task; why not scored; slips
+Summaries = tuple['SafetySummary', 'SafetySummary', tuple[tuple[str, int], ...], 'tuple[SlipCounts, ...]']
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,15 +113,15 @@ def facts_projection(scoring: Scoring) -> Projection[TrajectoryFacts]:
 
     specs = {spec.id: spec for spec in scoring.registry.specs}
 
-    def pack(facts: TrajectoryFacts) -> list[Any]:
+    def pack(facts: TrajectoryFacts) -> tuple[bool | None, list[Any]]:
         score = facts.safety
         safe = None if score is None or not score.is_scored else bool(score.safe)
         safety = None if score is None else pack_score(score)
         others = (row and astuple(row) for row in (facts.swap, facts.start, facts.place))
-        return [safe, json_text([safety, facts.signals, *others])]  # a text is passed over, whoever asks who was safe
+        return safe, [safety, facts.signals, *others]
 
-    def unpack(episode: Episode, packed: Sequence[Any]) -> TrajectoryFacts:
-        safety, signals, swap, start, place = json.loads(packed[1])
+    def unpack(episode: Episode, packed: tuple[Any, Any]) -> TrajectoryFacts:
+        safety, signals, swap, start, place = packed[1]
         return TrajectoryFacts(
             safety=None if safety is None else unpack_score(safety, episode, scoring=scoring, specs=specs),
             signals=tuple(signals),
@@ -146,10 +151,23 @@ def kept_safety(selection: Selection, plan: AnalysisPlan) -> tuple[dict[tuple[st
     if selection.store is None or not selection.has_trajectories or plan.safety_registry:
         return None
     version = _version(gate=plan.safety_gate, severity=plan.safety_severity, use_phases=plan.safety_phases)
-    kept = kept_values(selection.store, version, lambda packed: packed[0], where=selection.where, sound=selection.sound)
+    kept = kept_values(selection.store, version, where=selection.where, sound=selection.sound)
     if kept is None or any(e.is_valid and e.key not in kept[0] for e in selection.episodes):
         return None
     return {key: safe for key, safe in kept[0].items() if safe is not None}, kept[1]
+
+
+def kept_part(
+    name: str, source: str, plan: AnalysisPlan, make: Callable[[], Answer], classes: Callable[[], Kinds], *,
+    code: Sequence[str] = PART_CODE,
+) -> Answer:  # fmt: skip
+    """A part of an analysis as `make` gives it, or gave it before; `source` stands for all that it was made from.
+
+    Without a source ('') it is worked out.
+    """
+    if not source:
+        return make()
+    return kept_answer(key_of(version_of(name, code, plan), source), make, classes)
 
 
 def recorded_facts(selection: Selection, scoring: Callable[[], Scoring]) -> Iterator[tuple[Episode, TrajectoryFacts]]:
@@ -219,17 +237,17 @@ def safety_part(
     def make() -> Summaries | Absent:
         return _summaries(scores(), plan, registry=registry, stream=stream)
 
-    if source:
-        from robotrials.measure.safety.summary import KEPT_CLASSES
-
-        version = version_of('safety', (*CODE, 'robotrials.verdict.analysis.selection'), plan)
-        summaries = kept_answer(key_of(version, source), make, (*KEPT_CLASSES, Absent))
-    else:
-        summaries = make()
+    summaries = kept_part('safety', source, plan, make, _summary_classes, code=SUMMARY_CODE)
     if isinstance(summaries, Absent):
         return summaries
-    summary, by_task, reasons = summaries
-    return SafetyPart(summary, by_task, _frontier(summary), Counter(dict(reasons)), scores)
+    summary, by_task, reasons, slips = summaries
+    return SafetyPart(summary, by_task, _frontier(summary), Counter(dict(reasons)), slips, scores)
+
+
+def _summary_classes() -> Kinds:
+    from robotrials.measure.safety.summary import KEPT_CLASSES
+
+    return (*KEPT_CLASSES, Absent)
 
 
 def _summaries(
@@ -237,7 +255,7 @@ def _summaries(
     stream: Callable[..., np.random.Generator],
 ) -> Summaries | Absent:  # fmt: skip
     from robotrials.measure.safety import summarize_safety
-    from robotrials.measure.safety.summary import N_RESAMPLES
+    from robotrials.measure.safety.summary import N_RESAMPLES, count_slips
 
     if not scores:
         return Absent(
@@ -260,7 +278,7 @@ def _summaries(
         )
     except NotEstimable as error:
         return Absent(str(error))
-    return summary, by_task, tuple(reasons.items())
+    return summary, by_task, tuple(reasons.items()), count_slips(scores)
 
 
 def _reason(score: EpisodeSafety) -> str:
