@@ -39,7 +39,7 @@ _PLACES = {
     ),
     '.proportion': (
         'ArmCounts BetaPosterior Estimate NonInferiority PairCounts Rate absent_estimate barnard '
-        'barnard_p_values barnard_region chance_better clopper_pearson clustered_wilson difference_credible '
+        'barnard_region chance_better clopper_pearson clustered_wilson difference_credible '
         'exact_mcnemar jeffreys newcombe newcombe_paired noninferiority rate_difference_interval '
         'success_posterior wilson'
     ),

@@ -176,6 +176,10 @@ class Interval:
     def excludes(self, value: float) -> bool:
         return not self.contains(value)
 
+    def shifted(self, by: float) -> Interval:
+        """Both ends moved by so much."""
+        return Interval(self.low + by, self.high + by)
+
     def scaled(self, factor: float) -> Interval:
         """Both ends times `factor`, in order: percent from fractions, a sign turned by -1."""
         ends = sorted((self.low * factor, self.high * factor))
@@ -379,13 +383,11 @@ class MacroDifference:
             raise InputError(f'margin must be a finite number over 0, found {margin}')
         return max(self.p_above(-margin), self.p_below(margin))
 
-    def allowance(self, alpha: float, *, towards_zero: bool = True) -> float:
-        """The u of the rule for the sign that the difference has (or for the other side)."""
-        toward_low = (self.difference > 0) == towards_zero
-        return allowance_z(alpha) ** 2 * (self.moved_low if toward_low else self.moved_high)
-
     def degrees(self, alpha: float) -> float:
-        return self.spread.degrees(self.allowance(alpha))
+        """With the rule's allowance for the sign that the difference has."""
+        return self.spread.degrees(
+            allowance_z(alpha) ** 2 * (self.moved_low if self.difference > 0 else self.moved_high)
+        )
 
 
 def macro_difference(first: MacroArm, second: MacroArm, spread: Spread) -> MacroDifference:

@@ -192,27 +192,6 @@ def barnard(
     return Significance(float(order[x1, x2]), unconditional_size(region), alternative)
 
 
-def barnard_p_values(n1: int, n2: int, *, alternative: Alternative = 'two-sided', pooled: bool = True) -> FloatArray:
-    """Barnard's p-value of every table, (n1 + 1, n2 + 1); tables of one statistic share one value."""
-    n1, n2 = check_count('n1', n1, least=1), check_count('n2', n2, least=1)
-    alternative = check_alternative(alternative)
-    order = wald_order(n1, n2, pooled=pooled)
-    signed = {'greater': order, 'less': -order, 'two-sided': np.abs(order)}[alternative]
-    flat = np.argsort(-signed, axis=None, kind='stable')
-    values = signed.ravel()[flat]
-    starts = np.flatnonzero(np.r_[True, values[:-1] - values[1:] > _slack(values[1:])])
-    groups = np.split(flat, starts[1:])
-    rates = _nuisance_grid()
-    first, second = binomial_pmf_table(n1, rates), binomial_pmf_table(n2, rates)
-    rejected = np.zeros(rates.size)
-    p_values = np.empty(order.size)
-    for group in groups:
-        i, j = np.unravel_index(group, order.shape)
-        rejected += (first[:, i] * second[:, j]).sum(axis=1)
-        p_values[group] = rejected.max()
-    return np.minimum(1.0, p_values).reshape(order.shape)
-
-
 def barnard_region(n1: int, n2: int, *, alpha: float, alternative: Alternative = 'two-sided') -> BoolArray:
     """Which tables Barnard's test rejects at alpha, (n1 + 1, n2 + 1): the largest region of size at most alpha."""
     n1, n2 = check_count('n1', n1, least=1), check_count('n2', n2, least=1)
@@ -417,6 +396,16 @@ class Estimate:
     def excludes(self, null: float) -> bool:
         """Whether the interval leaves out `null`."""
         return self.interval is not None and self.interval.excludes(null)
+
+    def shifted(self, by: float) -> Estimate:
+        """Value and interval moved by so much."""
+        value = None if self.value is None else self.value + by
+        return Estimate(value, self.interval and self.interval.shifted(by), self.note, n=self.n)
+
+    def scaled(self, factor: float) -> Estimate:
+        """Value and interval times `factor`."""
+        value = None if self.value is None else self.value * factor
+        return Estimate(value, self.interval and self.interval.scaled(factor), self.note, n=self.n)
 
 
 def absent_estimate(note: str) -> Estimate:

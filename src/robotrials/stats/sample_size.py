@@ -336,7 +336,6 @@ def tau_warning(means_s: tuple[float, ...], tau_s: float) -> str:
 MOST_EXACT = 1_000
 MOST_PAIRS = 20_000
 MOST_PER_ARM = 1_000_000
-STEADY = 4  # exact power saws up and down; it must hold for this many larger n too
 TRIALS = 4_000
 SEED = 7  # of common random numbers: sizes of one plan must not differ by luck
 

@@ -464,7 +464,6 @@ def _unconditional(order: FloatArray, of_a: FloatArray, of_b: FloatArray) -> Flo
 
 
 Table = tuple[int, int, int, int]  # successes and episodes of a, then of b
-MOST_ROUNDS = 200
 MOST_LISTED = 2_000_000  # values, which are sorted
 MOST_WORK = 100_000_000  # of a lattice: some hundredths of a second
 LATTICE = 20_000  # steps of a difference of 1
