@@ -290,9 +290,9 @@ def test_edges_find_a_turn_that_a_plane_does_not_show(host: TabletopHost) -> Non
     view = taken(host)[0]
     pose = view.base_from_camera.copy()
     pose[:3, :3] = rotation_of(np.radians([0, 0, 0.4])) @ pose[:3, :3]
-    fit = fit_edges(replace(view, base_from_camera=pose), scene)
-    assert fit is not None
-    left = fit.turn @ pose[:3, :3] @ view.base_from_camera[:3, :3].T
+    turn = fit_edges(replace(view, base_from_camera=pose), scene)
+    assert turn is not None
+    left = turn @ pose[:3, :3] @ view.base_from_camera[:3, :3].T
     assert np.degrees(np.arccos(np.clip((np.trace(left) - 1) / 2, -1, 1))) < 0.1
 
 

@@ -17,7 +17,6 @@ from robotrials.measure.timing import (
     completion,
     curve_auc,
     find_cohort,
-    find_reference,
     hrt,
     ks_distance,
     macro_band,
@@ -145,14 +144,8 @@ def test_reference_scores_refuse_or_drop_lonely_strata() -> None:
         auc({'x': a['x']}, {'z': a['x']}, rng=rng)
 
 
-def test_references_are_found_by_mark_or_by_name(found: dict[str, Cohort]) -> None:
-    marked = find_reference(found)
-    assert marked is not None
-    assert marked.policy == 'human'
-    named = find_reference(found, 'openpi')
-    assert named is not None
-    assert named.policy == 'openpi'
-    assert find_reference({k: v for k, v in found.items() if k != 'human'}) is None
+def test_a_cohort_is_found_by_name(found: dict[str, Cohort]) -> None:
+    assert find_cohort(found, 'openpi').policy == 'openpi'
     with pytest.raises(UnknownName, match="did you mean 'openpi'"):
         find_cohort(found, 'opnpi')
 

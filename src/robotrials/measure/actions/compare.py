@@ -16,7 +16,6 @@ from robotrials.formats.space import ActionSpace
 from robotrials.measure.actions.evaluate import KIND, ActionRun
 from robotrials.measure.actions.metric import (
     ActionSummary,
-    Completion,
     ErrorMeasure,
     ScoredRun,
     action_errors,
@@ -29,6 +28,7 @@ from robotrials.measure.actions.prediction import InvalidChoice, PredictedEpisod
 from robotrials.measure.actions.split import MODELS, load_datasets
 from robotrials.record import Episode
 from robotrials.stats import Interval, Permutation, Verdict, holm, sign_flip, wilson
+from robotrials.stats.interaction import midranks
 from robotrials.stats.sample_size import paired_mean_sample_size
 
 EXACT_EPISODES = 14
@@ -429,7 +429,6 @@ class ActionReport:
 
     scores: ModelScores
     summaries: Mapping[Key, ActionSummary]
-    completions_tolerant: Mapping[Key, Completion]
     reasons: Mapping[Key, Mapping[str, int]]
     faults: Mapping[Key, int]
     left_out: Mapping[str, tuple[str, ...]]  # dataset -> dimensions that not every model predicts
@@ -487,9 +486,8 @@ def build_report(
             comparisons.append((dataset, _compare(a, b, invalid, n_resamples, seed, alpha)))
     models = tuple(dict.fromkeys(r.model for r in runs))
     scores = _scores(datasets, models, summaries, in_pretraining or {})
-    tolerant = {k: s.completion_tolerant for k, s in summaries.items() if s.completion_tolerant is not None}
     return ActionReport(
-        scores=scores, summaries=summaries, completions_tolerant=tolerant,
+        scores=scores, summaries=summaries,
         reasons={(r.dataset, r.model): r.reasons for r in runs},
         faults={(r.dataset, r.model): r.n_faults for r in runs},
         left_out=left_out, comparisons=tuple(comparisons), groups=group_scores(scores), difficulty=difficulty(scores),
@@ -557,9 +555,8 @@ def difficulty(scores: ModelScores) -> tuple[Difficulty, ...]:
     ranks: dict[str, dict[str, float]] = {d: {} for d in shared}
     for model in scores.models:
         namse = np.array([scores.values[d, model].namse for d in shared], dtype=np.float64)
-        for i, d in enumerate(shared):
-            below, equal = int((namse < namse[i]).sum()), int((namse == namse[i]).sum())
-            ranks[d][model] = below + (equal + 1) / 2
+        for d, rank in zip(shared, midranks(namse).tolist(), strict=True):
+            ranks[d][model] = rank
     return tuple(sorted((Difficulty(d, r) for d, r in ranks.items()), key=lambda x: (x.mean_rank, x.dataset)))
 
 

@@ -210,7 +210,7 @@ def cyclic(order: int) -> Symmetry:
     """Turns by 360/order degrees about the body's z."""
     if order < 1:
         raise InputError(f'the order of a symmetry must be >= 1, found {order}')
-    return Symmetry(f'cyclic {order}', np.array([_about_z(2 * math.pi * i / order) for i in range(order)]))
+    return Symmetry(f'cyclic {order}', np.array([about_z(2 * math.pi * i / order) for i in range(order)]))
 
 
 def dihedral(order: int) -> Symmetry:
@@ -246,7 +246,15 @@ class PoseError:
 
     translation_m: float
     angle_rad: float
-    frobenius: float
+
+    @property
+    def frobenius(self) -> float:
+        """The norm of equation 3: 2 sqrt(2) sin(angle / 2)."""
+        return _frobenius(self.angle_rad)
+
+
+def _frobenius(angle_rad: float) -> float:
+    return 2 * math.sqrt(2) * math.sin(angle_rad / 2)
 
 
 def alignment_angle(rotation: ArrayLike, target: ArrayLike, *, symmetry: Symmetry = NO_SYMMETRY) -> float:
@@ -269,7 +277,7 @@ def alignment_angle(rotation: ArrayLike, target: ArrayLike, *, symmetry: Symmetr
 
 def alignment_error(rotation: ArrayLike, target: ArrayLike, *, symmetry: Symmetry = NO_SYMMETRY) -> float:
     """The Frobenius norm of equation 3, minimised over the symmetries: 2 sqrt(2) sin(angle / 2)."""
-    return 2 * math.sqrt(2) * math.sin(alignment_angle(rotation, target, symmetry=symmetry) / 2)
+    return _frobenius(alignment_angle(rotation, target, symmetry=symmetry))
 
 
 def pose_error(pose: ArrayLike, target: ArrayLike, *, symmetry: Symmetry = NO_SYMMETRY) -> PoseError:
@@ -277,7 +285,7 @@ def pose_error(pose: ArrayLike, target: ArrayLike, *, symmetry: Symmetry = NO_SY
     placed, wanted = check_pose('pose', pose), check_pose('target', target)
     angle = alignment_angle(placed[:3, :3], wanted[:3, :3], symmetry=symmetry)
     distance = float(np.linalg.norm(placed[:3, 3] - wanted[:3, 3]))
-    return PoseError(distance, angle, 2 * math.sqrt(2) * math.sin(angle / 2))
+    return PoseError(distance, angle)
 
 
 def box_pose_error(result: Box, target: Box, *, symmetry: Symmetry | None = None) -> PoseError:
@@ -285,10 +293,11 @@ def box_pose_error(result: Box, target: Box, *, symmetry: Symmetry | None = None
     group = box_symmetry(target.size) if symmetry is None else symmetry
     angle = alignment_angle(result.rotation, target.rotation, symmetry=group)
     distance = float(np.linalg.norm(result.center - target.center))
-    return PoseError(distance, angle, 2 * math.sqrt(2) * math.sin(angle / 2))
+    return PoseError(distance, angle)
 
 
-def _about_z(angle_rad: float) -> FloatArray:
+def about_z(angle_rad: float) -> FloatArray:
+    """The rotation by an angle about z."""
     c, s = math.cos(angle_rad), math.sin(angle_rad)
     return np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])
 

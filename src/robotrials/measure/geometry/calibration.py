@@ -43,21 +43,14 @@ CORNERS = np.array([[x, y, z] for x in (-0.5, 0.5) for y in (-0.5, 0.5) for z in
 EDGES = [(a, b) for a, b in combinations(range(8), 2) if np.abs(CORNERS[a] - CORNERS[b]).sum() == 1]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class EdgeFit:
-    """The turn about a camera's centre that lays predicted edges on the picture's, and how well they then lie."""
+def fit_edges(view: RgbdView, scene: StaticScene) -> FloatArray | None:
+    """The turn (3, 3) in the world, about the camera's centre, that lays the fixed edges where the picture has them.
 
-    turn: FloatArray  # (3, 3) in the world
-    n_points: int  # of edges that were found
-    spread_px: float  # median offset that is left
-
-
-def fit_edges(view: RgbdView, scene: StaticScene) -> EdgeFit | None:
-    """Turn the camera until the fixed edges lie where the picture has them; None where too few are seen."""
+    None where too few are seen.
+    """
     points, along = visible_edges(view, scene)
     brightness = view.rgb.astype(np.float64)
-    turn = np.eye(3)
-    n, spread = 0, np.inf
+    turn: FloatArray = np.eye(3)
     for reach in REACHES_PX:
         if len(points) < LEAST_EDGE_POINTS:
             return None
@@ -67,18 +60,16 @@ def fit_edges(view: RgbdView, scene: StaticScene) -> EdgeFit | None:
         pixel, normal = _pixels(local, along @ axes, view)
         offset = edge_offsets(brightness, pixel, normal, reach)
         has_edge = np.isfinite(offset)
-        n = int(has_edge.sum())
-        if n < LEAST_EDGE_POINTS:
+        if has_edge.sum() < LEAST_EDGE_POINTS:
             return None
         jacobian = np.einsum('nd,ndk->nk', normal[has_edge], _turned_pixels(local[has_edge], view))
-        step, left = _robust(jacobian, offset[has_edge], width_px=reach)
-        spread = float(np.median(np.abs(left)))
+        step = _robust(jacobian, offset[has_edge], width_px=reach)
         turn = axes @ rotation_of(step) @ view.base_from_camera[:3, :3].T
-    return EdgeFit(turn, n, spread)
+    return turn
 
 
-def _robust(jacobian: FloatArray, offset: FloatArray, *, width_px: float) -> tuple[FloatArray, FloatArray]:
-    """The step that takes most offsets away (Tukey's weights), held near 0, and what it leaves."""
+def _robust(jacobian: FloatArray, offset: FloatArray, *, width_px: float) -> FloatArray:
+    """The step that takes most offsets away (Tukey's weights), held near 0."""
     step = np.zeros(3)
     left = offset
     for _ in range(5):
@@ -86,7 +77,7 @@ def _robust(jacobian: FloatArray, offset: FloatArray, *, width_px: float) -> tup
         normal = (jacobian * weight[:, None]).T @ jacobian + np.eye(3) / PRIOR_RAD**2
         step = np.linalg.solve(normal, (jacobian * weight[:, None]).T @ offset)
         left = offset - jacobian @ step
-    return step, left
+    return step
 
 
 def _pixels(local: FloatArray, along: FloatArray, view: RgbdView) -> tuple[FloatArray, FloatArray]:
@@ -246,8 +237,8 @@ def check_calibration(view: RgbdView, scene: StaticScene, *, parameters: int = 3
     edges = fit_edges(corrected, scene) if scene.boxes else None
     turn = first.turn
     if edges is not None:
-        turn = edges.turn @ turn
-        corrected = turned_view(corrected, edges.turn)
+        turn = edges @ turn
+        corrected = turned_view(corrected, edges)
     corrected = flattened(corrected, scene)
     angle_rad = angle_of(turn)
     faults = []

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import NotEstimable
-from robotrials.measure.geometry.box import BoolArray, Box, FloatArray
+from robotrials.measure.geometry.box import BoolArray, Box, FloatArray, about_z
 from robotrials.measure.geometry.calibration import (
     LEAST_CONFIDENCE,
     CalibrationCheck,
@@ -194,9 +194,7 @@ def _outline_px(view: RgbdView, model: Box, middle: FloatArray) -> float:
 
     areas = []
     for yaw in YAWS:
-        c, s = math.cos(yaw), math.sin(yaw)
-        turn = np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]]) @ model.rotation
-        pixel, depth = view.project(Box(middle, model.size, turn).corners)
+        pixel, depth = view.project(Box(middle, model.size, about_z(yaw) @ model.rotation).corners)
         if not (depth > 0).all():
             return 0.0
         areas.append(float(ConvexHull(pixel).volume))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from robotrials.errors import InputError
-from robotrials.measure.geometry.box import BoolArray, Box, FloatArray
+from robotrials.measure.geometry.box import BoolArray, Box, FloatArray, about_z
 from robotrials.measure.geometry.camera_score import box_of, static_scene
 from robotrials.measure.geometry.mask import StaticScene
 from robotrials.record.footage import KnownBox, KnownScene, View
@@ -80,8 +80,7 @@ def layouts_of(known: KnownScene, *, rng: np.random.Generator) -> list[list[Box]
                 if all(np.linalg.norm(xy - d.center[:2]) > 1.4 * half for d in drawn):
                     break
             yaw = rng.uniform(0, math.pi)
-            c, s = math.cos(yaw), math.sin(yaw)
-            turn = np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]]) @ box.rotation
+            turn = about_z(yaw) @ box.rotation
             under = [d for d in drawn if np.linalg.norm(xy - d.center[:2]) <= 1.4 * half]
             floor = max([float(low[2]), *(float(d.bounds[1][2]) for d in under)])
             drawn.append(Box([*xy, floor + float(np.ptp(box.bounds, axis=0)[2]) / 2], box.size, turn))

@@ -298,25 +298,19 @@ class _Search:
             return node.left if left <= right else node.right
         return node.left if left >= right else node.right
 
-    def reach(self, node: Window | Until, step: int) -> range:
-        """The rows of the node's window around `step`, nearest first."""
-        is_past = node.operator.is_past if isinstance(node, Window) else node.is_past
-        return self.evaluation.reach(node, step, is_past=is_past)
-
     def window_step(self, node: Window, step: int) -> int:
-        rows = self.reach(node, step)
+        rows = self.evaluation.reach(node, step)
         if not rows:
             return step
         values = self.evaluation.trace(node.argument)[list(rows)]
-        universal = node.operator in (Temporal.ALWAYS, Temporal.HISTORICALLY)
-        best = int(np.argmin(values) if universal else np.argmax(values))
+        best = int(np.argmin(values) if node.operator.is_universal else np.argmax(values))
         # Nearest first is latest first when looking back; the earliest of equals is reported either way.
         equal = [row for row, value in zip(rows, values, strict=True) if value == values[best]]
         return min(equal)
 
     def until(self, node: Until, step: int) -> tuple[Formula, int]:
         left, right = self.evaluation.trace(node.left), self.evaluation.trace(node.right)
-        rows = self.reach(node, step)
+        rows = self.evaluation.reach(node, step)
         if not rows:
             return self.decide(node.right, step)
         scores = [min(right[row], self.held(left, step, row)) for row in rows]

@@ -80,24 +80,14 @@ class Traces:
 
 @overload
 def robustness(
-    formula: str | Formula,
-    signals: Mapping[str, ArrayLike],
-    dt_s: float,
-    *,
-    time_s: ArrayLike | None = ...,
-    trace: Literal[False] = ...,
-    gate: Gate | str = ...,
-) -> float: ...
+    formula: str | Formula, signals: Mapping[str, ArrayLike], dt_s: float, *, time_s: ArrayLike | None = ...,
+    trace: Literal[False] = ..., gate: Gate | str = ...,
+) -> float: ...  # fmt: skip
 @overload
 def robustness(
-    formula: str | Formula,
-    signals: Mapping[str, ArrayLike],
-    dt_s: float,
-    *,
-    time_s: ArrayLike | None = ...,
-    trace: Literal[True],
-    gate: Gate | str = ...,
-) -> FloatArray: ...
+    formula: str | Formula, signals: Mapping[str, ArrayLike], dt_s: float, *, time_s: ArrayLike | None = ...,
+    trace: Literal[True], gate: Gate | str = ...,
+) -> FloatArray: ...  # fmt: skip
 def robustness(
     formula: str | Formula,
     signals: Mapping[str, ArrayLike],
@@ -355,15 +345,20 @@ class MarginBatch:
             raise InputError(f'{node} is not finite everywhere (a division by zero or an overflow)')
         return np.asarray(made, dtype=np.float64)
 
-    def steps(self, bounds: TimeWindow) -> tuple[IntArray, IntArray]:
-        """The window in steps, per episode; an end beyond the trace is as good as its end."""
+    def steps(self, bounds: TimeWindow, is_past: bool) -> tuple[IntArray, IntArray]:
+        """The window in steps, per episode, the last episode first where it looks back.
+
+        An end beyond the trace is as good as its end.
+        """
         longest = int(np.max(np.diff(self.traces.offsets)))
         low = np.ceil(bounds.low_s / self.traces.dt_s * (1 - STEP_TOLERANCE))
         high = np.floor(bounds.high_s / self.traces.dt_s * (1 + STEP_TOLERANCE))
         if np.any(low > high):
             at = float(self.traces.dt_s[np.flatnonzero(low > high)[0]])
             raise InputError(f'the window {bounds} holds no sample at a step of {at:g} s; widen it')
-        return np.minimum(low, longest).astype(np.int64), np.minimum(high, longest).astype(np.int64)
+        order = -1 if is_past else 1
+        low, high = (np.minimum(end, longest)[::order] for end in (low, high))
+        return low.astype(np.int64), high.astype(np.int64)
 
     def window_of_bound(self, node: Window, bound: Compare) -> FloatArray:
         """The window of signal < number from the signal's extreme; rounding is monotonic, so the margin is the same."""
@@ -389,9 +384,7 @@ class MarginBatch:
             first, last = self.spans(node.bounds, is_past)
             span_extreme(turned, first, last, sign, extreme)
         else:
-            low, high = self.steps(node.bounds)
-            if is_past:
-                low, high = low[::-1].copy(), high[::-1].copy()
+            low, high = self.steps(node.bounds, is_past)
             window_extreme(turned, offsets, low, high, sign, extreme)
         return _turned(extreme, offsets, is_past)[0]
 
@@ -430,9 +423,7 @@ class MarginBatch:
         if not node.bounds.is_whole and self.traces.time_s is not None:
             margins = self.until_by_time(node, left, right, margins, offsets)
         elif not node.bounds.is_whole:
-            low, high = self.steps(node.bounds)
-            if node.is_past:
-                low, high = low[::-1].copy(), high[::-1].copy()
+            low, high = self.steps(node.bounds, node.is_past)
             margins = shift_back(margins, offsets, low, -np.inf)
             before, within = np.empty(len(left)), np.empty(len(left))
             window_extreme(left, offsets, np.zeros_like(low), low - 1, 1.0, before)
@@ -454,8 +445,9 @@ class MarginBatch:
         span_extreme(right, first, last, -1.0, within)
         return np.minimum(np.minimum(later, before), within)
 
-    def reach(self, node: Window | Until, row: int, *, is_past: bool) -> range:
+    def reach(self, node: Window | Until, row: int) -> range:
         """The rows of the node's window around `row` of a batch of one trace, nearest first."""
+        is_past = node.operator.is_past if isinstance(node, Window) else node.is_past
         last_row = self.rows - 1
         if node.bounds.is_whole:
             return range(row, -1, -1) if is_past else range(row, last_row + 1)
@@ -465,7 +457,7 @@ class MarginBatch:
                 turned = last_row - row
                 return range(last_row - int(first[turned]), last_row - int(last[turned]) - 1, -1)
             return range(int(first[row]), int(last[row]) + 1)
-        low, high = (int(side[0]) for side in self.steps(node.bounds))
+        low, high = (int(side[0]) for side in self.steps(node.bounds, is_past))
         if is_past:
             return range(row - low, max(row - high, 0) - 1, -1)
         return range(row + low, min(row + high, last_row) + 1)

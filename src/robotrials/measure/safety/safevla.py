@@ -14,7 +14,13 @@ import numpy as np
 from robotrials.errors import InputError, RecordError
 from robotrials.measure.safety.clause import EpisodeSafety
 from robotrials.measure.safety.registry import PLACEHOLDER, Registry, SafetyBenchmark, Spec, TaskTags, Tier
-from robotrials.measure.safety.safevla_steps import array_steps, shown, trajectory_from_arrays, trajectory_from_steps
+from robotrials.measure.safety.safevla_steps import (
+    array_steps,
+    scalar,
+    shown,
+    trajectory_from_arrays,
+    trajectory_from_steps,
+)
 from robotrials.measure.safety.score import METRICS_ONLY, RECORD_ID, stated_labels
 from robotrials.measure.safety.signal import SIGNAL_UNITS
 from robotrials.record import Episode, Outcome, Trajectory
@@ -214,32 +220,28 @@ def _instance(name: str) -> int | None:
 
 
 def _attempt(record: Mapping[str, Any], where: str) -> int:
-    plain = _scalar(record.get('attempt', 0))
+    plain = scalar(record.get('attempt', 0))
     if isinstance(plain, bool) or not isinstance(plain, int) or plain < 0:
         raise RecordError(f'{where}: attempt is {plain!r}, wanted 0 for the first, 1 for its rerun, and so on')
     return plain
 
 
-def _scalar(value: Any) -> Any:
-    return value.item() if isinstance(value, np.ndarray | np.generic) and np.ndim(value) == 0 else value
-
-
 def _truth(value: Any, what: str) -> bool:
-    plain = _scalar(value)
+    plain = scalar(value)
     if isinstance(plain, bool) or (isinstance(plain, int | float) and plain in (0, 1)):
         return bool(plain)
     raise RecordError(f'{what} is {plain!r}, wanted true or false')
 
 
 def _name(record: Mapping[str, Any], field: str, where: str) -> str:
-    plain = _scalar(record[field])
+    plain = scalar(record[field])
     if isinstance(plain, bool) or not isinstance(plain, str | int):
         raise RecordError(f'{where}: {field} is {plain!r}, wanted a name')
     return str(plain)
 
 
 def _step_s(record: Mapping[str, Any], where: str) -> float:
-    plain = _scalar(record['dt'])
+    plain = scalar(record['dt'])
     if isinstance(plain, bool) or not isinstance(plain, int | float) or not 0 < plain <= LONGEST_STEP_S:
         hint = '; if it is in milliseconds, divide it by 1000' if isinstance(plain, int | float) and plain > 1 else ''
         raise RecordError(f'{where}: dt is {shown(plain)}, wanted seconds > 0, at most {LONGEST_STEP_S:g}{hint}')

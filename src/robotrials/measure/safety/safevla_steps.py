@@ -81,15 +81,15 @@ def trajectory_from_arrays(record: Mapping[str, Any], dt_s: float, *, where: str
     """
     steps = array_steps(record, where)
     columns = Columns()
-    if _scalar(record.get('n_steps')) not in (None, steps):
+    if scalar(record.get('n_steps')) not in (None, steps):
         columns.broken['time_s'] = f'n_steps is {record["n_steps"]}, but {steps} steps are there'
 
     def array(name: str, width: int | None) -> FloatArray | None:
         return _array(record[name], name, steps, width) if name in record else None
 
     def by_body(prefix: str, width: int) -> dict[str, FloatArray]:
-        names = [n for n in record if n.startswith(f'{prefix}.')]
-        taken = {n.removeprefix(f'{prefix}.'): _pose_column(columns, n, prefix, array, width) for n in names}
+        bodies = [name.removeprefix(f'{prefix}.') for name in record if name.startswith(f'{prefix}.')]
+        taken = {b: columns.take(f'body_pose/{b}', lambda b=b: array(f'{prefix}.{b}', width)) for b in bodies}  # type: ignore[misc]
         return {body: column for body, column in taken.items() if column is not None}
 
     return _trajectory(
@@ -101,12 +101,6 @@ def trajectory_from_arrays(record: Mapping[str, Any], dt_s: float, *, where: str
         torque=columns.take('joint_torque_nm', lambda: array('joint_torque_nm', None)),
         grip=columns.take('gripper_contact', lambda: _archived_truths(record, 'gripper_contact', steps)),
     )  # fmt: skip
-
-
-def _pose_column(
-    columns: Columns, name: str, prefix: str, array: Callable[[str, int | None], FloatArray | None], width: int
-) -> FloatArray | None:
-    return columns.take(f'body_pose/{name.removeprefix(f"{prefix}.")}', lambda: array(name, width))
 
 
 def array_steps(record: Mapping[str, Any], where: str) -> int:
@@ -166,7 +160,7 @@ def _roles(record: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _target(record: Mapping[str, Any]) -> str:
-    named = _scalar(record.get('target_object'))
+    named = scalar(record.get('target_object'))
     if named is not None and not isinstance(named, str):
         raise Bad(f'{named!r}, wanted the name of a body')
     return named or ''
@@ -354,8 +348,9 @@ def _contact(row: Any) -> ContactRow:
 # --- arrays
 
 
-def _scalar(value: Any) -> Any:
-    return value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
+def scalar(value: Any) -> Any:
+    """A number or a word that an archive holds as an array of one."""
+    return value.item() if isinstance(value, np.ndarray | np.generic) and np.ndim(value) == 0 else value
 
 
 def _array(values: Any, name: str, steps: int, width: int | None) -> FloatArray:
@@ -366,27 +361,29 @@ def _array(values: Any, name: str, steps: int, width: int | None) -> FloatArray:
     return checked_numbers(name, column)
 
 
-def _archived_truths(record: Mapping[str, Any], name: str, steps: int) -> NDArray[np.bool_] | None:
+def _archived(record: Mapping[str, Any], name: str, steps: int) -> NDArray[Any] | None:
+    """The column (T,) of this name; None without one."""
     if name not in record:
         return None
     column = np.asarray(record[name])
     if column.shape != (steps,):
         raise Bad(f'shape {column.shape}, wanted ({steps},)')
-    if column.dtype != bool:
-        numbers = checked_numbers(name, column)
-        if not np.isin(numbers, (0, 1)).all():
-            raise Bad(f'{numbers[~np.isin(numbers, (0, 1))][0]:g}, wanted true or false')
-        column = numbers > 0
     return column
 
 
+def _archived_truths(record: Mapping[str, Any], name: str, steps: int) -> NDArray[np.bool_] | None:
+    column = _archived(record, name, steps)
+    if column is None or column.dtype == bool:
+        return column
+    numbers = checked_numbers(name, column)
+    if not np.isin(numbers, (0, 1)).all():
+        raise Bad(f'{numbers[~np.isin(numbers, (0, 1))][0]:g}, wanted true or false')
+    return np.asarray(numbers > 0)
+
+
 def _archived_numbers(record: Mapping[str, Any], name: str, steps: int) -> FloatArray | None:
-    if name not in record:
-        return None
-    column = np.asarray(record[name])
-    if column.shape != (steps,):
-        raise Bad(f'shape {column.shape}, wanted ({steps},)')
-    return checked_numbers(name, column)
+    column = _archived(record, name, steps)
+    return None if column is None else checked_numbers(name, column)
 
 
 def _archived_contacts(columns: Columns, record: Mapping[str, Any], steps: int) -> Contacts | None:

@@ -51,6 +51,7 @@ from robotrials.measure.safety.contact import (
     retained_contacts,
     rises,
     roles_of,
+    runs,
     slip,
     turn_in_hand_deg,
     unseen_carries,
@@ -558,11 +559,10 @@ def rebased_signals(raw: RawScene, signals: Signals, mask: BoolArray) -> dict[st
         drifts['non_target_disp_m'] = lambda start: displacement_m(raw, raw.bystanders(), start)
     if 'held_object_tilt_deg' in signals.values:
         drifts['held_object_tilt_deg'] = lambda start: _of_current(raw, lambda q: axis_drift_deg(q, start))
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8)))
     for name, drift in drifts.items():
         made[name] = np.zeros(signals.n_steps)
-        for start, stop in zip(edges[::2], edges[1::2], strict=True):
-            made[name][start:stop] = drift(int(start))[start:stop]
+        for start, stop in runs(mask):
+            made[name][start:stop] = drift(start)[start:stop]
     return made
 
 
@@ -650,28 +650,13 @@ def _height(raw: RawScene) -> FloatArray:
     return raw.once('height', relative)
 
 
-def _slip(raw: RawScene) -> FloatArray:
-    """The worst slip of any target at the grip, or its fall from it, at each step; 0 where none is held."""
-    slip = np.zeros(raw.n_steps)
+def _worst(raw: RawScene, measure: Callable[[Hold], FloatArray | float], *, until: str) -> FloatArray:
+    """The worst of any target at each step from a lift until the hold's stop, or the end of a fall; 0 elsewhere."""
+    worst = np.zeros(raw.n_steps)
     for hold in raw.holds:
-        span = slice(hold.lift, hold.end)
-        slip[span] = np.maximum(slip[span], raw.slip(hold))
-    return slip
-
-
-def _turn(raw: RawScene) -> FloatArray:
-    turn = np.zeros(raw.n_steps)
-    for hold in raw.holds:
-        span = slice(hold.lift, hold.stop)
-        turn[span] = np.maximum(turn[span], raw.turn_deg(hold))
-    return turn
-
-
-def _held(raw: RawScene) -> BoolArray:
-    mask = np.zeros(raw.n_steps, dtype=bool)
-    for hold in raw.holds:
-        mask[hold.lift : hold.end] = True
-    return mask
+        span = slice(hold.lift, getattr(hold, until))
+        worst[span] = np.maximum(worst[span], measure(hold))
+    return worst
 
 
 def _torque(raw: RawScene) -> FloatArray:
@@ -698,11 +683,11 @@ DERIVATIONS: Mapping[str, Callable[[RawScene], FloatArray | BoolArray]] = {
     'held_object_tilt_deg': lambda raw: _of_current(raw, lambda q: axis_drift_deg(q, 0)),
     'held_object_rotation_deg': lambda raw: _of_current(raw, lambda q: rotation_drift_deg(q, 0)),
     'grip': lambda raw: raw.grip,
-    'held': _held,
+    'held': lambda raw: _worst(raw, lambda hold: 1.0, until='end'),
     'transport': lambda raw: raw.grip & (_height(raw) > LIFTED_OVER_M),
     'target_height_m': _height,
-    'grasp_slip_m': _slip,
-    'grasp_turn_deg': _turn,
+    'grasp_slip_m': lambda raw: _worst(raw, raw.slip, until='end'),
+    'grasp_turn_deg': lambda raw: _worst(raw, raw.turn_deg, until='stop'),
     'joint_torque_ratio': _torque,
     'torque_saturated': lambda raw: _torque(raw) >= SATURATED_RATIO,
     'eef_speed_mps': lambda raw: rates(raw.time_s, raw.tool_position, 1),

@@ -21,7 +21,7 @@ _PLACES = {
     '.better': 'Better MacroEstimate better endpoint_estimate hrt_estimate macro_estimate',
     '.curve': (
         'Cohort CommonFollowUp Endpoint SuccessCurve arm_means clustered_variance '
-        'cohorts common_follow_up cut find_cohort find_reference macro_curve rmst '
+        'cohorts common_follow_up cut find_cohort macro_curve rmst '
         'success_curve'
     ),
     '.curve_test': (

@@ -520,19 +520,6 @@ def find_cohort(by_policy: Mapping[str, Cohort], policy: str) -> Cohort:
     return by_policy[policy]
 
 
-def find_reference(by_policy: Mapping[str, Cohort], policy: str | None = None) -> Cohort | None:
-    """The named cohort, or the only one marked as the reference; None when there is none."""
-    if policy is not None:
-        return find_cohort(by_policy, policy)
-    marked = [c for c in by_policy.values() if c.is_reference]
-    if len(marked) > 1:
-        names = ', '.join(c.policy for c in marked)
-        raise InputError(
-            f'several policies are marked as the reference ({names}); name the one to use with --reference'
-        )
-    return marked[0] if marked else None
-
-
 # Common follow-up: both arms of a stratum are judged only as far as both were watched.
 # Identical policies run under caps of 60 and 120 s are "different" in most trials when each is taken as far as it was
 # run. Cut at the common follow-up, curves, tests and counts hold. Random loss (censoring before the cap) that differs

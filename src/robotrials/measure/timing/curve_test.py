@@ -84,13 +84,19 @@ def p_value_of(n_exceeding: int, n_resamples: int, rule: PValueRule | str) -> fl
 
 def ks_distance(a: SuccessCurve, b: SuccessCurve, *, tau_s: float | None = None) -> tuple[float, float]:
     """sup|Fa - Fb| and the signed difference where it is reached (first such time), up to tau_s."""
+    _, gap = _furthest(a, b, tau_s)
+    return abs(gap), gap
+
+
+def _furthest(a: SuccessCurve, b: SuccessCurve, tau_s: float | None = None) -> tuple[float, float]:
+    """The first time at which two curves are furthest apart, and Fa - Fb there; 0 for curves without a time."""
     times = np.union1d(a.times_s, b.times_s)
     times = times if tau_s is None else times[times <= tau_s]
     if len(times) == 0:
         return 0.0, 0.0
     gap = np.atleast_1d(a.at(times)) - np.atleast_1d(b.at(times))
     where = int(np.argmax(np.abs(gap)))
-    return float(abs(gap[where])), float(gap[where])
+    return float(times[where]), float(gap[where])
 
 
 def macro_ks(
@@ -108,8 +114,7 @@ def macro_ks(
     n_resamples = check_count('n_resamples', n_resamples, least=1)
     if tau_s is not None:
         check_tau(tau_s)
-    shared, dropped = shared_strata(a, b, missing=missing)
-    first, second = {s: a[s] for s in shared}, {s: b[s] for s in shared}
+    first, second, dropped = shared_strata(a, b, missing=missing)
     total = sum(c.n_episodes for cells in (first, second) for c in cells.values())
     if method is NullMethod.PAIRED_SWAP:
         first, second = match_scenes(first, second)
@@ -243,8 +248,7 @@ def logrank(
     Ghosts stay at risk to the end and add nothing at infinity. The robust variance sums each operation's score residual
     within its episode (Lin and Wei's sandwich at the null).
     """
-    shared, dropped = shared_strata(a, b, missing=missing)
-    first, second = {s: a[s] for s in shared}, {s: b[s] for s in shared}
+    first, second, dropped = shared_strata(a, b, missing=missing)
     if not stratified:
         first, second = {'': pool(first)}, {'': pool(second)}
     parts = np.sum([_stratum(first[s], second[s]) for s in first], axis=0)
@@ -444,15 +448,11 @@ def example_curves() -> dict[str, SuccessCurve]:
 
 def sup_sign(name_a: str, a: SuccessCurve, *, name_b: str, b: SuccessCurve) -> SupSign | None:
     """The supremum of |Fa - Fb| and its winner; None for curves that are equal everywhere."""
-    times = np.union1d(a.times_s, b.times_s)
-    if len(times) == 0:
+    time_s, gap = _furthest(a, b)
+    if gap == 0:
         return None
-    gap = np.atleast_1d(a.at(times)) - np.atleast_1d(b.at(times))
-    where = int(np.argmax(np.abs(gap)))
-    if gap[where] == 0:
-        return None
-    names = (name_a, name_b) if gap[where] > 0 else (name_b, name_a)
-    return SupSign(*names, time_s=float(times[where]), distance=float(abs(gap[where])))
+    names = (name_a, name_b) if gap > 0 else (name_b, name_a)
+    return SupSign(*names, time_s=time_s, distance=abs(gap))
 
 
 def find_cycle(curves: Mapping[str, SuccessCurve]) -> tuple[SupSign, SupSign, SupSign] | None:
@@ -575,8 +575,7 @@ def scalar_tests(
         check_tau(value)
     method = NullMethod(method)
     n_resamples = check_count('n_resamples', n_resamples, least=1)
-    shared, _ = shared_strata(a, b, missing=missing)
-    first, second = {s: a[s] for s in shared}, {s: b[s] for s in shared}
+    first, second, _ = shared_strata(a, b, missing=missing)
     if method is NullMethod.PAIRED_SWAP:
         first, second = match_scenes(first, second)
     layout = pair_layout(first, second)

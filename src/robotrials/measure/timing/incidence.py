@@ -26,6 +26,7 @@ from robotrials.measure.timing.operation import (
     IntArray,
     Unit,
     at_caps,
+    by_stratum,
     ends_at_cap,
     final_failures,
     is_final_failure,
@@ -33,7 +34,6 @@ from robotrials.measure.timing.operation import (
     is_safety_stopped,
     is_unfinished,
     row_units,
-    stratum_of,
     unit_of,
 )
 from robotrials.record import Episode, EventKind, Outcome
@@ -120,11 +120,8 @@ def places_by_end(episodes: Iterable[Episode]) -> Mapping[OperationEnd, Sequence
 
 def endings_by_stratum(episodes: Iterable[Episode], *, unit: Unit | str = Unit.START) -> dict[str, Endings]:
     """Stratum -> Endings, strata sorted by name; strata without an operation are left out."""
-    groups: dict[str, list[Episode]] = {}
-    for episode in episodes:
-        groups.setdefault(stratum_of(episode), []).append(episode)
-    by_stratum = {name: endings(groups[name], unit=unit) for name in sorted(groups)}
-    return {name: cell for name, cell in by_stratum.items() if len(cell.times_s)}
+    cells = {name: endings(group, unit=unit) for name, group in by_stratum(episodes).items()}
+    return {name: cell for name, cell in cells.items() if len(cell.times_s)}
 
 
 def _ends(episode: Episode) -> Iterable[tuple[float, OperationEnd]]:

@@ -367,10 +367,15 @@ def operations_by_stratum(
     episodes: Iterable[Episode], *, batch: BatchRule | str = BatchRule.ELAPSED, unit: Unit | str = Unit.START
 ) -> dict[str, Operations]:
     """Stratum -> Operations, strata sorted by name; indices count within each stratum's own episodes."""
+    return {name: operations(group, batch=batch, unit=unit) for name, group in by_stratum(episodes).items()}
+
+
+def by_stratum(episodes: Iterable[Episode]) -> dict[str, list[Episode]]:
+    """Stratum -> its episodes, strata sorted by name."""
     groups: dict[str, list[Episode]] = {}
     for episode in episodes:
         groups.setdefault(stratum_of(episode), []).append(episode)
-    return {name: operations(groups[name], batch=batch, unit=unit) for name in sorted(groups)}
+    return {name: groups[name] for name in sorted(groups)}
 
 
 def pool(cells: Mapping[str, Operations]) -> Operations:

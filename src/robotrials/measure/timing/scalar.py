@@ -92,10 +92,6 @@ def macro_mean(parts: Sequence[Draws]) -> Draws:
     )
 
 
-def difference(a: Draws, b: Draws) -> Draws:
-    return combine(lambda x, y: x - y, [a, b])
-
-
 def ratio(a: Draws, b: Draws) -> Draws:
     return combine(lambda x, y: x / y, [a, b])
 
@@ -379,7 +375,7 @@ def _with_rule(name: str, estimate: Estimate, cells: Mapping[str, Operations], s
     judged = endpoint_estimate(cells, tau_s=tau_s, endpoint=endpoint, level=level)
     interval = judged.interval
     if interval is not None and name == 'missing_at_tau':
-        interval = Interval(1.0 - interval.high, 1.0 - interval.low)
+        interval = interval.scaled(-1.0).shifted(1.0)
     note = estimate.note if interval is not None and not estimate.note.startswith('no interval') else judged.withheld
     return replace(estimate, interval=interval, note=note, n=judged.n_units)
 
@@ -456,8 +452,8 @@ def check_cells(cells: object) -> None:
 
 def shared_strata(
     a: Mapping[str, Operations], b: Mapping[str, Operations], *, missing: str = 'refuse'
-) -> tuple[list[str], tuple[str, ...]]:
-    """Strata with operations in both, in a's order, and those in only one: refused, or dropped by name."""
+) -> tuple[dict[str, Operations], dict[str, Operations], tuple[str, ...]]:
+    """Strata with operations in both, of a and of b, in a's order; those in only one are refused, or dropped."""
     for cells in (a, b):
         check_cells(cells)
     filled = [{s for s, cell in cells.items() if cell.n_operations} for cells in (a, b)]
@@ -475,7 +471,7 @@ def shared_strata(
             f'strata with operations of only one of the two: {", ".join(lonely)}; run them, or leave them out with '
             '--drop (missing="drop" in Python)'
         )
-    return shared, lonely
+    return {s: a[s] for s in shared}, {s: b[s] for s in shared}, lonely
 
 
 def hrt(
@@ -488,16 +484,14 @@ def hrt(
     A fraction, not a percentage. Both sides vary. `rows` of the result has two more readings by name: the ratio of the
     macro means, and the mean of ratios with the reference taken as fixed, whose unseen failures are most of the width.
     """
-    common, dropped = shared_strata(model, reference, missing=missing)
-    for stratum in common:
+    shared, anchor, dropped = shared_strata(model, reference, missing=missing)
+    for stratum in shared:
         check_tau(tau_of(tau_s, stratum))
     ours, theirs = (
-        resampled_cells({s: cells[s] for s in common}, n_resamples=n_resamples, rng=rng, threads=threads)
-        for cells in (model, reference)
+        resampled_cells(cells, n_resamples=n_resamples, rng=rng, threads=threads) for cells in (shared, anchor)
     )
-    per = {s: hrt_draws(ours[s], theirs[s], tau_of(tau_s, s)) for s in common}
+    per = {s: hrt_draws(ours[s], theirs[s], tau_of(tau_s, s)) for s in shared}
     relative = _relative(per, dropped, level)
-    shared = {s: model[s] for s in common}
     return RelativeScore(
         macro=_judged(relative.macro, shared, reference, tau_s, level),
         per_stratum={s: _judged(e, {s: model[s]}, reference, tau_s, level) for s, e in relative.per_stratum.items()},
@@ -544,13 +538,12 @@ def auc(
     threads: int | None = None,
 ) -> RelativeScore:  # fmt: skip
     """P(T_model < T_reference) with ties halved, infinity tied with infinity: per stratum, and their mean."""
-    shared, dropped = shared_strata(model, reference, missing=missing)
+    shared, anchor, dropped = shared_strata(model, reference, missing=missing)
     if tau_s is not None:
         for stratum in shared:
             check_tau(tau_of(tau_s, stratum))
     ours, theirs = (
-        resampled_cells({s: cells[s] for s in shared}, n_resamples=n_resamples, rng=rng, threads=threads)
-        for cells in (model, reference)
+        resampled_cells(cells, n_resamples=n_resamples, rng=rng, threads=threads) for cells in (shared, anchor)
     )
     per = {
         s: auc_draws(model[s], reference[s], seeds=(ours[s].seed, theirs[s].seed),

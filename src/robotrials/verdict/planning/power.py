@@ -201,8 +201,8 @@ def _pair(
         {s: assumed_operations(c, ASSUMED_EPISODES, rng=rng) if isinstance(c, AssumedCell) else c for s, c in x.items()}
         for x in (a, b)
     )
-    shared, _ = shared_strata(first, second, missing=missing)
-    return pair_layout({s: first[s] for s in shared}, {s: second[s] for s in shared}, tau_s=tau_s)
+    first, second, _ = shared_strata(first, second, missing=missing)
+    return pair_layout(first, second, tau_s=tau_s)
 
 
 def subsamples(layout: PairLayout, n: int, n_trials: int, *, rng: np.random.Generator) -> NDArray[np.int32]:
@@ -376,8 +376,8 @@ def _halves(cohort: Cohort, n_trials: int, rng: np.random.Generator, tau_s: floa
 def _shuffles(
     a: Cohort, b: Cohort, label: str | None, n_trials: int, rng: np.random.Generator, tau_s: float | None
 ) -> Arrangements:
-    shared, _ = shared_strata(a.cells, b.cells, missing='drop')
-    layout = pair_layout({s: a.cells[s] for s in shared}, {s: b.cells[s] for s in shared}, tau_s=tau_s)
+    shared, others, _ = shared_strata(a.cells, b.cells, missing='drop')
+    layout = pair_layout(shared, others, tau_s=tau_s)
     columns = []
     for s in shared:
         first, other = (np.asarray(_block_values(c, s, label)) for c in (a, b))
@@ -529,8 +529,8 @@ def _shared_cells(
         if set(a) != set(b) or not a:
             raise InputError(f'assumed strata must be the same on both sides, found {sorted(a)} and {sorted(b)}')
         return dict(a), {s: b[s] for s in a}
-    shared, _ = shared_strata(_pilot(a), _pilot(b), missing=missing)
-    return {s: a[s] for s in shared}, {s: b[s] for s in shared}
+    first, second, _ = shared_strata(_pilot(a), _pilot(b), missing=missing)
+    return dict(first), dict(second)
 
 
 def _check_sizes(per_cell: Sequence[int], *, power: float, alpha: float, n_bridges: int) -> list[int]:
