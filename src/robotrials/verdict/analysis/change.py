@@ -25,7 +25,7 @@ from robotrials.verdict.analysis.arm import (
 )
 from robotrials.verdict.analysis.cameras import extreme_contrast, told_by_cameras
 from robotrials.verdict.analysis.contrast import contrast, design_word
-from robotrials.verdict.analysis.gate import tau_words
+from robotrials.verdict.analysis.ranking import seconds_text
 from robotrials.verdict.analysis.selection import selection_of
 from robotrials.verdict.planning.analysis_plan import EndpointName, SuccessSource
 
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from robotrials.verdict.analysis.contrast import Contrast, LeftOut
     from robotrials.verdict.planning.analysis_plan import AnalysisPlan, DeclaredAnalysis
 
-METRICS = ('success', 'faster', 'rmst_s', 'lost', 'hard_failure', 'safety', 'sbu', 'vsi')
 CLAIMED = ('success', 'faster', 'lost', 'safety')  # in one list; the others are told with it and are no claims
 ROUNDING = 1e-12  # below this a difference of equal means is that of their last digits
 SMALLER_IS_BETTER = ('rmst_s', 'lost', 'hard_failure', 'sbu', 'vsi')
@@ -172,7 +171,7 @@ def compare_stores(
 
 def _statement(declared: DeclaredAnalysis, changes: Sequence[PolicyChange]) -> str:
     taus = {f'{p.policy} {cell}': tau for p in changes for cell, tau in p.taus_s.items()}
-    tau_text = f'tau {tau_words(taus)}; ' if taus else ''
+    tau_text = f'tau {seconds_text(taus)}; ' if taus else ''
     return f'Analysis: {declared.standing}. Used: {tau_text}level {declared.plan.level:g}, Holm over all changes.'
 
 
@@ -272,17 +271,15 @@ def _success_shift(scope: _Scope) -> Shift:
         effect = extreme_contrast(scope.new, scope.old, scope.plan, unscored=scope.unscored)
     except NotEstimable as error:
         return scope.missing('success', str(error))
-    after, before = (sum(e.key in scope.unscored[k] for e in side.every) for k, side in enumerate(_sides(scope)))
+    after, before = (
+        sum(e.key in scope.unscored[k] for e in side.every) for k, side in enumerate((scope.new, scope.old))
+    )
     shift = replace(
         scope.shift('success', effect), note=f'by cameras; {before} unscored before and {after} after, taken both ways'
     )
     if effect.p_value is None:
         return replace(shift, before=None, after=None, difference=None, interval=None)
     return shift
-
-
-def _sides(scope: _Scope) -> tuple[Side, Side]:
-    return scope.new, scope.old
 
 
 def _timing_shifts(scope: _Scope) -> list[Shift]:
@@ -294,7 +291,7 @@ def _timing_shifts(scope: _Scope) -> list[Shift]:
     seconds = effect.seconds_ahead
     assert seconds is not None
     counts = {'n_before': effect.n_episodes[1], 'n_after': effect.n_episodes[0]}
-    span = effect.interval and Interval(effect.interval.low - effect.null, effect.interval.high - effect.null)
+    span = effect.interval and effect.interval.shifted(-effect.null)
     first = Shift(
         scope.policy, 'faster', scope.cell, effect.null, effect.estimate, _rounded(effect.advantage), span,
         effect.p_value, note=effect.note or effect.withheld, contrast=effect, **counts,
@@ -315,7 +312,7 @@ def _timing_shifts(scope: _Scope) -> list[Shift]:
                 contrast=lost, **counts,
             )
         )  # fmt: skip
-    cells = [{c.name: side.operations(c.name) for c in effect.cells} for side in _sides(scope)]
+    cells = [{c.name: side.operations(c.name) for c in effect.cells} for side in (scope.new, scope.old)]
     if not all(cell.observed.any() for side in cells for cell in side.values()):
         return shifts
     assert effect.seconds is not None

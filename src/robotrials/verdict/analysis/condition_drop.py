@@ -14,7 +14,7 @@ from robotrials.stats.dominance import adjusted_p_values
 from robotrials.value import dataclass
 from robotrials.verdict.analysis.arm import two_sides
 from robotrials.verdict.analysis.contrast import contrast
-from robotrials.verdict.analysis.selection import CHANGED, Absent, unchanged_world
+from robotrials.verdict.analysis.selection import CHANGED, Absent, or_absent, unchanged_world
 from robotrials.verdict.planning.analysis_plan import EndpointName
 from robotrials.verdict.robustness import (
     ConditionDrop,
@@ -197,7 +197,5 @@ def _with_starts(drop: ConditionDrop, spreads: Sequence[StartSpread]) -> Conditi
 
 
 def _or_absent(compute: Callable[[], Sequence[R]], *, empty: str = 'nothing to compare') -> tuple[R, ...] | Absent:
-    try:
-        return tuple(compute()) or Absent(empty)
-    except (NotEstimable, InputError) as error:
-        return Absent(str(error))
+    rows = or_absent(lambda: tuple(compute()))
+    return rows or Absent(empty)

@@ -34,7 +34,7 @@ from robotrials.stats.success_rule import MID_P_FACTOR, SuccessArm, SuccessContr
 from robotrials.stats.win import WinArm, win_arm, win_contrast
 from robotrials.value import dataclass
 from robotrials.verdict.analysis.arm import success_of
-from robotrials.verdict.analysis.ranking import cell_tau
+from robotrials.verdict.analysis.ranking import cell_tau, seconds_text
 from robotrials.verdict.planning.analysis_plan import EndpointName
 
 if TYPE_CHECKING:
@@ -193,7 +193,6 @@ def _smallest(is_enough: Callable[[float], bool], *, most: float) -> float:
 
 Value = Callable[[Episode], float]
 Arms = Sequence[Sequence[SuccessArm | WinArm]]
-RATES = (EndpointName.SUCCESS, EndpointName.SAFETY, EndpointName.SCORE)
 TIMED = (EndpointName.TIME, EndpointName.THROUGHPUT)
 HALF = 0.5
 
@@ -327,8 +326,7 @@ class Contrast:
         """The same contrast told from the side of `name`."""
         if name == self.a:
             return self
-        span = self.interval
-        turned = None if span is None else Interval(2 * self.null - span.high, 2 * self.null - span.low)
+        turned = self.interval and self.interval.scaled(-1.0).shifted(2 * self.null)
         return replace(
             self, a=self.b, b=self.a, estimate=2 * self.null - self.estimate, interval=turned,
             n_units=self.n_units[::-1], n_episodes=self.n_episodes[::-1], values=self.values[::-1],
@@ -346,13 +344,9 @@ class Contrast:
         if self.withheld:
             return None
         return needed_units(
-            self.rule, interval=None if self.interval is None else _distances(self.interval, self.null),
+            self.rule, interval=self.interval and self.interval.shifted(-self.null),
             n_cells=len(self.cells), alpha=(1 - self.level) / n_tests, power=power,
         )  # fmt: skip
-
-
-def _distances(interval: Interval, null: float) -> Interval:
-    return Interval(interval.low - null, interval.high - null)
 
 
 def contrast(
@@ -523,9 +517,7 @@ def _cap_note(caps: Mapping[str, float | None], endpoint: EndpointName) -> str:
     cut = {cell: cap for cell, cap in caps.items() if cap is not None}
     if not cut:
         return ''
-    low, high = min(cut.values()), max(cut.values())
-    cap_text = f'{high:g} s' if low == high else f'{low:g} s to {high:g} s by cell'
-    return f'the arms had different time caps: {endpoint.value} within {cap_text}, which both had'
+    return f'the arms had different time caps: {endpoint.value} within {seconds_text(cut)}, which both had'
 
 
 # --- times: the race, and what was lost

@@ -95,9 +95,7 @@ class PairShape:
             self.trace, reference=self.trace.model, model=self.trace.reference, auc=1.0 - self.trace.auc,
             ks_point=(self.trace.ks_point[1], self.trace.ks_point[0]),
         )  # fmt: skip
-        turned = self.auc.interval and Interval(1.0 - self.auc.interval.high, 1.0 - self.auc.interval.low)
-        value = None if self.auc.value is None else 1.0 - self.auc.value
-        return PairShape(self.policy_b, self.policy_a, trace, Estimate(value, turned, self.auc.note, n=self.auc.n))
+        return PairShape(self.policy_b, self.policy_a, trace, self.auc.scaled(-1.0).shifted(1.0))
 
 
 def curve_shapes(frame: ComparisonFrame, times: Times) -> Shapes:
@@ -159,14 +157,8 @@ def pair_shapes(pairs: Sequence[TimeComparison], shapes: Shapes) -> tuple[PairSh
     for pair in pairs:
         own, other = shapes.curves[pair.policy_a, ALL_STRATA], shapes.curves[pair.policy_b, ALL_STRATA]
         centred = pair.advantages.get('auc_between', Estimate(None, note='not estimable'))
-        interval = centred.interval and Interval(centred.interval.low + 0.5, centred.interval.high + 0.5)
-        value = None if centred.value is None else centred.value + 0.5
-        built.append(
-            PairShape(
-                pair.policy_a, pair.policy_b, pp_trace(own, other, tau_s=min(pair.better.tau_s.values())),
-                Estimate(value, interval, centred.note, n=centred.n),
-            )
-        )  # fmt: skip
+        trace = pp_trace(own, other, tau_s=min(pair.better.tau_s.values()))
+        built.append(PairShape(pair.policy_a, pair.policy_b, trace, centred.shifted(0.5)))
     return tuple(built)
 
 
@@ -263,21 +255,18 @@ class Detail:
     @cached_property
     def logranks(self) -> tuple[LogrankPair, ...] | Absent:
         """Logrank tests of every pair on its common follow-up."""
-        frame, times = self._analysis.frame, self._analysis.times
-        if isinstance(frame, Absent) or isinstance(times, Absent):
-            return times if isinstance(times, Absent) else Absent('no policy has a valid episode')
+        times = self._analysis.times
+        if isinstance(times, Absent):
+            return times
+        frame = present(self._analysis.frame)
         lonely = too_few(frame)
-        if lonely is not None:
-            return lonely
-        return or_absent(lambda: logrank_pairs(followed_pairs(frame, times)))
+        return or_absent(lambda: logrank_pairs(followed_pairs(frame, times))) if lonely is None else lonely
 
     @cached_property
     def shapes(self) -> Shapes | Absent:
         """Curves as steps, and against the reference: P-P, Q-Q, and UPH against MTBF."""
-        frame, times = self._analysis.frame, self._analysis.times
-        if isinstance(frame, Absent) or isinstance(times, Absent):
-            return times if isinstance(times, Absent) else Absent('no policy has a valid episode')
-        return curve_shapes(frame, times)
+        times = self._analysis.times
+        return times if isinstance(times, Absent) else curve_shapes(present(self._analysis.frame), times)
 
     @cached_property
     def pair_shapes(self) -> tuple[PairShape, ...] | Absent:

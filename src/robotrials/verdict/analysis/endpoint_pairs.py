@@ -639,19 +639,8 @@ def _advantages(
         lambda: auc(*sides, tau_s=primary.tau_s, n_resamples=n_resamples, rng=stream('auc', *order), level=level)
     )
     if not isinstance(area, Absent):
-        advantages['auc_between'] = _centred(area.macro, sign=1.0 if order[0] == names[0] else -1.0)
+        advantages['auc_between'] = area.macro.shifted(-0.5).scaled(1.0 if order[0] == names[0] else -1.0)
     return advantages
-
-
-def _centred(estimate: Estimate, *, sign: float) -> Estimate:
-    """An AUC as a difference from one half."""
-    if estimate.value is None:
-        return estimate
-    interval = None
-    if estimate.interval is not None:
-        low, high = estimate.interval.low - 0.5, estimate.interval.high - 0.5
-        interval = replace(estimate.interval, low=low, high=high).scaled(sign)
-    return Estimate(sign * (estimate.value - 0.5), interval, estimate.note, n=estimate.n)
 
 
 def compare_timing(

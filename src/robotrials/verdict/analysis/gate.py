@@ -10,6 +10,7 @@ import enum
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ from robotrials.verdict.analysis.arm import (
 )
 from robotrials.verdict.analysis.cameras import success_extremes, told_by_cameras
 from robotrials.verdict.analysis.contrast import contrast, design_word
+from robotrials.verdict.analysis.ranking import seconds_text
 from robotrials.verdict.planning import MoreEpisodes, more_episodes, more_for_margin, time_standing
 from robotrials.verdict.planning.analysis_plan import EndpointName, Pairing, SuccessSource
 
@@ -168,7 +170,7 @@ def _more_for_margin(rule: UnseenRule, effect: Contrast, margin: float, levels: 
 def speed_endpoint(effect: Contrast, *, margin: float, levels: Levels) -> GateEndpoint:
     """The restricted mean time to success up to each cell's own tau, macro over the cells, as a ratio."""
     tau_s = max(effect.taus_s.values())  # what a failure not seen yet may cost
-    measure = f'RMST({tau_words(effect.taus_s)})'
+    measure = f'RMST({seconds_text(effect.taus_s)})'
     try:
         cells = time_cells(effect)
         ratio = ratio_noninferiority(
@@ -233,12 +235,6 @@ def _covariance(new: UnitMeans, reference: UnitMeans) -> float:
     moved: dict[object, float] = dict(zip(reference.labels, reference.influence.tolist(), strict=True))
     second: FloatArray = np.array([moved[label] for label in new.labels])
     return float(new.influence @ second)
-
-
-def tau_words(taus_s: Mapping[str, float]) -> str:
-    """`60 s`, or `20 s to 120 s by cell`."""
-    low, high = min(taus_s.values()), max(taus_s.values())
-    return f'{high:g} s' if low == high else f'{low:g} s to {high:g} s by cell'
 
 
 def check_required(names: Sequence[str]) -> None:
@@ -360,7 +356,9 @@ def gate_stores(
     declared = declared_for(candidate, baseline).changed_by(tau_s=chosen.tau_s, pairing=pairing, **changes)
     plan = declared.plan
     new = choose_arm(read_arms(candidate, where=where), policy, what='candidate')
-    like = _twin(candidate, baseline, new) or plan.reference or None
+    # The policy of the same name is the natural baseline, unless both are one store.
+    twin = None if candidate.trial.store_id == baseline.trial.store_id else new.policy
+    like = twin or plan.reference or None
     reference = choose_arm(read_arms(baseline, where=where), baseline_policy, what='baseline', like=like)
     check_distinct(new, reference)
     by_cameras = [told_by_cameras(arm, plan) for arm in (new, reference)]
@@ -404,15 +402,10 @@ def _names(new: Arm, reference: Arm) -> tuple[str, str]:
 
 def _statement(declared: DeclaredAnalysis, endpoints: Sequence[GateEndpoint], rules: GateRules) -> str:
     taus = [e.taus_s for e in endpoints if e.taus_s]
-    tau = f'tau {tau_words(taus[0])}; ' if taus else ''
+    tau = f'tau {seconds_text(taus[0])}; ' if taus else ''
     designs = [e.contrast for e in endpoints if e.contrast is not None]
     arms = f'{design_word(designs[0])}; ' if designs else ''
     return f'Analysis: {declared.standing}. Used: {tau}{arms}one-sided alpha {rules.alpha:g} per endpoint.'
-
-
-def _twin(candidate: Store, baseline: Store, new: Arm) -> str | None:
-    """The policy of the same name is the natural baseline, unless both are one store."""
-    return None if candidate.trial.store_id == baseline.trial.store_id else new.policy
 
 
 def _asked(rules: GateRules) -> tuple[str, ...]:
@@ -428,13 +421,12 @@ def _endpoints(
     sides: tuple[Side, Side], scores: Sequence[Scores | str], plan: AnalysisPlan, *, rules: GateRules, levels: Levels,
     asked: Sequence[str], required: Sequence[str], ends: Silence,
 ) -> tuple[GateEndpoint, ...]:  # fmt: skip
-    made = []
-    if 'success' in asked:
-        made.append(_success_endpoint(sides, plan, margin=rules.margins['success'], levels=levels, ends=ends))
-    if 'speed' in asked:
-        made.append(_speed_endpoint(sides, plan, margin=rules.margins['speed'], levels=levels))
-    if 'safety' in asked:
-        made.append(_safety_endpoint(sides, scores, plan, margin=rules.margins['safety'], levels=levels))
+    compute = {
+        'success': partial(_success_endpoint, sides, plan, ends=ends),
+        'speed': partial(_speed_endpoint, sides, plan),
+        'safety': partial(_safety_endpoint, sides, scores, plan),
+    }
+    made = (compute[name](margin=rules.margins[name], levels=levels) for name in ENDPOINTS if name in asked)
     return tuple(replace(e, is_required=e.name in required) for e in made)
 
 

@@ -83,20 +83,20 @@ class Planning:
         return pairs_of(frame)
 
     def detection(
-        self, *, per_cell: Sequence[int] = DETECTION_PER_CELL, pairs: Sequence[tuple[str, str]] | None = None,
-        metrics: Sequence[str] = METRICS, n_trials: int = DETECTION_TRIALS, n_resamples: int = DETECTION_RESAMPLES,
-        method: str = NullMethod.PERMUTATION, threads: int | None = None, on_row: OnRow | None = None,
+        self, *, pairs: Sequence[tuple[str, str]] | None = None, threads: int | None = None,
+        on_row: OnRow | None = None, **options: Any,
     ) -> DetectionStudy:  # fmt: skip
-        """How often each test rejects at each N, by drawing episodes of the store; KS and RMST to the smallest tau."""
+        """How often each test rejects at each N, by drawing episodes of the store; KS and RMST to the smallest tau.
+
+        Options are those of `detection_study`.
+        """
         _, times = self._timed()
         asked = self.pairs() if pairs is None else list(pairs)
-        key = ('detection', tuple(per_cell), tuple(asked), tuple(metrics), n_trials, n_resamples, str(method))
         return self._once(
-            key,
+            ('detection', tuple(asked), *_hashable(options)),
             lambda: detection_study(
-                self.cells, stream=self._analysis.stream, pairs=asked, per_cell=per_cell, metrics=metrics,
-                tau_s=min(times.taus_s.values()), n_trials=n_trials, n_resamples=n_resamples,
-                alpha=self._analysis.plan.alpha, method=method, threads=threads, on_row=on_row,
+                self.cells, stream=self._analysis.stream, pairs=asked, tau_s=min(times.taus_s.values()),
+                alpha=self._analysis.plan.alpha, threads=threads, on_row=on_row, **options,
             ),
         )  # fmt: skip
 
@@ -112,18 +112,13 @@ class Planning:
             if name not in self.cells:
                 raise UnknownName('policy', name, self.cells)
         first, second = sorted((a, b))
-        key = ('power', first, second, tuple(per_cell), tuple(sorted(options.items())))
         return self._once(
-            key,
+            ('power', first, second, tuple(per_cell), *_hashable(options)),
             lambda: pair_power(
                 self.cells, first, second, stream=self._analysis.stream, per_cell=per_cell,
                 **{'alpha': self._analysis.plan.alpha, **options},
             ),
         )  # fmt: skip
-
-    def powers(self, *, per_cell: Sequence[int] = POWER_SIZES) -> dict[tuple[str, str], BridgePower]:
-        """The same of every pair."""
-        return {(a, b): self.power(a, b, per_cell=per_cell) for a, b in self.pairs()}
 
     def calibration(
         self, *, n_trials: int, n_resamples: int, setups: Sequence[str] = tuple(NullSetup), label: str | None = None,
@@ -171,6 +166,11 @@ class Planning:
         )  # fmt: skip
 
 
+def _hashable(options: Mapping[str, Any]) -> list[Hashable]:
+    """Options as part of a key."""
+    return [(name, tuple(v) if isinstance(v, list) else v) for name, v in sorted(options.items())]
+
+
 class AssumedPlanning:
     """The same without a pilot: curves that are assumed, and a seed."""
 
@@ -188,16 +188,10 @@ class AssumedPlanning:
             self.cells, a, b, stream=self._stream, per_cell=per_cell, tau_s=self._tau_s, alpha=self._alpha, **options
         )
 
-    def detection(
-        self, *, per_cell: Sequence[int] = DETECTION_PER_CELL, pairs: Sequence[tuple[str, str]] | None = None,
-        metrics: Sequence[str] = METRICS, n_trials: int = DETECTION_TRIALS, n_resamples: int = DETECTION_RESAMPLES,
-        method: str = NullMethod.PERMUTATION, threads: int | None = None, on_row: OnRow | None = None,
-    ) -> DetectionStudy:  # fmt: skip
-        return detection_study(
-            self.cells, stream=self._stream, pairs=pairs, per_cell=per_cell, metrics=metrics,
-            tau_s=ASSUMED_TAU_S if self._tau_s is None else self._tau_s, n_trials=n_trials, n_resamples=n_resamples,
-            alpha=self._alpha, method=method, threads=threads, on_row=on_row,
-        )  # fmt: skip
+    def detection(self, **options: Any) -> DetectionStudy:
+        """Options are those of `detection_study`."""
+        tau_s = ASSUMED_TAU_S if self._tau_s is None else self._tau_s
+        return detection_study(self.cells, stream=self._stream, tau_s=tau_s, alpha=self._alpha, **options)
 
     def design(
         self, study: DetectionStudy, *, fit_on: Sequence[int], method: str = NullMethod.PERMUTATION
@@ -207,8 +201,9 @@ class AssumedPlanning:
 
 def detection_study(
     cells: PolicyCells, *, stream: Stream, pairs: Sequence[tuple[str, str]] | None = None, tau_s: float, alpha: float,
-    per_cell: Sequence[int], metrics: Sequence[str], n_trials: int, n_resamples: int, method: str,
-    threads: int | None = None, on_row: OnRow | None = None,
+    per_cell: Sequence[int] = DETECTION_PER_CELL, metrics: Sequence[str] = METRICS, n_trials: int = DETECTION_TRIALS,
+    n_resamples: int = DETECTION_RESAMPLES, method: str = NullMethod.PERMUTATION, threads: int | None = None,
+    on_row: OnRow | None = None,
 ) -> DetectionStudy:  # fmt: skip
     """A study of pairs, each with a stream of its own, so that no rate depends on which others were asked for."""
     names = sorted(cells)

@@ -14,7 +14,7 @@ from robotrials.errors import InputError, NotEstimable
 from robotrials.stats import Interval, performance_profile, probability_of_improvement, rank_policies, success_posterior
 from robotrials.verdict.analysis.endpoint_pairs import too_few
 from robotrials.verdict.analysis.ranking import ALL_STRATA
-from robotrials.verdict.analysis.selection import Absent, or_absent
+from robotrials.verdict.analysis.selection import Absent, or_absent, present
 from robotrials.verdict.planning import episode_promptness
 from robotrials.verdict.planning.analysis_plan import EndpointName
 
@@ -62,7 +62,7 @@ class Improvement:
     def seen_from(self, policy: str) -> Improvement:
         if policy == self.policy_a:
             return self
-        turned = self.interval and Interval(1.0 - self.interval.high, 1.0 - self.interval.low)
+        turned = self.interval and self.interval.scaled(-1.0).shifted(1.0)
         return Improvement(self.policy_b, self.policy_a, 1.0 - self.chance, turned)
 
 
@@ -117,11 +117,9 @@ class Practice:
     @cached_property
     def improvements(self) -> tuple[Improvement, ...] | Absent:
         """Every pair's chance of improvement."""
-        matrix = self.matrix
+        matrix = self._compared
         if isinstance(matrix, Absent):
             return matrix
-        if len(matrix.scores) < 2:
-            return self._lonely()
         plan = self._analysis.plan
         rows = []
         for a, b in itertools.combinations(sorted(matrix.scores), 2):
@@ -135,21 +133,21 @@ class Practice:
     @cached_property
     def ranks(self) -> Ranks | Absent:
         """How sure each policy's rank by mean score is."""
-        matrix = self.matrix
+        matrix = self._compared
         if isinstance(matrix, Absent):
             return matrix
-        if len(matrix.scores) < 2:
-            return self._lonely()
         plan = self._analysis.plan
         return rank_policies(
             matrix.scores, n_resamples=plan.resamples, rng=self._analysis.stream('ranks', *matrix.scores),
             level=plan.level,
         )  # fmt: skip
 
-    def _lonely(self) -> Absent:
-        frame = self._analysis.frame
-        assert not isinstance(frame, Absent)
-        return too_few(frame) or Absent('fewer than two policies are ranked')
+    @property
+    def _compared(self) -> ScoreMatrix | Absent:
+        """The matrix, where it has two policies to compare."""
+        if isinstance(self.matrix, Absent) or len(self.matrix.scores) > 1:
+            return self.matrix
+        return too_few(present(self._analysis.frame)) or Absent('fewer than two policies are ranked')
 
 
 def _posterior(policy: str, rate: Rate, letters: str) -> Posterior:

@@ -19,7 +19,7 @@ from robotrials.measure.timing.curve import check_tau, followed_to
 from robotrials.measure.timing.operation import Unit, row_units
 from robotrials.record import Episode
 from robotrials.record.rows import EpisodeRows, coded, column, join
-from robotrials.stats import Estimate, Interval, Rate
+from robotrials.stats import Estimate, Rate
 from robotrials.stats.interval import FEWEST_PER_CELL, MacroArm, Spread, macro_interval
 from robotrials.stats.success_rule import unit_shares
 from robotrials.value import dataclass
@@ -238,8 +238,7 @@ class Times:
     @property
     def tau_text(self) -> str:
         """The taus in words: `240 s`, or `60 s to 240 s by stratum`."""
-        low, high = min(self.taus_s.values()), max(self.taus_s.values())
-        return f'{high:g} s' if low == high else f'{low:g} s to {high:g} s by stratum'
+        return seconds_text(self.taus_s, by='stratum')
 
     def scale(self, strata: Sequence[str]) -> Scale:
         """The times that scores of these strata are asked at."""
@@ -255,6 +254,12 @@ class Times:
         if len(set(taus.values())) == 1:
             return Scale(tau_s=least, thresholds_s=inside)
         return Scale(tau_s=max(taus.values()), taus_s=taus, thresholds_s=inside)
+
+
+def seconds_text(times_s: Mapping[str, float], *, by: str = 'cell') -> str:
+    """`60 s`, or `20 s to 120 s by cell`."""
+    low, high = min(times_s.values()), max(times_s.values())
+    return f'{high:g} s' if low == high else f'{low:g} s to {high:g} s by {by}'
 
 
 def build_times(frame: ComparisonFrame, plan: AnalysisPlan, *, store: str = '') -> Times | Absent:
@@ -485,20 +490,11 @@ class TwoStories:
 
 def two_stories(ranking: Ranking, rates: Rates, *, single: Sequence[str]) -> TwoStories:
     """Compare the two shares of every ranked policy; `single` names those whose episodes are one operation each."""
-    done = {p: _done(ranking.scores[p].macro['missing_at_tau']) for p in ranking.order}
+    # F(tau) from 1 - F(tau)
+    done = {p: ranking.scores[p].macro['missing_at_tau'].scaled(-1.0).shifted(1.0) for p in ranking.order}
     success = {p: rates.macro[p] for p in ranking.order}
     divergent = tuple(p for p in ranking.order if p in single and _is_beyond(done[p], success[p]))
     return TwoStories(done, success, divergent, tuple(_reversed(done, success, ranking.order)))
-
-
-def _done(missing: Estimate) -> Estimate:
-    """F(tau) from 1 - F(tau)."""
-    if missing.value is None:
-        return missing
-    interval = None
-    if missing.interval is not None:
-        interval = Interval(1.0 - missing.interval.high, 1.0 - missing.interval.low)
-    return Estimate(1.0 - missing.value, interval, missing.note, n=missing.n)
 
 
 def _is_beyond(a: Estimate, b: Estimate) -> bool:

@@ -262,7 +262,7 @@ def _summaries(
             'no trajectory was recorded, and safety is a property of what happened on the way',
             'record trajectories (robotrials run does), or import SafeVLA-Bench records',
         )
-    reasons = Counter(_reason(s) for s in scores if not s.is_scored)
+    reasons = Counter(s.because for s in scores if not s.is_scored)
     if not any(s.is_scored for s in scores):
         frequent = '; '.join(f'{reason} ({n} episodes)' for reason, n in reasons.most_common(3))
         return Absent(
@@ -279,10 +279,6 @@ def _summaries(
     except NotEstimable as error:
         return Absent(str(error))
     return summary, by_task, tuple(reasons.items()), count_slips(scores)
-
-
-def _reason(score: EpisodeSafety) -> str:
-    return score.reason or '; '.join(f'{spec}: {why}' for spec, why in score.unscored.items())
 
 
 def _frontier(summary: SafetySummary) -> dict[str, tuple[str, ...]]:

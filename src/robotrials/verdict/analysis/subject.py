@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,27 +68,20 @@ class Predictions:
 
 def read_subject(wanted: Input, sources: Sequence[str], *, n_resamples: int = 2000, seed: int = 0) -> object:
     """The value of an input that is no store of episodes."""
-    if wanted is Input.LEADERBOARD:
-        return leaderboard_audit(sources[0])
-    if wanted is Input.CANDIDATES:
-        return paper_counts(sources)
-    if wanted is Input.TWO_STORES:
-        return run_comparison(sources[0], sources[1])
-    if wanted is Input.PREDICTIONS:
-        return predictions(sources[0], n_resamples=n_resamples, seed=seed)
-    if wanted is Input.BENCHMARK:
-        return benchmark_gaps(sources[0])
-    if wanted is Input.REGISTRY:
-        return registry(sources)
-    return _read_result(wanted, sources[0]) if wanted in (Input.SHORTCUT, Input.DATASOURCE, Input.MIX) else None
+    from robotrials.verdict import audit
 
-
-def _read_result(wanted: Input, source: str) -> object:
-    """The result of an audit that was written to a file."""
-    from robotrials.verdict.audit import read_datasource, read_mix, read_shortcut
-
-    read = {Input.SHORTCUT: read_shortcut, Input.DATASOURCE: read_datasource, Input.MIX: read_mix}
-    return read[wanted](source)
+    read: dict[Input, Callable[[], object]] = {
+        Input.LEADERBOARD: lambda: leaderboard_audit(sources[0]),
+        Input.CANDIDATES: lambda: paper_counts(sources),
+        Input.TWO_STORES: lambda: run_comparison(sources[0], sources[1]),
+        Input.PREDICTIONS: lambda: predictions(sources[0], n_resamples=n_resamples, seed=seed),
+        Input.BENCHMARK: lambda: benchmark_gaps(sources[0]),
+        Input.REGISTRY: lambda: registry(sources),
+        Input.SHORTCUT: lambda: audit.read_shortcut(sources[0]),
+        Input.DATASOURCE: lambda: audit.read_datasource(sources[0]),
+        Input.MIX: lambda: audit.read_mix(sources[0]),
+    }
+    return read[wanted]() if wanted in read else None
 
 
 def leaderboard_audit(source: str | Path) -> LeaderboardAudit:
