@@ -11,9 +11,10 @@ from robotrials.policies.probe import DemonstrationWriter, EpisodeFacts
 from robotrials.policies.probe.collect import using_host
 from robotrials.run.plan import HostEntry, PolicyEntry
 from robotrials.run.seam import ActionConvention, ControlMode, Frame, Gripper, Observation, Rotation, Setup, Target
-from robotrials.study.datasource import ExpertEntry, SourcePlan, read_source_plan, run_data_source
+from robotrials.study.datasource import ExpertEntry, SourcePlan, run_data_source
 from robotrials.study.evaluate import displaced_starts, grid_plan, observe_starts, start_setups, start_table
 from robotrials.study.probe_maker import LookupPolicy
+from robotrials.value import read_toml
 from robotrials.verdict.audit.datasource import nearest_start, read_datasource
 
 EXPERT = PolicyEntry('scripted', {'temper': 'reference'})
@@ -112,7 +113,7 @@ def test_a_plan_that_does_not_fit_says_where(tmp_path, text, message):
     path = tmp_path / 'source.toml'
     path.write_text(text)
     with pytest.raises(InputError, match=message):
-        read_source_plan(path)
+        read_toml(SourcePlan, path)
 
 
 @pytest.mark.parametrize('distance_m', [math.nan, math.inf, -0.1])

@@ -10,11 +10,11 @@ from robotrials.study.overfit import (
     OverfitChange,
     OverfitPlan,
     count_training,
-    read_overfit_plan,
     run_overfit,
     start_places,
     tabletop_changes,
 )
+from robotrials.value import read_toml
 from robotrials.verdict.audit.overfit import DropReading, read_overfit
 
 PLAN = """
@@ -51,7 +51,7 @@ basis = "demonstrations in wind, by their labels"
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp('overfit')
     (folder / 'plan.toml').write_text(PLAN)
-    plan = read_overfit_plan(folder / 'plan.toml')
+    plan = read_toml(OverfitPlan, folder / 'plan.toml')
     return plan, folder, run_overfit(plan, folder / 'work', workers=0)
 
 
@@ -124,7 +124,7 @@ def test_a_mistake_in_the_plan_shows_before_anything_runs(tmp_path, change, mess
     path = tmp_path / 'plan.toml'
     path.write_text(PLAN.replace(*change, 1))
     with pytest.raises(InputError, match=message):
-        run_overfit(read_overfit_plan(path), tmp_path / 'work', workers=0)
+        run_overfit(read_toml(OverfitPlan, path), tmp_path / 'work', workers=0)
     assert not (tmp_path / 'work').exists()
 
 

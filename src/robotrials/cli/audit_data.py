@@ -213,13 +213,14 @@ def datasource_command(
     elif folder is None:
         raise InputError('wanted a folder to work in, or --read, --template or --paper')
     else:
-        from robotrials.study.datasource import RESULT, SourcePlan, read_source_plan, run_data_source
+        from robotrials.study.datasource import RESULT, SourcePlan, run_data_source
+        from robotrials.value import read_toml
 
         asked: dict[str, Any] = {
             'tasks': tuple(task) if task else None, 'grid': grid, 'learner': learner or None, 'seed': seed,
             'distances_m': tuple(d / 1000 for d in distance_mm) if distance_mm else None,
         }  # fmt: skip
-        declared = SourcePlan() if plan is None else read_source_plan(plan)
+        declared = SourcePlan() if plan is None else read_toml(SourcePlan, plan)
         declared = dataclasses.replace(declared, **{k: value for k, value in asked.items() if value is not None})
         if declared.learner == 'probe':
             check_training(folder / RESULT)
@@ -251,9 +252,10 @@ def overfit_command(
     elif folder is None or plan is None:
         raise InputError('wanted a folder to work in and --plan, or --read')
     else:
-        from robotrials.study.overfit import RESULT, read_overfit_plan, run_overfit
+        from robotrials.study.overfit import RESULT, OverfitPlan, run_overfit
+        from robotrials.value import read_toml
 
-        overfit = run_overfit(read_overfit_plan(plan), folder, workers=workers, tell=Teller())
+        overfit = run_overfit(read_toml(OverfitPlan, plan), folder, workers=workers, tell=Teller())
         typer.echo(f'wrote {folder / RESULT}', err=True)
     lacking = lacking_table(overfit)
     tables = [alteration_table(overfit), *([lacking] if lacking is not None else [])]
@@ -337,9 +339,10 @@ def mix_command(
     elif folder is None:
         raise InputError('wanted a folder to work in, or --read')
     else:
-        from robotrials.study.datasource import MIX_RESULT, MixPlan, read_mix_plan, run_mix
+        from robotrials.study.datasource import MIX_RESULT, MixPlan, run_mix
+        from robotrials.value import read_toml
 
-        declared = MixPlan() if plan is None else read_mix_plan(plan)
+        declared = MixPlan() if plan is None else read_toml(MixPlan, plan)
         check_training(folder / MIX_RESULT)
         mix = run_mix(declared, folder, workers=workers, tell=Teller())
         typer.echo(f'wrote {folder / MIX_RESULT}', err=True)

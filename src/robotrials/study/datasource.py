@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -46,7 +46,6 @@ from robotrials.study.evaluate import (
     start_table,
     work_folder,
 )
-from robotrials.value import read_toml
 from robotrials.verdict.audit.datasource import (
     EMBEDDINGS,
     DataSource,
@@ -64,6 +63,11 @@ LEARNERS = ('probe', 'lookup')
 MOST_DEMONSTRATIONS = 100_000
 TRIES = 4  # set-ups drawn for each demonstration that is wanted, since an expert fails at times
 Tell = Callable[[str], None]
+
+
+def _cell() -> HostEntry:
+    """The embedded cell with two small pictures."""
+    return HostEntry('tabletop', {'cameras': ['front', 'wrist'], 'image_size': [64, 64], 'shadows': False})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,11 +105,7 @@ class SourcePlan:
     tolerance_deg: float = 15.0
     time_cap_s: float = 30.0
     seed: int = 1
-    host: HostEntry = field(
-        default_factory=lambda: HostEntry(
-            'tabletop', {'cameras': ['front', 'wrist'], 'image_size': [64, 64], 'shadows': False}
-        )
-    )
+    host: HostEntry = field(default_factory=_cell)
     expert: ExpertEntry = field(default_factory=ExpertEntry)
     probe: Mapping[str, Any] = field(default_factory=dict)  # ProbeOptions
 
@@ -151,11 +151,6 @@ class SourcePlan:
         )  # fmt: skip
 
 
-def read_source_plan(path: Path | str) -> SourcePlan:
-    """The plan in a TOML file."""
-    return read_toml(SourcePlan, path)
-
-
 @dataclass(frozen=True, slots=True)
 class Learned:
     """A policy to evaluate, and how many parameters it has, if any."""
@@ -164,30 +159,14 @@ class Learned:
     parameters: int | None
 
 
-class Learner(Protocol):
-    """What makes a policy of demonstrations; it resumes in its folder."""
-
-    def __call__(self, demonstrations: Demonstrations, folder: Path, tell: Tell) -> Learned: ...
-
-
-def _train_probe(plan: SourcePlan) -> Learner:
-    def learn(demonstrations: Demonstrations, folder: Path, tell: Tell) -> Learned:
-        trained = train_probe(
-            demonstrations, plan.probe_options(), folder,
-            progress=lambda p: tell(f'step {p.step} of {p.steps}, loss {p.training_loss:.4f}'),
-        )  # fmt: skip
-        last = trained.checkpoints[-1].folder  # the last step: no checkpoint is chosen
-        return Learned(PolicyEntry('probe', {'path': str(last)}), int(trained.parameters['total']))
-
-    return learn
-
-
-def _look_up(plan: SourcePlan) -> Learner:
-    def learn(demonstrations: Demonstrations, folder: Path, tell: Tell) -> Learned:
-        options = {'path': str(demonstrations.folder), 'chunk_length': plan.chunk_length}
-        return Learned(PolicyEntry('lookup', options), None)
-
-    return learn
+def _learn(demonstrations: Demonstrations, options: ProbeOptions, folder: Path, tell: Tell) -> Learned:
+    """A probe at its last step: no checkpoint is chosen."""
+    trained = train_probe(
+        demonstrations, options, folder,
+        progress=lambda p: tell(f'step {p.step} of {p.steps}, loss {p.training_loss:.4f}'),
+    )  # fmt: skip
+    entry = PolicyEntry('probe', {'path': str(trained.checkpoints[-1].folder)})
+    return Learned(entry, int(trained.parameters['total']))
 
 
 def run_data_source(plan: SourcePlan, folder: Path | str, *, workers: int = 1, tell: Tell | None = None) -> DataSource:
@@ -248,7 +227,11 @@ def _train_at(
             host, test, observed, distance_m=distance_m, per_start=TRIES * plan.demonstrations_per_start,
             jitter_m=plan.jitter_m, turn_rad=math.radians(plan.turn_deg), seed=plan.seed,
         )  # fmt: skip
-    demonstrations = _demonstrations(plan, starts, place / 'demonstrations', lambda text: tell(f'{place.name}: {text}'))
+
+    def say(text: str) -> None:
+        tell(f'{place.name}: {text}')
+
+    demonstrations = _demonstrations(plan, starts, place / 'demonstrations', say)
     ids = [int(episode.id) for episode in demonstrations.facts.episodes]
     kept = tuple(starts[i] for i in ids)
     counts = Counter(start.test_start for start in kept)
@@ -260,20 +243,30 @@ def _train_at(
         )
     last = {starts[i].test_start: i for i in ids}  # the tries of a test start end with its last demonstration
     tried = sum(i <= last[start.test_start] for i, start in enumerate(starts))
-    learn = _train_probe(plan) if plan.learner == 'probe' else _look_up(plan)
-    learned = learn(demonstrations, place / 'probe', lambda text: tell(f'{place.name}: {text}'))
+    if plan.learner == 'lookup':
+        options = {'path': str(demonstrations.folder), 'chunk_length': plan.chunk_length}
+        learned = Learned(PolicyEntry('lookup', options), None)
+    else:
+        learned = _learn(demonstrations, plan.probe_options(), place / 'probe', say)
     return _Trained(distance_m, demonstrations, kept, tried, learned)
 
 
 def _demonstrations(plan: SourcePlan, starts: Sequence[TrainingStart], folder: Path, tell: Tell) -> Demonstrations:
+    return _collect(
+        plan, [start.setup for start in starts], folder, only_successes=True,
+        groups=[start.test_start for start in starts], per_group=plan.demonstrations_per_start,
+        progress=lambda p: tell(f'{p.kept} demonstrations of {p.tried} tried, {p.of} starts at most'),
+    )  # fmt: skip
+
+
+def _collect(plan: SourcePlan | MixPlan, setups: Sequence[Setup], folder: Path, **options: Any) -> Demonstrations:
+    """The plan's expert on these set-ups, on a host that shows it what no policy sees."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     return collect_demonstrations(
         HostEntry(plan.host.use, {**plan.host.options, **plan.expert.host_options}),
-        PolicyEntry(plan.expert.use, plan.expert.options),
-        [start.setup for start in starts], folder, state_width=plan.expert.state_width, only_successes=True,
-        groups=[start.test_start for start in starts], per_group=plan.demonstrations_per_start,
+        PolicyEntry(plan.expert.use, plan.expert.options), setups, folder, state_width=plan.expert.state_width,
         padding_steps=plan.padding_steps, noise=plan.expert.noise, seed=plan.seed, time_cap_s=plan.time_cap_s,
-        progress=lambda p: tell(f'{p.kept} demonstrations of {p.tried} tried, {p.of} starts at most'),
+        **options,
     )  # fmt: skip
 
 
@@ -290,7 +283,7 @@ def _point(
         pairs = [(embed(v[first]), embed(observed.images[c])) for c, v in trained.demonstrations.images.items()]
         if pairs:
             train, test = (np.concatenate(side, axis=1) for side in zip(*pairs, strict=True))
-            images[name] = tuple(nearest_image(train, test, embedding=name).relative.tolist())
+            images[name] = tuple(nearest_image(train, test).tolist())
     return SourcePoint(
         task=task, asked_m=trained.distance_m, n_demonstrations=trained.demonstrations.n_episodes,
         n_tried=trained.n_tried, outcomes=outcomes, nearest_m=tuple(nearest.position_m.tolist()),
@@ -318,11 +311,7 @@ class MixPlan:
     padding_steps: int = 10
     time_cap_s: float = 30.0
     seed: int = 1
-    host: HostEntry = field(
-        default_factory=lambda: HostEntry(
-            'tabletop', {'cameras': ['front', 'wrist'], 'image_size': [64, 64], 'shadows': False}
-        )
-    )
+    host: HostEntry = field(default_factory=_cell)
     expert: ExpertEntry = field(default_factory=ExpertEntry)
     probe: Mapping[str, Any] = field(default_factory=dict)
 
@@ -340,11 +329,6 @@ class MixPlan:
 
     def probe_options(self) -> ProbeOptions:
         return read_options({'seed': self.seed, **self.probe}, where='[probe]')
-
-
-def read_mix_plan(path: Path | str) -> MixPlan:
-    """The plan in a TOML file."""
-    return read_toml(MixPlan, path)
 
 
 def run_mix(plan: MixPlan, folder: Path | str, *, workers: int = 1, tell: Tell | None = None) -> TrainingMix:
@@ -382,17 +366,13 @@ def _mix_evaluation(plan: MixPlan, task: str, policies: Mapping[str, PolicyEntry
 
 
 def _collected(plan: MixPlan, task: str, folder: Path, tell: Tell) -> Demonstrations:
-    folder.mkdir(parents=True, exist_ok=True)
-    expert = PolicyEntry(plan.expert.use, plan.expert.options)
     source = grid_plan(
-        plan.host, {'expert': expert}, task=task, seed=plan.seed + DATA_SHIFT, grid=plan.demonstrations,
-        time_cap_s=plan.time_cap_s,
+        plan.host, {'expert': PolicyEntry(plan.expert.use, plan.expert.options)}, task=task,
+        seed=plan.seed + DATA_SHIFT, grid=plan.demonstrations, time_cap_s=plan.time_cap_s,
     )  # fmt: skip
-    return collect_demonstrations(
-        HostEntry(plan.host.use, {**plan.host.options, **plan.expert.host_options}), expert,
-        start_setups(source), folder / task, state_width=plan.expert.state_width,
-        padding_steps=plan.padding_steps, noise=plan.expert.noise, seed=plan.seed,
-        time_cap_s=plan.time_cap_s, progress=lambda p: tell(f'{task}: {p.kept} demonstrations of {p.of}'),
+    return _collect(
+        plan, start_setups(source), folder / task,
+        progress=lambda p: tell(f'{task}: {p.kept} demonstrations of {p.of}'),
     )  # fmt: skip
 
 
@@ -407,11 +387,7 @@ def _trained(
     )
     # Without the task's number, so that a policy can be tried on a task that it was not trained on.
     options = replace(plan.probe_options(), task_input=TaskInput.NONE)
-    trained = train_probe(
-        joined, options, work / 'probe' / name,
-        progress=lambda p: tell(f'{name}: step {p.step} of {p.steps}, loss {p.training_loss:.4f}'),
-    )  # fmt: skip
-    return PolicyEntry('probe', {'path': str(trained.checkpoints[-1].folder)})
+    return _learn(joined, options, work / 'probe' / name, lambda text: tell(f'{name}: {text}')).entry
 
 
 def join_demonstrations(parts: Sequence[Demonstrations], folder: Path) -> Demonstrations:

@@ -29,7 +29,6 @@ from robotrials.run.plan import ConditionEntry, HostEntry, PolicyEntry, TaskEntr
 from robotrials.run.seam import Setup
 from robotrials.stats.interval import check_open_unit
 from robotrials.study.evaluate import counted_by_success, grid_plan, start_setups, work_folder
-from robotrials.value import read_toml
 from robotrials.verdict.audit import InstanceOutcome, outcomes_of
 from robotrials.verdict.audit.overfit import (
     LEAST_SHARE,
@@ -129,11 +128,6 @@ def tabletop_changes(task: str) -> tuple[OverfitChange, ...]:
         OverfitChange(name='resampled poses', condition='layout', severity=1.0), *reverse,
         OverfitChange(name='changed support', condition='support', parameters=support),
     )  # fmt: skip
-
-
-def read_overfit_plan(path: Path | str) -> OverfitPlan:
-    """The plan in a TOML file."""
-    return read_toml(OverfitPlan, path)
 
 
 def run_overfit(

@@ -370,8 +370,3 @@ class LookupSession:
         if convention.target is Target.DELTA:
             still[: convention.motion_width] = 0.0
         return still
-
-
-def actions_of(demonstrations: Demonstrations, number: int) -> FloatArray:
-    first, last = demonstrations.starts[number : number + 2]
-    return np.asarray(demonstrations.action[first:last])

@@ -93,7 +93,7 @@ def test_a_picture_is_nearest_to_itself_and_farther_the_more_it_is_moved(embed):
         return image
 
     test = embed(np.stack([with_block(10), with_block(40)]))
-    gaps = [nearest_image(embed(with_block(x)[None]), test[:2], embedding='e').relative[0] for x in (10, 13, 20)]
+    gaps = [nearest_image(embed(with_block(x)[None]), test[:2])[0] for x in (10, 13, 20)]
     assert gaps[0] == pytest.approx(0.0, abs=1e-6)
     assert gaps[0] < gaps[1] < gaps[2]
 
@@ -101,4 +101,4 @@ def test_a_picture_is_nearest_to_itself_and_farther_the_more_it_is_moved(embed):
 def test_images_that_are_all_the_same_have_no_scale():
     same = embed_pixels(np.zeros((3, 16, 16, 3), dtype=np.uint8))
     with pytest.raises(NotEstimable, match='no spread'):
-        nearest_image(same, same, embedding='pixels')
+        nearest_image(same, same)

@@ -26,8 +26,7 @@ _PLACES = {
         'candidates_from_leaderboard citation_counts read_candidates'
     ),
     '.datasource': (
-        'DataSource NearestImage NearestStart SourcePoint SourceProtocol StartStates nearest_image '
-        'nearest_start read_datasource'
+        'DataSource NearestStart SourcePoint SourceProtocol StartStates nearest_image nearest_start read_datasource'
     ),
     '.determinism': 'Channel RunComparison TraceComparison compare_traces compare_trajectories',
     '.leaderboard': 'Leaderboard LeaderboardAudit Rule audit_leaderboard read_leaderboard',

@@ -256,12 +256,6 @@ class NearestStart:
     yaw_rad: FloatArray  # (n_test,) of that same training start
     n_same: int  # test starts that are in the training set to the digit
     n_leaked: int  # test starts with a training start within both tolerances
-    tolerance_m: float
-    tolerance_rad: float
-
-    @property
-    def n(self) -> int:
-        return len(self.index)
 
 
 def state_distance(train: StartStates, test: StartStates) -> tuple[FloatArray, FloatArray]:
@@ -307,8 +301,6 @@ def nearest_start(
         yaw_rad=radians[rows, order],
         n_same=int(same.any(axis=1).sum()),
         n_leaked=int(leaked.any(axis=1).sum()),
-        tolerance_m=tolerance_m,
-        tolerance_rad=tolerance_rad,
     )
 
 
@@ -331,22 +323,12 @@ def embed_random(images: NDArray[np.uint8]) -> FloatArray:
 EMBEDDINGS: Mapping[str, Callable[[NDArray[np.uint8]], FloatArray]] = {'pixels': embed_pixels, 'random': embed_random}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class NearestImage:
-    """For each test start the training start that looks most like it."""
+def nearest_image(train: FloatArray, test: FloatArray) -> FloatArray:
+    """(n_test,) how far each embedded test image (n_test, d) is from the training one (n_train, d) most like it.
 
-    embedding: str
-    distance: FloatArray  # (n_test,) root mean square over the features
-    spread: float  # the median distance of a test start to the nearest other one
-
-    @property
-    def relative(self) -> FloatArray:
-        """In units of the test's spread."""
-        return self.distance / self.spread
-
-
-def nearest_image(train: FloatArray, test: FloatArray, *, embedding: str) -> NearestImage:
-    """Distances of embedded test images (n_test, d) to the nearest training one (n_train, d)."""
+    The root mean square over the features, in units of the test's spread: the median distance of a test start to the
+    nearest other one.
+    """
     if len(train) == 0 or len(test) < 2:
         raise NotEstimable(f'{len(train)} training and {len(test)} test images; wanted at least 1 and 2')
     if train.shape[1:] != test.shape[1:]:
@@ -356,7 +338,7 @@ def nearest_image(train: FloatArray, test: FloatArray, *, embedding: str) -> Nea
     spread = float(np.median(among.min(axis=1)))
     if spread == 0:
         raise NotEstimable('most test images have an equal among them, so the test has no spread to measure by')
-    return NearestImage(embedding, _feature_distance(test, train).min(axis=1), spread)
+    return np.asarray(_feature_distance(test, train).min(axis=1) / spread)
 
 
 def _feature_distance(a: FloatArray, b: FloatArray) -> FloatArray:
