@@ -68,7 +68,7 @@ def test_leakage_needs_place_and_turn_and_counts_duplicates_apart():
     test = starts([(0, 0, 0), (1, 0, 0)], [(0.5, 0, 0), (1, 0, 0)], [(0.9, 0, 0), (1, 0, 0)])
     train = starts([(0, 0, 0), (1, 0, 0)], [(0.502, 0, 10), (1, 0, 0)], [(0.901, 0, 40), (1, 0, 0)])
     found = nearest_start(train, test, tolerance_m=0.005, tolerance_rad=math.radians(15))
-    assert (found.n_same, found.n_leaked, found.n) == (1, 2, 3)
+    assert (found.n_same, found.n_leaked, len(found.position_m)) == (1, 2, 3)
 
 
 def test_no_training_start_raises_and_is_no_distance():
