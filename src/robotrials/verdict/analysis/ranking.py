@@ -19,7 +19,7 @@ from robotrials.measure.timing.curve import check_tau, followed_to
 from robotrials.measure.timing.operation import Unit, row_units
 from robotrials.record import Episode
 from robotrials.record.rows import EpisodeRows, coded, column, join
-from robotrials.stats import Estimate, Rate
+from robotrials.stats import Estimate, Interval, Rate
 from robotrials.stats.interval import FEWEST_PER_CELL, MacroArm, Spread, macro_interval
 from robotrials.stats.success_rule import unit_shares
 from robotrials.value import dataclass
