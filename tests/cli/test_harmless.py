@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from tests.cli.command import robotrials
@@ -19,6 +20,26 @@ def test_names_from_a_store_reach_the_terminal_without_control_characters(tmp_pa
     assert not any(c in printed for c in '\x1b\x07\u202e')
     told = robotrials('store', 'ls', tmp_path / '\x1b[31m', code=2)
     assert '\x1b[31m/' not in told
+    sentences = robotrials('report', tmp_path / 's', '-o', tmp_path / 'r.html')
+    latex = robotrials('tables', 'counts', tmp_path / 's', '--format', 'latex')
+    for said in (sentences, latex):
+        assert 'evil' in said
+        assert not any(c in said for c in '\x1b\x07\u202e')
+
+
+def test_json_with_names_that_are_not_printable_is_read_back(tmp_path: Path) -> None:
+    names = ('no\xa0break', 'soft\xadhyphen \U000e0001')
+    episodes = [Episode(policy=p, task='t', seed=k, outcome='success') for p in names for k in range(2)]
+    Store.create(tmp_path / 's').append(episodes)
+    printed = robotrials('tables', 'counts', tmp_path / 's', '--format', 'json')
+    assert {row['policy'] for row in json.loads(printed[printed.index('[\n') :])[0]['rows']} == set(names)
+    assert '\xad' not in printed
+
+
+def test_a_table_in_a_file_has_no_formulas_either(tmp_path: Path) -> None:
+    Store.create(tmp_path / 's').append([Episode(policy='=cmd|x', task='t', outcome='success')])
+    robotrials('tables', 'counts', tmp_path / 's', '--format', 'csv', '-o', tmp_path / 't.csv')
+    assert "\n'=cmd|x," in (tmp_path / 't.csv').read_text(encoding='utf-8')
 
 
 def test_formulas_in_csv_are_text_and_numbers_are_numbers() -> None:

@@ -105,7 +105,7 @@ def gate(
     )
     text = writers[form](outcome, command=shlex.join(['robotrials', *sys.argv[1:]]))
     is_card = form == 'text' and not details
-    typer.echo(harmless(shown.gate_card(outcome).text(), 'text') if is_card else text, nl=False)
+    typer.echo(harmless(shown.gate_card(outcome).text() if is_card else text, form), nl=False)
     if output is not None:
         write_file(output, text)
         typer.echo(f'wrote {output}', err=True)

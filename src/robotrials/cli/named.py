@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from robotrials.cli.output import FormatOption, check_form, print_table, print_tables
+from robotrials.cli.output import FormatOption, check_form, harmless, print_table, print_tables, without_formulas
 from robotrials.cli.source import (
     AnalysisChanges,
     PolicyOption,
@@ -135,10 +135,11 @@ def tables(
         tell_analysis(request.subject, of_safety=name.startswith('safety'))
         built = stated(built, request.subject.statement)
     if out is not None:
-        write_file(out, render_all(built, form, latex=layout))
+        text = render_all(built, form, latex=layout)
+        write_file(out, without_formulas(text) if form == 'csv' else text)
         typer.echo(f'wrote {out}', err=True)
     elif form == 'latex':
-        typer.echo(render_all(built, form, latex=layout), nl=False)
+        typer.echo(harmless(render_all(built, form, latex=layout), form), nl=False)
     else:
         print_tables(built, form)
 

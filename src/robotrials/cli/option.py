@@ -24,7 +24,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from robotrials import __version__
-from robotrials.cli.output import say_error, told_while_working
+from robotrials.cli.output import plain, say_error, told_while_working
 from robotrials.errors import InputError, RobotrialsError, UnknownName
 
 if TYPE_CHECKING:
@@ -452,11 +452,6 @@ def _read_as_usual() -> None:
         read_as()
 
 
-def plain(text: str) -> str:
-    """`text` without characters that would steer a terminal."""
-    return ''.join(c if c.isprintable() or c in '\n\t' else ascii(c)[1:-1] for c in text)
-
-
 def _asked_verb() -> str:
     """The verb on the command line, or on the line that a shell wants completed."""
     import os
@@ -487,12 +482,12 @@ def main() -> None:
             typer.echo(plain(command_instead(stop.__context__, sys.argv[1:], VERBS)), err=True)
         raise
     except RobotrialsError as error:
-        say_error(plain(f'Error: {error}'))
+        say_error(f'Error: {error}')
         sys.exit(2)
     except BrokenPipeError:
         sys.exit(0)
     except OSError as error:
         if error.filename is None:
             raise
-        say_error(plain(f'Error: {error.filename}: {error.strerror}'))
+        say_error(f'Error: {error.filename}: {error.strerror}')
         sys.exit(2)

@@ -6,6 +6,7 @@ import contextlib
 import csv
 import difflib
 import io
+import json
 import os
 import shlex
 import signal
@@ -46,12 +47,12 @@ MethodsOption = Annotated[bool, typer.Option('--methods', help='Describe what wa
 def say(text: str, *, err: bool = True) -> None:
     """A line on stderr or stdout, wrapped where the width is known (a terminal, COLUMNS); a log keeps whole lines."""
     is_known = (sys.stderr if err else sys.stdout).isatty() or os.environ.get('COLUMNS')
-    typer.echo(wrapped(text) if is_known else text, err=err)
+    typer.echo(plain(wrapped(text) if is_known else text), err=err)
 
 
 def say_error(text: str) -> None:
     """An error on stderr, wrapped on a terminal; whoever keeps or parses it has whole lines."""
-    typer.secho(wrapped(text) if sys.stderr.isatty() else text, fg='red', err=True)
+    typer.secho(plain(wrapped(text) if sys.stderr.isatty() else text), fg='red', err=True)
 
 
 def wrapped(text: str) -> str:
@@ -115,11 +116,16 @@ def print_tables(tables: Iterable[Table], form: str = 'text') -> None:
     typer.echo(harmless(render_all(list(tables), check_form(form)), form), nl=form == 'text')
 
 
+def plain(text: str) -> str:
+    """`text` without characters that would steer a terminal."""
+    return ''.join(c if c.isprintable() or c in '\n\t' else ascii(c)[1:-1] for c in text)
+
+
 def harmless(text: str, form: str) -> str:
     """A printed table that steers no terminal, and whose cells no spreadsheet takes for formulas."""
-    if form == 'csv':
-        text = without_formulas(text)
-    return ''.join(c if c.isprintable() or c in '\n\t' else ascii(c)[1:-1] for c in text)
+    if form == 'json':  # whose own escapes are read back: those of `plain` are Python's
+        return ''.join(c if c.isprintable() or c in '\n\t' else json.dumps(c)[1:-1] for c in text)
+    return plain(without_formulas(text) if form == 'csv' else text)
 
 
 def without_formulas(text: str) -> str:
@@ -438,7 +444,7 @@ def accepted(error: FixableError) -> ImportOptions:
     """The options of a remedy that is offered and taken; whoever declines ends the verb."""
     from robotrials.cli.output import wrapped
 
-    typer.secho(wrapped(str(error)), err=True)
+    typer.secho(plain(wrapped(str(error))), err=True)
     if not _confirmed('Run it?'):
         raise typer.Exit(2) from error
     return error.options

@@ -74,12 +74,12 @@ def report(
 
 def write_document(document: Document, form: str, output: Path | None) -> None:
     """Write the document; without a file HTML goes to report.html, the others to the standard output."""
-    from robotrials.cli.output import say
+    from robotrials.cli.output import harmless, say
     from robotrials.show.document import render_document, write_file
 
     text = render_document(document, form)
     if output is None and form != 'html':
-        typer.echo(text, nl=False)
+        typer.echo(harmless(text, form), nl=False)
         return
     path = output or DEFAULT_PAGE
     write_file(path, text)
