@@ -187,3 +187,35 @@ def test_the_flips_that_undo_a_claim_undo_it_in_the_data() -> None:
         return answer.success.winner
 
     assert (winner(n - 1), winner(n)) == ('new', None)
+
+
+@pytest.fixture(scope='module')
+def uneven(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two policies on two tasks with half of their starts shared, and two more on one task alone."""
+    runs = [(p, t, k) for p, first in (('a', 0), ('b', 4)) for t in ('pick', 'place') for k in range(first, first + 8)]
+    runs += [(p, 'pick', k) for p in ('c', 'd') for k in range(8)]
+    path = tmp_path_factory.mktemp('uneven') / 'uneven.csv'
+    path.write_text('policy,task,seed,success\n' + ''.join(f'{p},{t},{k},{int(k % 3 > 0)}\n' for p, t, k in runs))
+    return path
+
+
+def test_several_policies_that_lack_a_task_are_named_in_one_sentence(uneven: Path) -> None:
+    printed = ' '.join(here('compare', uneven).split())
+    assert 'c, d are not ranked: not run on 1 of 2 strata (place).' in printed
+
+
+def test_a_running_trial_does_not_deny_the_ranks_that_it_prints(uneven: Path) -> None:
+    printed = here('watch', uneven, '--once')
+    assert 'Ranking, with letters:' in printed
+    assert 'not ranked' not in printed
+
+
+def test_the_pairs_of_a_running_trial_stand_in_columns(uneven: Path) -> None:
+    lines = [line for line in here('watch', uneven, '--once').splitlines() if ' points [' in line]
+    assert len(lines) == 6
+    assert len({len(line) - len(line.partition(' p ')[2]) for line in lines}) == 1
+
+
+def test_a_gate_of_partly_shared_starts_says_so(uneven: Path) -> None:
+    printed = here('gate', uneven, '-b', uneven, '--policy', 'a', '--baseline-policy', 'b', code=3)
+    assert '8 shared starts paired, the others independent' in ' '.join(printed.split('NOT SHOWN')[0].split())

@@ -292,10 +292,11 @@ def time_note(analysis: Analysis) -> tuple[str, ...]:
     return (f'Time is a mean; a failure counts as tau, {ranking.times.tau_text}.',)
 
 
-def notes_of(analysis: Analysis) -> tuple[str, ...]:
-    """Whether the analysis is the declared one, and what a reader must know."""
+def notes_of(analysis: Analysis, *, is_ranked: bool = True) -> tuple[str, ...]:
+    """Whether the analysis is the declared one, and what a reader must know; of a ranking, also who is not in it."""
     looked = (analysis.looks.sentence,) if analysis.looks.sentence else ()
-    return (short_statement(analysis.statement), *looked, *(f'Note: {caution}' for caution in analysis.cautions))
+    cautions = [c for c in analysis.cautions if is_ranked or c not in analysis.unranked]
+    return (short_statement(analysis.statement), *looked, *(f'Note: {caution}' for caution in cautions))
 
 
 # --- a comparison
@@ -515,9 +516,8 @@ def score_rows(analysis: Analysis, policies: Sequence[str] = ()) -> tuple[tuple[
         room -= width
         fit.append(column)
     first = order[:MOST_POLICIES]
-    widths = [max([display_width(c.heading), *(display_width(c.cell(p)) for p in first)]) for c in fit]
-    rows = [('', '   '.join(_padded(c.heading, w) for c, w in zip(fit, widths, strict=True)).rstrip())]
-    rows += [(p, '   '.join(_padded(c.cell(p), w) for c, w in zip(fit, widths, strict=True)).rstrip()) for p in first]
+    lines = _in_columns([[c.heading for c in fit], *([c.cell(p) for c in fit] for p in first)])
+    rows = list(zip(('', *first), lines, strict=True))
     if len(order) > len(first):
         rows.append(('', f'and {len(order) - len(first)} more: {ALL}'))
     rows += [(c.title, _in_words(c, order)) for c in full if c not in fit]
@@ -536,6 +536,13 @@ def _in_words(column: ScoreColumn, order: Sequence[str]) -> str:
 
 def _padded(text: str, width: int) -> str:
     return text + ' ' * (width - display_width(text))
+
+
+def _in_columns(rows: Sequence[Sequence[str]], *, room: int = USUAL) -> list[str]:
+    """Each row as one line, in columns as wide as the widest of their cells, and as far apart as there is room."""
+    widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
+    gap = max(1, min(3, (room - sum(widths)) // max(1, len(widths) - 1)))
+    return [(' ' * gap).join(map(_padded, row, widths)).rstrip() for row in rows]
 
 
 def score_card(analysis: Analysis, policies: Sequence[str] = ()) -> Card:
@@ -651,15 +658,17 @@ def safety_card(analysis: Analysis) -> Card:
     if isinstance(judged, EndpointPairs):
         claims = [p for p in judged.pairs if p.ahead]
         verdict.append(
-            f'{len(claims)} of {plural(len(judged.pairs), "pair")} with a safer policy beyond chance.'
+            f'In {len(claims)} of {plural(len(judged.pairs), "pair")} one policy is significantly safer.'
             if claims else 'No policy is shown to be safer than another.'
         )  # fmt: skip
-    rows = [('', f'{"safe":<27}{"safe success":<14}unsafe success')]
+    numbers = [('', 'safe', 'unsafe'), ('safe', 'success', 'success')]
     for policy in order[:MOST_POLICIES]:
         rate, bad = safe[policy], unsafe[policy]
         share = f'{100 * rate.count / rate.n:3.0f} % {mark(rate.count / rate.n, rate.interval)} {rate.count}/{rate.n}'
         good = sum(c.table.success_safe for c in by_policy[policy])
-        rows.append((policy, f'{share:<27}{f"{good}/{rate.n}":<14}{bad.count}/{bad.n}'))
+        numbers.append((share, f'{good}/{rate.n}', f'{bad.count}/{bad.n}'))
+    first, second, *lines = _in_columns(numbers)
+    rows = [('', f'{first}\n{second}'), *zip(order, lines, strict=False)]
     violated: dict[str, int] = {}
     for spec in (spec for cell in cells for spec in cell.specs):
         violated[spec.spec_id] = violated.get(spec.spec_id, 0) + spec.violations.count
@@ -698,17 +707,24 @@ def watch_card(
                    f'{plural(len(pairs), "pair")} undecided.')  # fmt: skip
     unit = ' points' if trial.score == 'success' else ''
     scale = 100.0 if trial.score == 'success' else 1.0
+    label = max((display_width(f'{pair.a} - {pair.b}') for pair in pairs), default=0)
+    looked = [pair for pair in pairs if pair.comparison.looks]
+    numbers = [
+        (
+            {Decision.CONTINUE: 'continue', Decision.FUTILE: 'futile'}.get(pair.decision, 'decided'),
+            estimate_text(scale * last.difference, last.interval.scaled(scale), sign='+', unit=unit),
+            p_text(pair.adjusted_p_value), f'n {last.n_a} each',
+        )
+        for pair in looked for last in pair.comparison.looks[-1:]
+    ]  # fmt: skip
+    lines = dict(
+        zip(((p.a, p.b) for p in looked), _in_columns(numbers, room=USUAL - 7 - min(label, MOST_LABEL)), strict=True)
+    )
     rows = []
     for pair in pairs:
-        looks = pair.comparison.looks
-        label = f'{pair.a} - {pair.b}'
-        if not looks:
-            rows.append((label, 'no look yet: too few episodes'))
+        rows.append((f'{pair.a} - {pair.b}', lines.get((pair.a, pair.b), 'no look yet: too few episodes')))
+        if not pair.comparison.looks:
             continue
-        size = estimate_text(scale * looks[-1].difference, looks[-1].interval.scaled(scale), sign='+', unit=unit)
-        decision = {Decision.CONTINUE: 'continue', Decision.FUTILE: 'futile'}.get(pair.decision, 'decided')
-        each = f'n {looks[-1].n_a} each'.replace(' ', GLUE)
-        rows.append((label, f'{decision}   {size.replace(" ", GLUE)}   {p_text(pair.adjusted_p_value)}   {each}'))
         whole = contrasts.get((pair.a, pair.b))
         if whole is not None and len(pairs) <= MOST_CLAIMS:
             decision = (
@@ -725,5 +741,6 @@ def watch_card(
     aside = f'{trial.n_invalid} invalid{waiting}'
     return Card(
         title='The trial so far', scope=f'{what}, {plural(sum(trial.n_episodes.values()), "valid episode")}, {aside}',
-        verdict=tuple(verdict), rows=tuple(rows), notes=(*notes, *notes_of(analysis)), more=(ALL, '--looks'),
+        verdict=tuple(verdict), rows=tuple(rows), notes=(*notes, *notes_of(analysis, is_ranked=False)),
+        more=(ALL, '--looks'),
     )  # fmt: skip

@@ -335,10 +335,10 @@ def more_sentence(more: MoreEpisodes | None) -> str:
     if more is None:
         return 'not enough episodes, and no number that could be run would do'
     if more.reference == 0:
-        return f'not enough episodes: {more.new} more of the candidate needed'
+        return f'not enough episodes: {more.new:,} more of the candidate needed'
     if more.new == more.reference:
-        return f'not enough episodes: {more.new} more of each needed'
-    return f'not enough episodes: {more.new} more of the candidate and {more.reference} more of the baseline needed'
+        return f'not enough episodes: {more.new:,} more of each needed'
+    return f'not enough episodes: {more.new:,} more of the candidate and {more.reference:,} more of the baseline needed'
 
 
 def _baseline_name(gate: GateResult) -> str:
@@ -401,17 +401,21 @@ def change_text(endpoint: GateEndpoint, value: float | None) -> str | None:
     return f'{100 * value:+.1f} points'
 
 
+def _design(gate: GateResult) -> str:
+    if gate.is_paired:
+        return 'paired by start state'
+    return f'{gate.n_matched:,} shared starts paired, the others independent' if gate.n_matched else 'independent'
+
+
 def remarks(gate: GateResult) -> list[str]:
     """What a reader has to know beside the table, a sentence each."""
-    shared = f'{gate.n_matched} shared starts paired, the others independent' if gate.n_matched else 'independent'
-    kind = 'paired by start state' if gate.is_paired else shared
     cells = 'one cell' if len(gate.cells) == 1 else f'{len(gate.cells)} cells that count equally'
     starts = ''
     if gate.n_starts != (gate.candidate.n_compared, gate.baseline.n_compared):
         starts = f' from {gate.n_starts[0]:,} and {gate.n_starts[1]:,} start states, which are the units'
     lines = [
         f'Compared: {plural(gate.candidate.n_compared, "episode")} of the candidate and {gate.baseline.n_compared:,} '
-        f'of the baseline{starts}, {kind}, in {cells} ({_named(gate.cells)}).',
+        f'of the baseline{starts}, {_design(gate)}, in {cells} ({_named(gate.cells)}).',
         f'Bounds are one-sided at {100 * (1 - gate.alpha):g} %; every endpoint has to clear its limit, so none is '
         'corrected for the others.',
     ]
@@ -467,7 +471,6 @@ def gate_card(gate: GateResult) -> Card:
         else:
             numbers = f'{new} against {old}, {difference}; bound {bound or "not known"}, limit {limit}'
             rows.append((endpoint.name, f'{finding}\n{numbers}'))
-    kind = 'paired by start state' if gate.is_paired else 'independent'
     change = ''
     if gate.more is not None:
         change = (
@@ -475,7 +478,7 @@ def gate_card(gate: GateResult) -> Card:
         )
     return Card(
         title=f'{gate.candidate.policy} against the baseline{_baseline_name(gate)}',
-        scope=f'{gate.candidate.n_compared:,} and {plural(gate.baseline.n_compared, "episode")}, {kind}',
+        scope=f'{gate.candidate.n_compared:,} and {plural(gate.baseline.n_compared, "episode")}, {_design(gate)}',
         verdict=(headline(gate),), rows=tuple(rows), change=change, notes=(short_statement(gate.statement),),
     )  # fmt: skip
 
@@ -483,10 +486,10 @@ def gate_card(gate: GateResult) -> Card:
 def more_words(more: MoreEpisodes) -> str:
     """`527 more of the candidate and 530 more of the baseline`."""
     if more.reference == 0:
-        return f'{more.new} more episodes of the candidate'
+        return f'{more.new:,} more episodes of the candidate'
     if more.new == more.reference:
-        return f'{more.new} more episodes of each'
-    return f'{more.new} more episodes of the candidate and {more.reference} of the baseline'
+        return f'{more.new:,} more episodes of each'
+    return f'{more.new:,} more episodes of the candidate and {more.reference:,} of the baseline'
 
 
 def gate_text(gate: GateResult, *, command: str = '') -> str:

@@ -126,7 +126,7 @@ def test_one_policy_elsewhere_is_not_compared_with_the_others(tmp_path: Path) ->
     report = report_of(tmp_path / 's', [*both, *away], strata=('desk',))
     frame = present(report.frame)
     assert frame.policies == ('a', 'b')
-    assert frame.apart == {'c': 'it was not run on 1 of 1 strata (desk)'}
+    assert frame.apart == {'c': 'not run on 1 of 1 strata (desk)'}
     assert 'c' not in present(report.ranking).order  # its times are of other work, however short
     document = trial_document(report)
     assert any('c is not ranked' in text for text in document.cautions)

@@ -719,13 +719,20 @@ class Analysis:
         about = (*filter(None, [self.after_closing.sentence]), *comparability_cautions(self.provenance))
         if isinstance(frame, Absent):
             return about
-        alike = [(why, [p for p, w in frame.apart.items() if w == why]) for why in dict.fromkeys(frame.apart.values())]
-        unranked = [f'{", ".join(p)} {"is" if len(p) == 1 else "are"} not ranked: {why}.' for why, p in alike]
         unscored = [f'{policy}: none of its {n} episodes is valid.' for policy, n in frame.unscored.items()]
         short = []
         if not isinstance(self.times, Absent):
             short = [f'{stratum} is judged less far than declared: {why}.' for stratum, why in self.times.short.items()]
-        return (*about, *frame.cautions, *unranked, *unscored, *short)
+        return (*about, *frame.cautions, *self.unranked, *unscored, *short)
+
+    @property
+    def unranked(self) -> tuple[str, ...]:
+        """Of `cautions`, who is not ranked, and why."""
+        if isinstance(self.frame, Absent):
+            return ()
+        apart = self.frame.apart
+        alike = [(why, [p for p, w in apart.items() if w == why]) for why in dict.fromkeys(apart.values())]
+        return tuple(f'{", ".join(p)} {"is" if len(p) == 1 else "are"} not ranked: {why}.' for why, p in alike)
 
 
 def _robustness_classes() -> Sequence[type]:

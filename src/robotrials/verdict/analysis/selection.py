@@ -577,7 +577,7 @@ def _common_strata(chosen: Mapping[str, set[str]], every: Sequence[str]) -> list
 
 def _lacks(lacking: Sequence[str], n: int) -> str:
     names = ', '.join(lacking[:3]) + (', ...' if len(lacking) > 3 else '')
-    return f'it was not run on {len(lacking)} of {n} strata ({names})'
+    return f'not run on {len(lacking)} of {n} strata ({names})'
 
 
 def _cautions(
