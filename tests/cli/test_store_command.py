@@ -33,6 +33,21 @@ def test_a_file_read_in_another_way_into_the_same_store_is_warned_of(tmp_path: P
     assert 'each now counts twice. Import it into a new folder instead.' in again
 
 
+@pytest.mark.parametrize('start', ['', ',seed'])
+def test_a_copy_of_a_table_under_another_name_is_warned_of(tmp_path: Path, start: str) -> None:
+    header = f'policy,task,success,time{start}\n'
+    rows = [f'act,pick,{k % 4 and 1},{10 + 1.37 * k:.2f}{start and f",{k}"}\n' for k in range(12)]
+    (tmp_path / 'may.csv').write_text(header + ''.join(rows))
+    (tmp_path / 'copy.csv').write_text(header + ''.join(reversed(rows)) + rows[0])
+    (tmp_path / 'june.csv').write_text(header + ''.join(rows).replace('.', '.5'))
+    assert 'counts twice' not in robotrials('import', tmp_path / 'may.csv', '--to', tmp_path / 's')
+    assert 'counts twice' not in robotrials('import', tmp_path / 'june.csv', '--to', tmp_path / 's')
+    told = ' '.join(robotrials('import', tmp_path / 'copy.csv', '--to', tmp_path / 's').split())
+    assert f'9 successes added are in {tmp_path / "s"} from another source' in told
+    assert 'each now counts twice' in told
+    assert '--source NAME' in told
+
+
 def test_importing_again_adds_nothing_and_a_dry_run_writes_nothing(store: Path, tmp_path: Path) -> None:
     assert '0 episodes added, 3 already there' in robotrials('import', store.parent / 'r.csv', '--to', store)
     assert '3 episodes, the first 3' in robotrials(

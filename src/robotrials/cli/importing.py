@@ -187,6 +187,12 @@ def _bring_in(imported: Imported, to: Path | None, *, dry_run: bool, form: str) 
             f'Warning: this source was imported into {to} before, read in another way; if the rollouts are the '
             'same, each now counts twice. Import it into a new folder instead.'
         )
+    elif done.n_alike:
+        say(
+            f'Warning: {done.n_alike:,} successes added are in {to} from another source, with the same policy, task, '
+            'start and time; if the rollouts are the same, each now counts twice. Import them into a new folder '
+            'instead; of a renamed file, give the old name: --source NAME.'
+        )
     _tell_unnamed(to)
 
 

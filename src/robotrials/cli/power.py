@@ -510,7 +510,7 @@ def pick_two(cells: Mapping[str, object], a: str | None, b: str | None) -> tuple
         first, second = cells
         return first, second
     if a is None or b is None:
-        raise InputError(f'wanted two policies to compare; there are {", ".join(cells)}')
+        raise InputError(f'wanted two policies to compare, named after the store; there are {", ".join(cells)}')
     for name in (a, b):
         if name not in cells:
             raise UnknownName('policy', name, cells)

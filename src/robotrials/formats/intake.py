@@ -32,13 +32,13 @@ from robotrials.formats.imported import (
     import_command,
     source_hash,
 )
-from robotrials.record import Episode, Store, read_store
+from robotrials.record import Episode, Outcome, Store, read_store
 from robotrials.record.addition import Addition
-from robotrials.record.blinding import part_keys
+from robotrials.record.blinding import column_table, part_keys
 from robotrials.record.episode import ImportRecord, Provenance
 from robotrials.record.folder import Disk, replaced_disk, write_durably
 from robotrials.record.part import id_hashes, repeated_hashes
-from robotrials.record.rows import EVENT_SCHEMA, episodes_to_arrow, events_to_arrow
+from robotrials.record.rows import EVENT_SCHEMA, SCHEMA_VERSION, episodes_to_arrow, events_to_arrow
 from robotrials.record.store import OpenedSource, is_store
 from robotrials.value import dataclass
 
@@ -50,6 +50,7 @@ EPISODES_PER_BATCH = 4096
 TRAJECTORIES_PER_PART = 256
 HELD_BYTES = 8 << 20  # of tables in memory until the commit; writing and reading back the others costs little
 STEPS_PER_PART = 1 << 18  # long episodes fill a part before it has many
+ROLLOUT = ('policy', 'task', 'condition', 'seed', 'instance', 'duration_s', 'steps')  # what copies of one share
 Key = tuple[str, int]
 
 
@@ -61,6 +62,7 @@ class Intake:
     already_there: int
     provenance_id: str = ''
     is_read_anew: bool = False  # the same bytes had been imported before, and were now read as other episodes
+    n_alike: int = 0  # of the added, those that an episode of another source equals to the last digit of its time
 
 
 def import_into(path: Path, imported: Imported, *, command: str = '') -> Intake:
@@ -107,6 +109,8 @@ def _by_row(draft: _Draft, imported: Imported, there: set[Key]) -> int:
             _note_again(key, recording.episode, same)
         else:
             draft.add(recording)
+            if there:
+                draft.note_rollout(recording.episode)
     _check_same(draft.addition.store, same)
     if draft.count:
         draft.check_ids()
@@ -123,6 +127,7 @@ def _take(
             return Intake(0, same)
         provenance = describe(imported, command=command)
         is_read_anew = not same and _has_source(store, provenance)
+        n_alike = 0 if same else draft.count_alike()
         identity = store.write_provenance(provenance)
         draft.commit(identity)
     except BaseException:
@@ -130,7 +135,7 @@ def _take(
         raise
     finally:
         draft.close()
-    return Intake(draft.count, same, identity, is_read_anew)
+    return Intake(draft.count, same, identity, is_read_anew, n_alike)
 
 
 def _has_source(store: Store, provenance: Provenance) -> bool:
@@ -205,6 +210,7 @@ class _Draft:
     _sink: pa.NativeFile | None = None
     _hashes: list[NDArray[np.uint64]] = field(default_factory=list)  # of the ids of each batch
     _keys: list[NDArray[np.uint64]] = field(default_factory=list)  # of ids and attempts
+    _rollouts: dict[tuple[Any, ...], int] = field(default_factory=dict)  # what was done -> how often
 
     def add(self, recording: Recording) -> None:
         episode = recording.episode
@@ -291,6 +297,25 @@ class _Draft:
             f'({policy}, {task}); nothing was added. Give rollouts of one cell different seeds, instances or repeats, '
             'and reruns different attempts'
         )
+
+    def note_rollout(self, episode: Episode) -> None:
+        """Keep what a copy of the episode would share with it. A success alone: caps give failures one time."""
+        rollout = tuple(getattr(episode, name) for name in ROLLOUT)
+        if episode.outcome is Outcome.SUCCESS and (episode.duration_s, episode.steps) != (None, None):
+            self._rollouts[rollout] = self._rollouts.get(rollout, 0) + 1
+
+    def count_alike(self) -> int:
+        """How many added episodes the store has from another source; 0 where less than half of them are alike.
+
+        Measured times seldom agree to the last digit, and those of a whole table never do by chance.
+        """
+        recorded: set[tuple[Any, ...]] = set()
+        for part in self.addition.store.parts() if self._rollouts else ():
+            if part.schema_version == SCHEMA_VERSION:
+                columns = column_table(part, list(ROLLOUT)).columns
+                recorded.update(zip(*(column.to_pylist() for column in columns), strict=True))
+        n_alike = sum(n for rollout, n in self._rollouts.items() if rollout in recorded)
+        return n_alike if 2 * n_alike > sum(self._rollouts.values()) else 0
 
     def _tables(self) -> Iterator[pa.Table]:
         yield from self._held

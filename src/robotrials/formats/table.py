@@ -672,7 +672,7 @@ def _tell_time(values: Values, plan: TablePlan, ledger: ImportAccount) -> None:
     if rate is None and values.get('benchmark'):
         rate = known_rate_hz(values['benchmark'])
         if rate is not None:
-            ledger.note(f'steps of {values["benchmark"]} are told in seconds at its {rate:g} steps per second')
+            ledger.note(f'steps of {values["benchmark"]} are converted to seconds at its {rate:g} steps per second')
     if rate is None:
         if 'duration_s' not in values:
             ledger.hint(

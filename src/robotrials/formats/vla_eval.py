@@ -806,4 +806,4 @@ def _count(
     if steps is not None and rate is None:
         ledger.hint('steps are kept as steps, so there is no time analysis; --rate-hz N turns them into seconds')
     elif steps is not None:
-        ledger.note(f'steps are told in seconds at {rate:g} steps per second')
+        ledger.note(f'steps are converted to seconds at {rate:g} steps per second')
