@@ -219,3 +219,14 @@ def test_the_pairs_of_a_running_trial_stand_in_columns(uneven: Path) -> None:
 def test_a_gate_of_partly_shared_starts_says_so(uneven: Path) -> None:
     printed = here('gate', uneven, '-b', uneven, '--policy', 'a', '--baseline-policy', 'b', code=3)
     assert '8 shared starts paired, the others independent' in ' '.join(printed.split('NOT SHOWN')[0].split())
+
+
+def test_no_card_is_silent_about_invalid_episodes(tmp_path: Path) -> None:
+    rows = [f'{p},pick,{k},{"invalid" if p == "a" and k % 3 == 0 else "success"}\n' for p in 'ab' for k in range(12)]
+    path = tmp_path / 'r.csv'
+    path.write_text('policy,task,seed,outcome\n' + ''.join(rows))
+    for words in (('compare', path), ('score', path), ('watch', path, '--once')):
+        assert '20 valid episodes, 4 invalid' in ' '.join(here(*words).split())
+    printed = ' '.join(here('gate', path, '-b', path, '--policy', 'a', '--baseline-policy', 'b', code=3).split())
+    assert '4 INVALID episodes of the candidate and 0 of the baseline tested no policy' in printed
+    assert 'Left out of b' in printed

@@ -265,13 +265,14 @@ LABELS = {
 
 
 def scope_text(analysis: Analysis, policies: Sequence[str] = ()) -> str:
-    """`120 episodes, 60 matched starts, 4 tasks`."""
+    """`120 episodes, 60 matched starts, 4 tasks`, or `112 valid episodes, 8 invalid, ...`."""
     frame = present(analysis.frame)
     chosen = [p for p in frame.everyone if not policies or p in policies]
     cells = [frame.cells[p] for p in chosen]
     shared = set.intersection(*(set(own) for own in cells)) if len(cells) == 2 else set().union(*cells)
     groups = [own[s] for own in cells for s in sorted(shared) if s in own]
-    parts = [plural(sum(map(len, groups)), 'episode')]
+    n_valid, n_invalid = sum(map(len, groups)), sum(len(frame.invalid.get(p, ())) for p in chosen)
+    parts = [plural(n_valid, 'valid episode'), f'{n_invalid:,} invalid'] if n_invalid else [plural(n_valid, 'episode')]
     tasks = {task for group in groups for (task,) in distinct(group, 'task')}
     pairs = analysis.pairs
     if len(chosen) == 2 and not isinstance(pairs, Absent) and pairs.tested and set(chosen) <= set(frame.policies):

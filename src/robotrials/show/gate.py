@@ -401,6 +401,10 @@ def change_text(endpoint: GateEndpoint, value: float | None) -> str | None:
     return f'{100 * value:+.1f} points'
 
 
+def _left_out(gate: GateResult) -> list[str]:
+    return [f'Left out of {out.name}: {out.n} {out.why}.' for out in gate.left_out]
+
+
 def _design(gate: GateResult) -> str:
     if gate.is_paired:
         return 'paired by start state'
@@ -419,7 +423,7 @@ def remarks(gate: GateResult) -> list[str]:
         f'Bounds are one-sided at {100 * (1 - gate.alpha):g} %; every endpoint has to clear its limit, so none is '
         'corrected for the others.',
     ]
-    lines += [f'Left out of {out.name}: {out.n} {out.why}.' for out in gate.left_out]
+    lines += _left_out(gate)
     for endpoint in gate.endpoints:
         if endpoint.note:
             what = 'missing: ' if endpoint.finding is GateFinding.MISSING else ''
@@ -479,7 +483,8 @@ def gate_card(gate: GateResult) -> Card:
     return Card(
         title=f'{gate.candidate.policy} against the baseline{_baseline_name(gate)}',
         scope=f'{gate.candidate.n_compared:,} and {plural(gate.baseline.n_compared, "episode")}, {_design(gate)}',
-        verdict=(headline(gate),), rows=tuple(rows), change=change, notes=(short_statement(gate.statement),),
+        verdict=(headline(gate),), rows=tuple(rows), change=change,
+        notes=(short_statement(gate.statement), *(f'Note: {note}' for note in gate.notes), *_left_out(gate)),
     )  # fmt: skip
 
 
