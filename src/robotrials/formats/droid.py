@@ -83,7 +83,7 @@ class DroidFormat:
         with opened(folders[0] / FILE) as file:
             assignments = _assignments(file, options)
         account_signals(assignments, {}, ledger)
-        source = _Source(path, tuple(folders), assignments, options, ledger)
+        source = _DroidSource(path, tuple(folders), assignments, options, ledger)
         return import_rollouts(
             self.name, source.recordings, assignments, options=options, ledger=ledger,
             sources=(file for folder in folders for file in source.files(folder)),
@@ -137,7 +137,7 @@ def pose_from_euler(values: NDArray[Any]) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class _DroidSource:
     path: Path
     folders: tuple[Path, ...]
     assignments: tuple[Assignment, ...]

@@ -75,7 +75,7 @@ class Hdf5Format:
             numbers = demo_numbers(file, path)
             assignments = _assignments(file, numbers[0], options, path)
         rate_hz = _rate(facts, options, ledger)
-        source = _Source(path, numbers, assignments, facts, rate_hz, options, ledger)
+        source = _Hdf5Source(path, numbers, assignments, facts, rate_hz, options, ledger)
         source.account()
         origin = Provenance(
             environment_id=facts.environment, config=json.dumps(dict(facts.texts)) if facts.texts else '',
@@ -213,7 +213,7 @@ def _is_camera(shape: Sequence[int], dtype: Any) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class _Hdf5Source:
     path: Path
     numbers: tuple[int, ...]
     assignments: tuple[Assignment, ...]

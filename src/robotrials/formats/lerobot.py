@@ -514,7 +514,9 @@ class LeRobotFormat:
         assignments = _assignments(layout, options, own)
         is_eva = any(not row.facts.keys().isdisjoint(EVA_FACTS) for row in layout.rows)
         cameras = tuple(f for f in layout.features.values() if f.is_camera and not f.is_depth)
-        source = _Source(layout, assignments, own, options, ledger, read_subtasks(path), results, is_eva, cameras)
+        source = _LeRobotSource(
+            layout, assignments, own, options, ledger, read_subtasks(path), results, is_eva, cameras
+        )
         source.account()
         keeps_cameras = camera_question().answer(options) == 'keep'
         videos = [place.path for row in layout.rows for place in row.videos.values()] if keeps_cameras else []
@@ -543,7 +545,7 @@ def _assignments(layout: DatasetLayout, options: ImportOptions, own: OwnRecord |
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class _LeRobotSource:
     layout: DatasetLayout
     assignments: tuple[Assignment, ...]
     own: OwnRecord | None

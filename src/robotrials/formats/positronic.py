@@ -335,7 +335,7 @@ class PositronicFormat:
             options, name='positronic datasets', takes=('values', 'blank', 'answers'), sets=('policy', 'task')
         )
         ledger = ImportAccount()
-        source = _Source(path, options, ledger)
+        source = _PositronicSource(path, options, ledger)
         return Imported(
             format=self.name, sources=source.files(), recordings=source.recordings, ledger=ledger,
             questions=asked(options, camera_question()), resolved=options,
@@ -383,7 +383,7 @@ class _Facts:
 
 
 @dataclass(slots=True)
-class _Source:
+class _PositronicSource:
     path: Path
     options: ImportOptions
     ledger: ImportAccount

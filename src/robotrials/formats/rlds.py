@@ -394,7 +394,7 @@ class RldsFormat:
             raise InputError(f'{path}: RLDS does not state how long a step took; wanted --rate-hz, such as 5')
         dataset = RldsDataset.open(folder)
         ledger = ImportAccount()
-        source = _Source(dataset, options, ledger, options.rate_hz)
+        source = _RldsSource(dataset, options, ledger, options.rate_hz)
         assignments = source.assignments()
         account_signals(assignments, {}, ledger)
         shards = [shard.path for split in dataset.shards.values() for shard in split]
@@ -409,7 +409,7 @@ class RldsFormat:
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class _RldsSource:
     dataset: RldsDataset
     options: ImportOptions
     ledger: ImportAccount

@@ -112,7 +112,7 @@ class RosFormat:
         plan = make_plan(bags[0], signal_columns(options), views)
         for signal, text in plan.described():
             ledger.keep(f'{signal} from {text}', None)
-        source = _Source(path, bags, plan, options, views, ledger)
+        source = _BagSource(path, bags, plan, options, views, ledger)
         return Imported(
             format=self.name,
             sources=tuple(file for bag in bags for file in bag.files),
@@ -234,7 +234,7 @@ def _listed(bag: Bag) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class _BagSource:
     path: Path
     bags: list[Bag]
     plan: TopicPlan
