@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any
@@ -281,13 +281,6 @@ def row_ids(cells: list[str], codes: NDArray[np.int64], numbers: Sequence[NDArra
     return pa.StringArray.from_buffers(len(codes), pa.py_buffer(offsets), pa.py_buffer(ids))
 
 
-def hash_rows(letters: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """FNV-1a of each row of letters, as `record.part.fnv1a` gives it."""
-    hashes = np.empty(len(letters), np.int64)
-    kernel.fnv1a(letters, hashes)
-    return hashes.view(np.uint64)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Names:
     """A column of texts: the different ones, and which each row has."""
@@ -463,27 +456,3 @@ def _combined(columns: Sequence[_Names]) -> tuple[list[tuple[str, ...]], NDArray
             pairs, codes = np.unique(codes, return_inverse=True)
         rows = [(*rows[pair // n_texts], column.texts[pair % n_texts]) for pair in pairs.tolist()]
     return rows, codes
-
-
-def default_columns(n_rows: int, *, provenance_id: str = '') -> dict[str, pa.Array]:
-    """What the columns of the record hold in rows that say nothing of them; every row has an id."""
-    texts = {'condition': 'nominal', 'condition_parameters': '{}', 'labels': '{}', 'provenance_id': provenance_id}
-    zeros = pa.repeat(pa.scalar(0, pa.int32()), n_rows)  # `pa.array` of numpy's would import `numpy.ma`
-    nulls = {kind: pa.nulls(n_rows, kind) for kind in {c.type for c in EPISODE_SCHEMA if c.nullable}}
-    columns = {}
-    for column in EPISODE_SCHEMA:
-        if pa.types.is_dictionary(column.type):
-            text = pa.array([texts.get(column.name, '')])
-            columns[column.name] = pa.DictionaryArray.from_arrays(zeros, text, safe=False)
-        elif column.nullable:
-            columns[column.name] = nulls[column.type]
-        elif column.name != 'episode_id':
-            columns[column.name] = pa.repeat(False, n_rows) if pa.types.is_boolean(column.type) else zeros
-    return columns
-
-
-def completed(table: pa.Table, defaults: Mapping[str, pa.Array]) -> pa.Table:
-    """The rows in the record's schema; `defaults`, of at least as many rows, are for columns that it does not have."""
-    given = set(table.column_names) - {'provenance_id'}
-    columns = [table[n] if n in given else defaults[n].slice(0, table.num_rows) for n in EPISODE_SCHEMA.names]
-    return pa.table(columns, schema=EPISODE_SCHEMA)

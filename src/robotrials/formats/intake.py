@@ -10,7 +10,7 @@ import re
 import shlex
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError, StoreError, UnknownName
-from robotrials.formats.bulk import NotPlainError, completed, default_columns, hash_rows
+from robotrials.formats import kernel
+from robotrials.formats.bulk import NotPlainError
 from robotrials.formats.catalog import candidates, open_source
 from robotrials.formats.imported import (
     FieldGuess,
@@ -38,7 +39,7 @@ from robotrials.record.blinding import column_table, part_keys
 from robotrials.record.episode import ImportRecord, Provenance
 from robotrials.record.folder import Disk, replaced_disk, write_durably
 from robotrials.record.part import id_hashes, repeated_hashes
-from robotrials.record.rows import EVENT_SCHEMA, SCHEMA_VERSION, episodes_to_arrow, events_to_arrow
+from robotrials.record.rows import EPISODE_SCHEMA, EVENT_SCHEMA, SCHEMA_VERSION, episodes_to_arrow, events_to_arrow
 from robotrials.record.store import OpenedSource, is_store
 from robotrials.value import dataclass
 
@@ -252,7 +253,7 @@ class _Draft:
                 self._sink = pa.OSFile(str(self._path), 'wb')
             with pa.ipc.new_stream(self._sink, table.schema) as writer:  # one each: columns need not be the same
                 writer.write_table(table)
-        hashed = id_hashes(table['episode_id'], hash_rows=hash_rows)
+        hashed = id_hashes(table['episode_id'], hash_rows=_hash_rows)
         self._hashes.append(hashed)
         if 'attempt' in table.column_names:
             hashed = hashed ^ (table['attempt'].to_numpy().astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
@@ -272,7 +273,7 @@ class _Draft:
         seen: set[Key] = set()
         twice: set[Key] = set()
         for table, hashed in zip(self._tables(), self._keys, strict=True) if len(suspects) else ():
-            whole = completed(table, default_columns(table.num_rows))
+            whole = _completed(table, _default_columns(table.num_rows))
             for row in np.flatnonzero(np.isin(hashed, suspects)).tolist():
                 key = (whole['episode_id'][row].as_py(), whole['attempt'][row].as_py())
                 (twice if key in seen else seen).add(key)
@@ -329,8 +330,8 @@ class _Draft:
 
     def commit(self, provenance_id: str) -> None:
         events = pa.concat_tables(self._events).unify_dictionaries() if self._events else EVENT_SCHEMA.empty_table()
-        defaults = default_columns(max(map(len, self._hashes)), provenance_id=provenance_id)
-        tables = (completed(table, defaults) for table in self._tables())
+        defaults = _default_columns(max(map(len, self._hashes)), provenance_id=provenance_id)
+        tables = (_completed(table, defaults) for table in self._tables())
         self.addition.finish(tables, events, hashes=self._hashes)
 
     def close(self) -> None:
@@ -341,6 +342,38 @@ class _Draft:
 
 
 # The mapping file: how one source was read, so that the next one of its kind is read alike.
+
+
+def _hash_rows(letters: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """FNV-1a of each row of letters, as `record.part.fnv1a` gives it."""
+    hashes = np.empty(len(letters), np.int64)
+    kernel.fnv1a(letters, hashes)
+    return hashes.view(np.uint64)
+
+
+def _default_columns(n_rows: int, *, provenance_id: str = '') -> dict[str, pa.Array]:
+    """What the columns of the record hold in rows that say nothing of them; every row has an id."""
+    texts = {'condition': 'nominal', 'condition_parameters': '{}', 'labels': '{}', 'provenance_id': provenance_id}
+    zeros = pa.repeat(pa.scalar(0, pa.int32()), n_rows)  # `pa.array` of numpy's would import `numpy.ma`
+    nulls = {kind: pa.nulls(n_rows, kind) for kind in {c.type for c in EPISODE_SCHEMA if c.nullable}}
+    columns = {}
+    for column in EPISODE_SCHEMA:
+        if pa.types.is_dictionary(column.type):
+            text = pa.array([texts.get(column.name, '')])
+            columns[column.name] = pa.DictionaryArray.from_arrays(zeros, text, safe=False)
+        elif column.nullable:
+            columns[column.name] = nulls[column.type]
+        elif column.name != 'episode_id':
+            columns[column.name] = pa.repeat(False, n_rows) if pa.types.is_boolean(column.type) else zeros
+    return columns
+
+
+def _completed(table: pa.Table, defaults: Mapping[str, pa.Array]) -> pa.Table:
+    """The rows in the record's schema; `defaults`, of at least as many rows, are for columns that it does not have."""
+    given = set(table.column_names) - {'provenance_id'}
+    columns = [table[n] if n in given else defaults[n].slice(0, table.num_rows) for n in EPISODE_SCHEMA.names]
+    return pa.table(columns, schema=EPISODE_SCHEMA)
+
 
 KEYS = ('format', 'map', 'set', 'answers', 'group_by', 'rate_hz', 'values', 'blank')
 TEXTS = {'map': 'columns', 'set': 'defaults', 'answers': 'answers', 'values': 'values'}  # key -> field of the options
