@@ -46,7 +46,7 @@ def timed(ask):
 
 OPENPI_SERVER = """
 import numpy as np, sys
-from robotrials.testing.server import OpenPiServer
+from tests.servers import OpenPiServer
 actions = np.zeros((10, 7), np.float32)
 server = OpenPiServer(lambda question: {'actions': actions})
 print(server.url, flush=True)
@@ -197,7 +197,7 @@ timed(ask)
 OPENVLA_SERVER = """
 import sys
 import numpy as np
-from robotrials.testing.server import FaultyHttp
+from tests.servers import FaultyHttp
 from robotrials.wire.array import pack_json, unpack_json
 answer = pack_json(np.zeros((8, 7)))
 def act(body):

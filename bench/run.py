@@ -7,13 +7,13 @@ import time
 from pathlib import Path
 
 import numpy as np
+from tests.servers import OpenPiServer
 
 from bench.measure import OWN, Result, against, seconds
 from robotrials.run import Setup, TrialPlan, run_trial
 from robotrials.run.loop import Order, run_episode
 from robotrials.run.plan import RecordingOptions
 from robotrials.testing.policy import PointMassHost, SeekPolicy
-from robotrials.testing.server import OpenPiServer
 from robotrials.value import read_table
 
 STEPS = 2000

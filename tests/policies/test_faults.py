@@ -100,7 +100,7 @@ def test_a_server_that_does_not_read_does_not_hang_the_client(wire: str) -> None
     import socket
     import threading
 
-    from robotrials.testing.server import FaultyServer
+    from tests.servers import FaultyServer
 
     is_over = threading.Event()
 
@@ -146,9 +146,10 @@ def test_the_written_rule_decides_what_counts(
     tmp_path: Path, fault: str, actions: object, kind: str, outcome: str
 ) -> None:
     """The plan holds policies to their own faults; a broken way to them stays INVALID."""
+    from tests.servers import FaultyWebSocket
+
     from robotrials.record import Store
     from robotrials.run import TrialPlan, run_trial
-    from robotrials.testing.server import FaultyWebSocket
     from robotrials.value import read_table
     from robotrials.wire import pack
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from tests.patience import PATIENCE_S
 from tests.policies.wires import GOOD, JOINTS, ask, groot_answer, groot_server, observation, policy_of
+from tests.servers import FaultyZmq
 
 from robotrials.errors import InputError, RemoteError, SetupError
 from robotrials.policies.server import PolicyTurns
 from robotrials.run import Setup
-from robotrials.testing.server import FaultyZmq
 from robotrials.wire.array import pack_groot, read_npy, unpack_groot
 
 FLAT = {

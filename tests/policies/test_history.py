@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.policies.wires import GOOD, HOST, WIRES, ask, groot_answer, policy_of
+from tests.servers import FaultyZmq
 
 from robotrials.errors import InputError
 from robotrials.record import Outcome
 from robotrials.run import Action, Host, HostSpec, Observation, Setup
 from robotrials.run.loop import Order, run_episode
 from robotrials.service.platform.link import policy_spec_from_map, spec_to_map
-from robotrials.testing.server import FaultyZmq
 from robotrials.wire.array import unpack_groot
 
 DROID = (-3, 0)  # DROID's configuration has -15 and 0

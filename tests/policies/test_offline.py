@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.formats.build import make_lerobot
+from tests.servers import OpenPiServer
 
 from robotrials.errors import InputError, RigError, UnknownName
 from robotrials.formats.dataset import RecordedEpisode, open_dataset
@@ -20,7 +21,6 @@ from robotrials.policies.offline import OfflinePolicy, open_offline
 from robotrials.run import ActionConvention, Chunk, Gripper, HostSpec, Observation, PolicySpec, Setup
 from robotrials.run.plan import PolicyEntry
 from robotrials.run.seam import ControlMode, Frame, Target
-from robotrials.testing.server import OpenPiServer
 
 CONVENTION = ActionConvention(
     control_mode=ControlMode.SE3, target=Target.DELTA, frame=Frame.BASE, gripper=Gripper.OPEN_IS_ONE

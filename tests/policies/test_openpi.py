@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from tests.patience import PATIENCE_S
 from tests.run.plans import make_plan
+from tests.servers import OpenPiServer
 from tests.service.postgres import free_port
 
 from robotrials.errors import AnswerError, InputError, NoAnswer, RigError, SetupError
@@ -24,7 +25,6 @@ from robotrials.record import Outcome, Store, trajectories_equal
 from robotrials.run import Observation, Setup, TrialPlan, check_policy, run_trial
 from robotrials.run.schedule import TrialProgress
 from robotrials.testing.policy import PointMassHost, SeekPolicy
-from robotrials.testing.server import OpenPiServer
 from robotrials.wire import pack
 
 CONVENTION = {'control_mode': 'se3', 'target': 'delta', 'frame': 'world'}

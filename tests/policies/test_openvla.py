@@ -9,11 +9,11 @@ import json_numpy
 import numpy as np
 import pytest
 from tests.policies.wires import GOOD, ask, policy_of
+from tests.servers import FaultyHttp
 
 from robotrials.errors import AnswerError, InputError, RemoteError, RigError
 from robotrials.policies.openvla import OpenVlaPolicy
 from robotrials.run import ActionConvention, HostSpec, Observation, Setup
-from robotrials.testing.server import FaultyHttp
 from robotrials.wire.array import WireLimits, pack_json, unpack_json
 from robotrials.wire.request import HttpLink
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from tests.patience import PATIENCE_S
 from tests.policies.wires import GOOD, HOST, WIRES, ask, observation, policy_of, positronic_server
+from tests.servers import FaultyWebSocket
 from tests.tool import peer_python
 
 from robotrials.errors import AnswerError, InputError, RemoteError, SetupError
@@ -20,7 +21,6 @@ from robotrials.record import Outcome
 from robotrials.run import ActionConvention, HostSpec, Setup
 from robotrials.run.fault import FaultKind, policy_fault
 from robotrials.run.plan import FaultOptions
-from robotrials.testing.server import FaultyWebSocket
 from robotrials.wire import pack, unpack
 
 READY = pack({'status': 'ready', 'meta': {'action_fps': 15.0, 'positronic_version': '0.4.1'}})

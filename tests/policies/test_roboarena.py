@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from tests.patience import PATIENCE_S
 from tests.policies.wires import ask, policy_of, roboarena_server
+from tests.servers import FaultyWebSocket
 
 from robotrials.errors import InputError, RemoteError
-from robotrials.testing.server import FaultyWebSocket
 from robotrials.wire import pack
 
 # The framing of RoboArena's server: openpi's codec, a configuration first, `endpoint` in every question.

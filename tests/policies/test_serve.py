@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from tests.patience import PATIENCE_S
 from tests.policies.wires import GOOD, groot_answer
+from tests.servers import FaultyZmq
 
 from robotrials.errors import InputError, RemoteError
 from robotrials.policies.openpi import OpenPiPolicy
@@ -23,7 +24,6 @@ from robotrials.policies.server import OfferedPolicy, PolicyServer, openpi_names
 from robotrials.policies.vla_eval import VlaEvalPolicy
 from robotrials.run import check_policy, run_trial
 from robotrials.testing.policy import FaultyPolicy, PointMassHost, SeekPolicy
-from robotrials.testing.server import FaultyZmq
 from robotrials.wire import WireLimits
 from robotrials.wire.array import pack_groot, unpack_groot
 from robotrials.wire.request import HttpLink

@@ -149,7 +149,8 @@ def test_its_own_client_is_served(vla_eval_python: Path) -> None:
 
 
 def test_a_failed_episode_start_is_its_fault_whenever_it_shows() -> None:
-    from robotrials.testing.server import FaultyWebSocket
+    from tests.servers import FaultyWebSocket
+
     from robotrials.wire.array import pack_vla_eval, unpack_vla_eval
 
     def answer(question: bytes) -> bytes | None:

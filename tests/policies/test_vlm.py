@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from tests.servers import FaultyHttp
 
 from robotrials.errors import AnswerError, InputError, RigError
 from robotrials.policies.vlm import VlmPolicy
 from robotrials.run import Setup, check_policy
 from robotrials.testing.policy import PointMassHost
-from robotrials.testing.server import FaultyHttp
 
 OPTIONS: dict[str, Any] = {
     'model': 'a-model',

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgpack
 import numpy as np
+from tests.servers import FaultyHttp, FaultyWebSocket, FaultyZmq
 
 from robotrials.policies.groot import GrootPolicy
 from robotrials.policies.openpi import OpenPiPolicy, RoboArenaPolicy
@@ -17,7 +18,6 @@ from robotrials.policies.positronic import PositronicPolicy
 from robotrials.policies.served import ServedPolicy
 from robotrials.policies.vla_eval import VlaEvalPolicy
 from robotrials.run import ActionConvention, Chunk, HostSpec, Observation, Setup
-from robotrials.testing.server import FaultyHttp, FaultyWebSocket, FaultyZmq
 from robotrials.wire import pack
 from robotrials.wire.array import pack_groot, pack_json, pack_vla_eval, unpack_groot, unpack_vla_eval
 

@@ -175,7 +175,7 @@ def test_receiving_from_a_silent_one_ends_and_an_end_is_the_end(pair: tuple[Link
 
 
 def test_closing_is_prompt_even_if_the_other_side_does_not_listen() -> None:
-    from robotrials.testing.server import FaultyWebSocket
+    from tests.servers import FaultyWebSocket
 
     with FaultyWebSocket(lambda q: None) as serving:
         link = WebSocketLink(serving.url, deadline=Deadline.after(PATIENCE_S))
@@ -185,7 +185,7 @@ def test_closing_is_prompt_even_if_the_other_side_does_not_listen() -> None:
 
 
 def test_a_ping_flood_without_an_answer_ends_at_the_deadline() -> None:
-    from robotrials.testing.server import FaultyWebSocket
+    from tests.servers import FaultyWebSocket
 
     class Pinging(FaultyWebSocket):
         def reply(self, connection: socket.socket, whole: bytes, *, huge: bytes, rubbish: bytes) -> None:
@@ -202,7 +202,7 @@ def test_a_ping_flood_without_an_answer_ends_at_the_deadline() -> None:
 
 
 def test_too_many_fragments_are_refused() -> None:
-    from robotrials.testing.server import FaultyWebSocket
+    from tests.servers import FaultyWebSocket
 
     class Fragmenting(FaultyWebSocket):
         def reply(self, connection: socket.socket, whole: bytes, *, huge: bytes, rubbish: bytes) -> None:
@@ -217,7 +217,7 @@ def test_too_many_fragments_are_refused() -> None:
 
 
 def redirecting(status: str) -> Any:
-    from robotrials.testing.server import FaultyServer
+    from tests.servers import FaultyServer
 
     class Redirecting(FaultyServer):
         def converse(self, connection: socket.socket) -> None:

@@ -272,9 +272,9 @@ def test_a_worker_that_is_told_to_leave_finishes_its_episode_first(lab, benchmar
 
 def test_the_platform_dials_a_policy_server_on_behalf_of_a_submission(lab, benchmark):
     import numpy as np
+    from tests.servers import OpenPiServer
 
     from robotrials.service.platform.client import Submitter
-    from robotrials.testing.server import OpenPiServer
 
     declare(lab, benchmark, n=2)
     lab.worker('one', host='point-mass')
