@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from robotrials.cli.output import DetailsOption, FormatOption, check_form, print_card, print_table, print_tables
+from robotrials.cli.output import DetailsOption, FormatOption, print_card, print_table, print_tables
 from robotrials.errors import InputError
 
 if TYPE_CHECKING:
@@ -325,7 +325,6 @@ def report(
         report_tables,
     )
 
-    check_form(form)
     card: Card | None = None
     if published:
         scores = published_scores()

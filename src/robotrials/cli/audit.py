@@ -19,7 +19,6 @@ from robotrials.cli.output import (
     FigureOption,
     FormatOption,
     analysis_progress,
-    check_form,
     harmless,
     print_card,
     print_tables,
@@ -58,7 +57,6 @@ def paired_command(
     from robotrials.verdict.audit import compare_outcomes, read_outcomes
     from robotrials.verdict.audit.outcome import run_contrast
 
-    check_form(form)
     names = (old_policy or old.stem, new_policy or new.stem)
     old, new = _run_path(old), _run_path(new)
     verdict = run_contrast(
@@ -108,7 +106,6 @@ def drop_command(
     from robotrials.verdict.audit.outcome import run_contrast
     from robotrials.verdict.planning.analysis_plan import Pairing
 
-    check_form(form)
     verdict: list[Table] = []
     contrast: Contrast | None = None
     if rows is not None:
@@ -170,7 +167,6 @@ def traces_command(
     )
     from robotrials.verdict.audit import compare_traces
 
-    check_form(form)
     comparison = compare_traces(run_a, run_b, control=control, closed_loop=closed_loop, name=name, contrast=contrast)
     tables = [trace_table([comparison]), channel_table(comparison), grade_table(comparison), metadata_table(comparison)]
     if episodes:
@@ -326,7 +322,6 @@ def topline_command(
     from robotrials.show.audit import topline_card, topline_table
     from robotrials.verdict.audit import topline
 
-    check_form(form)
     preset = _preset(benchmark, tasks, samples, max_score, unit)
     tables = []
     if table or figure is not None:
@@ -395,7 +390,6 @@ def leaderboard_command(
     from robotrials.verdict.audit import Rule, audit_leaderboard, read_leaderboard
     from robotrials.verdict.audit.leaderboard import FAMILIES, LIBERO_SUITES
 
-    check_form(form)
     if rule not in ('both', *Rule):
         raise UnknownName('rule', rule, ['both', *(r.value for r in Rule)])
     audit = audit_leaderboard(

@@ -16,7 +16,6 @@ from robotrials.cli.output import (
     DetailsOption,
     FigureOption,
     FormatOption,
-    check_form,
     print_card,
     print_tables,
     save_plot,
@@ -78,7 +77,6 @@ def shortcut_command(
     """
     from robotrials.show import shortcut as shown
 
-    check_form(form)
     if paper:
         print_tables([shown.paper_score_table(), shown.paper_checkpoint_table(), shown.paper_task_table()], form)
         return
@@ -201,7 +199,6 @@ def datasource_command(
     )
     from robotrials.verdict.audit.datasource import read_datasource
 
-    check_form(form)
     if template:
         typer.echo(SUBMISSION_FORM, nl=False)
         return
@@ -246,7 +243,6 @@ def overfit_command(
     from robotrials.show.audit_data import alteration_plot, alteration_table, lacking_table, overfit_card
     from robotrials.verdict.audit.overfit import read_overfit
 
-    check_form(form)
     if read is not None:
         overfit = read_overfit(read)
     elif folder is None or plan is None:
@@ -330,7 +326,6 @@ def mix_command(
     from robotrials.show.audit_data import mix_table, published_mix_table
     from robotrials.verdict.audit.run_score import read_mix
 
-    check_form(form)
     if paper:
         print_tables([published_mix_table()], form)
         return

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from robotrials.cli.output import DetailsOption, FormatOption, MethodsOption, PerTaskOption, check_form, print_answer
+from robotrials.cli.output import DetailsOption, FormatOption, MethodsOption, PerTaskOption, print_answer
 from robotrials.cli.source import AnalysisChanges, PolicyOption, StoreArgument, open_analysis, takes_analysis
 from robotrials.errors import InputError
 
@@ -42,7 +42,6 @@ def compare(
     from robotrials.show.answer import compare_card
     from robotrials.show.catalog import ShowRequest
 
-    check_form(form)
     if (a is None) != (b is None):
         other = f'; {a} is another source' if a is not None and Path(a).exists() else ''
         raise InputError(
@@ -96,7 +95,6 @@ def score(
     from robotrials.show.catalog import ShowRequest
     from robotrials.show.timing import headline
 
-    check_form(form)
     analysis = open_analysis(store, **changes)
     request = ShowRequest(subject=analysis, policies=tuple(policy or ()))
     policies_shown = request.shown(analysis.every_policy) if policy else ()

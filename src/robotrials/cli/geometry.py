@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from robotrials.cli.output import DetailsOption, FormatOption, analysis_progress, check_form, print_card, print_tables
+from robotrials.cli.output import DetailsOption, FormatOption, analysis_progress, print_card, print_tables
 from robotrials.cli.source import AlphaOption, BaselineOption, StorePath, WhereOption, open_analysis
 from robotrials.errors import InputError, RobotrialsError, UnknownName
 
@@ -75,7 +75,6 @@ def score_store(
     from robotrials.show.geometry import camera_card, camera_episodes, cameras
     from robotrials.verdict.analysis import present
 
-    check_form(form)
     check_keeps_views(store)
     analysis = open_analysis(store, where, baseline=baseline, alpha=alpha)
     if not analysis.plan.success.wants_cameras:
@@ -144,7 +143,6 @@ def place(
     from robotrials.measure.geometry.place import Coverage, coverage, place_cameras
     from robotrials.show.table import Column, table
 
-    check_form(form)
     known, standing = _scenes(source)
     rng = np.random.default_rng(seed)
     sites, covered, layouts, scene = place_cameras(
@@ -199,7 +197,6 @@ def calibrate(
     from robotrials.record.folder import write_durably
     from robotrials.record.footage import camera_poses_json, read_camera_poses
 
-    check_form(form)
     if mount not in ('world', 'gripper'):
         raise InputError(f"--mount is {mount!r}, wanted 'world' or 'gripper'")
     known = read_camera_poses(out) if out.exists() else {}
@@ -294,7 +291,6 @@ def reset(
     from robotrials.show.table import table
     from robotrials.worlds.depth import reset_fault
 
-    check_form(form)
     check_keeps_views(store)
     analysis = open_analysis(store, where, is_look=False)
     opened = _store_of(analysis)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from robotrials.cli.output import FormatOption, check_form, harmless, print_table, print_tables, without_formulas
+from robotrials.cli.output import FormatOption, harmless, print_table, print_tables, without_formulas
 from robotrials.cli.source import (
     AnalysisChanges,
     PolicyOption,
@@ -121,7 +121,6 @@ def tables(
         return
     if name is None:
         raise InputError('wanted a table: robotrials tables NAME SOURCE...; names: robotrials tables --list')
-    check_form(form)
     if out is not None:
         check_target(out)
     layout = LatexLayout(width=width, label=tex_label or f'tab:{name}')

@@ -34,10 +34,23 @@ if TYPE_CHECKING:
 
 LINE_EVERY_S = 10.0  # of progress that nobody's terminal shows
 FORMULA_MARKS = ('=', '+', '-', '@', '\t', '\r')
-FormatOption = Annotated[
-    str, typer.Option('--format', '-f', help='How to print tables: text, json, csv, markdown or latex.')
-]
 
+
+def check_form(form: str) -> str:
+    """The name of a table format, or an error that suggests the near one."""
+    from robotrials.show.table import TableOutput
+
+    if form not in set(TableOutput):
+        raise UnknownName('table format', form, [f.value for f in TableOutput])
+    return form
+
+
+FormatOption = Annotated[
+    str,
+    typer.Option(
+        '--format', '-f', callback=check_form, help='How to print tables: text, json, csv, markdown or latex.'
+    ),
+]
 DetailsOption = Annotated[bool, typer.Option('--details', help='Also print the tables behind the summary.')]
 PerTaskOption = Annotated[bool, typer.Option('--per-task', help='One row per task, as papers print them.')]
 FigureOption = Annotated[Path | None, typer.Option('--figure', help='Save the figure (svg, pdf or png).')]
@@ -70,7 +83,7 @@ def print_card(
     analysis: Analysis | None = None,
 ) -> None:  # fmt: skip
     """An answer: in text the card, with `--details` its tables below; in every other form the tables alone."""
-    if check_form(form) != 'text':
+    if form != 'text':
         print_analysis(analysis, tables(), form) if analysis is not None else print_tables(tables(), form)
         return
     typer.echo(harmless(card().text(), form), nl=False)
@@ -103,17 +116,17 @@ def print_answer(
 
 
 def print_table(sheet: Table, form: str = 'text') -> None:
-    """Print a table in the asked form; an unknown form names the known ones."""
+    """Print a table in the asked form."""
     from robotrials.show.table import render
 
-    typer.echo(harmless(render(sheet, check_form(form)), form), nl=form == 'text')  # a blank line after a text table
+    typer.echo(harmless(render(sheet, form), form), nl=form == 'text')  # a blank line after a text table
 
 
 def print_tables(tables: Iterable[Table], form: str = 'text') -> None:
     """Print the tables of a verb that may have several: in JSON always one list, however many there are."""
     from robotrials.show.table import render_all
 
-    typer.echo(harmless(render_all(list(tables), check_form(form)), form), nl=form == 'text')
+    typer.echo(harmless(render_all(list(tables), form), form), nl=form == 'text')
 
 
 def plain(text: str) -> str:
@@ -172,15 +185,6 @@ def save_plot(path: Path | None, describe: Callable[[], Plot], *, err: bool = Tr
         from robotrials.show.plot_paper import paint_paper
 
         typer.echo(f'wrote {save_figure(paint_paper(describe()), path)}', err=err)
-
-
-def check_form(form: str) -> str:
-    """The name of a table format, or an error that suggests the near one."""
-    from robotrials.show.table import TableOutput
-
-    if form not in set(TableOutput):
-        raise UnknownName('table format', form, [f.value for f in TableOutput])
-    return form
 
 
 @contextmanager

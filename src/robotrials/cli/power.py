@@ -13,7 +13,6 @@ from robotrials.cli.output import (
     DetailsOption,
     FigureOption,
     FormatOption,
-    check_form,
     print_analysis_table,
     print_card,
     print_table,
@@ -29,7 +28,6 @@ from robotrials.cli.source import (
     StoreArgument,
     TauOption,
     WhereOption,
-    check_method,
     open_analysis,
     resampled_on,
 )
@@ -72,8 +70,6 @@ def calibrate(
     from robotrials.show.timing import calibration_card, calibration_table
     from robotrials.verdict.planning import NullSetup
 
-    check_form(form)
-    check_method(method)
     for name in setup or []:
         if name not in set(NullSetup):
             raise UnknownName('null setup', name, [s.value for s in NullSetup])
@@ -172,7 +168,6 @@ def size(
 
     Example: `robotrials power size --assume new:median=35 --assume old:median=45,ever=0.95 --tasks 4 --tau 120`
     """
-    check_form(form)
     if assume:
         found_rule = assumed_rule_power(
             assume, tau=tau, strata=tasks * conditions, policies=policies, against_reference=reference,
@@ -341,8 +336,6 @@ def bridge(
     from robotrials.show.planning import power_card, power_plot, power_table
     from robotrials.verdict.planning import field_position
 
-    check_form(form)
-    check_method(method)
     pilot, analysis = open_pilot(
         store, assume, where, strata=strata, operations=operations, correlation=correlation, watched=watched, tau=tau,
         seed=seed, alpha=alpha,
@@ -408,8 +401,6 @@ def detect(
     from robotrials.show.table import render
     from robotrials.verdict.planning.power import METRICS
 
-    check_form(form)
-    check_method(method)
     pilot, analysis = open_pilot(
         store, assume, where, strata=strata, operations=operations, correlation=correlation, watched=watched, tau=tau,
         seed=seed, alpha=alpha,
@@ -427,7 +418,7 @@ def detect(
         output.write_text(render(detection_table(study), 'csv'), encoding='utf-8')
         typer.echo(f'wrote {output}', err=True)
     if fit is not None:
-        tables.append(design_table(pilot.design(study, fit_on=parse_sizes(fit), method=check_method(method))))
+        tables.append(design_table(pilot.design(study, fit_on=parse_sizes(fit), method=method)))
     print_card(
         lambda: detection_card(study, target=target), lambda: tables, form, details=details or fit is not None,
         analysis=analysis,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from robotrials.cli.output import DetailsOption, FormatOption, check_form, print_analysis, print_card, say
+from robotrials.cli.output import DetailsOption, FormatOption, print_analysis, print_card, say
 from robotrials.cli.source import AnalysisChanges, PolicyOption, StoreArgument, open_analysis, takes_analysis
 from robotrials.errors import NotEstimable, UnknownName
 
@@ -41,7 +41,6 @@ def robustness(
     from robotrials.show.answer import robustness_card
     from robotrials.show.catalog import ShowRequest, find_table
 
-    check_form(form)
     for part in show or ():
         if part not in PARTS:
             raise UnknownName('part of the robustness report', part, PARTS)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from robotrials.cli.option import Group
-from robotrials.cli.output import DetailsOption, FormatOption, check_form, print_card, print_table
+from robotrials.cli.output import DetailsOption, FormatOption, print_card, print_table
 from robotrials.cli.source import RegistryOption, ResamplesOption, SeedOption, WhereOption, open_analysis
 from robotrials.errors import InputError
 from robotrials.formats.imported import (
@@ -111,7 +111,6 @@ def score_store(
     from robotrials.show.safety import comparison_table
     from robotrials.verdict.analysis import present
 
-    check_form(form)
     wanted = {
         'slip': slip, 'per_task': per_task, 'contingency': contingency, 'margins': margins, 'per_spec': per_spec,
         'composition': composition, 'unscored': unscored, 'witnesses': witnesses,

@@ -55,8 +55,22 @@ PairingOption = Annotated[
 BaselineOption = Annotated[
     str | None, typer.Option('--baseline', help='The condition under which policies are ranked; default: as declared.')
 ]
+
+
+def check_method(method: str) -> str:
+    """The name of a null method, or an error that suggests the near one."""
+    from robotrials.measure.timing import NullMethod
+
+    if method not in set(NullMethod):
+        raise UnknownName('method', method, [m.value for m in NullMethod])
+    return method
+
+
 MethodOption = Annotated[
-    str, typer.Option('--method', help='Null resampling: permutation, or pooled_bootstrap (as published).')
+    str,
+    typer.Option(
+        '--method', callback=check_method, help='Null resampling: permutation, or pooled_bootstrap (as published).'
+    ),
 ]
 RegistryOption = Annotated[
     list[Path] | None, typer.Option('--registry', help='Your own safety registry file; repeatable.')
@@ -249,15 +263,6 @@ def tell_analysis(analysis: Analysis, *, of_safety: bool = False) -> None:
         say(f'Note: policies are ranked by the episodes of condition {frame.condition} ({others}).')
     for caution in (*analysis.cautions, *(analysis.safety_caveats if of_safety else ())):
         say(f'Note: {caution}')
-
-
-def check_method(method: str) -> str:
-    """The name of a null method, or an error that suggests the near one."""
-    from robotrials.measure.timing import NullMethod
-
-    if method not in set(NullMethod):
-        raise UnknownName('method', method, [m.value for m in NullMethod])
-    return method
 
 
 # Where work is done: on this machine, or on a Ray cluster.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from robotrials.cli.output import DetailsOption, FormatOption, check_form, print_analysis, print_card, print_tables
+from robotrials.cli.output import DetailsOption, FormatOption, print_analysis, print_card, print_tables
 from robotrials.cli.source import AlphaOption, PolicyOption, StoreArgument, WhereOption, log_look, open_analysis
 from robotrials.errors import InputError, NotEstimable, UnknownName
 
@@ -66,7 +66,6 @@ def watch(
     from robotrials.show.planning import looks_table, watch_table
     from robotrials.verdict.planning import WatchedScore
 
-    check_form(form)
     if score not in set(WatchedScore):
         raise UnknownName('score', score, [s.value for s in WatchedScore])
     if not once and not is_store(store) and store.exists():

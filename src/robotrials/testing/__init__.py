@@ -1,5 +1,5 @@
-"""Public helpers for tests and benchmarks: strategies, hosts and policies that fail on purpose, simulated cohorts, and the
-conformance kits.
+"""Public helpers for tests and benchmarks: strategies, hosts and policies that fail on purpose, simulated
+cohorts, and the conformance kits.
 
 No other room imports them.
 """
