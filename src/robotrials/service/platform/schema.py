@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -26,6 +26,16 @@ UnixS = Annotated[float, Field(description="Unix seconds by the server's clock."
 
 class Asked(BaseModel):
     model_config = ConfigDict(extra='forbid', allow_inf_nan=False)
+
+
+class Shown(BaseModel):
+    """What is shown of a row of the database."""
+
+    @classmethod
+    def of(cls, row: object, **values: Any) -> Self:
+        """These values, and every other field as the row has it."""
+        own = {name: getattr(row, name) for name in cls.model_fields if name not in values}
+        return cls.model_validate({**own, **values})
 
 
 class Problem(BaseModel):
@@ -88,7 +98,7 @@ class SubmissionIn(Asked):
     _card = field_validator('card')(_storable)
 
 
-class SubmissionOut(BaseModel):
+class SubmissionOut(Shown):
     id: str
     benchmark: str
     name: str = Field(description='Empty for anyone but its owner until its blinding ends.')
@@ -147,7 +157,7 @@ class ScoreOut(BaseModel):
     note: str
 
 
-class EpisodeOut(BaseModel):
+class EpisodeOut(Shown):
     episode_id: str
     attempt: int
     task: str
@@ -229,7 +239,7 @@ class FaultIn(Asked):
     reason: str = Field(min_length=1, max_length=LONGEST_TEXT, pattern=r'^[^\x00]+$')
 
 
-class CellOut(BaseModel):
+class CellOut(Shown):
     """A cell as operators see it: never with the name of a policy."""
 
     id: str
@@ -271,7 +281,7 @@ class QuotaIn(Asked):
     requests_per_minute: int = Field(ge=1, le=10_000_000)
 
 
-class UserOut(BaseModel):
+class UserOut(Shown):
     id: str
     name: str
     created_at: UnixS
@@ -286,7 +296,7 @@ class TokenIn(Asked):
     lives_s: float | None = Field(None, gt=0, le=10 * 366 * 86_400, description='Absent: until it is revoked.')
 
 
-class TokenOut(BaseModel):
+class TokenOut(Shown):
     id: str
     user: str
     scopes: list[str]
@@ -313,7 +323,7 @@ class BenchmarkIn(Asked):
     )  # fmt: skip
 
 
-class BenchmarkOut(BaseModel):
+class BenchmarkOut(Shown):
     name: str
     mode: str
     state: str
@@ -347,7 +357,7 @@ class PriorityIn(Asked):
     priority: int = Field(ge=-1000, le=1000)
 
 
-class AuditOut(BaseModel):
+class AuditOut(Shown):
     seq: int
     at: UnixS
     actor: str
@@ -358,7 +368,7 @@ class AuditOut(BaseModel):
     sha256: str
 
 
-class TrailOut(BaseModel):
+class TrailOut(Shown):
     is_whole: bool
     n_entries: int
     head: str

@@ -49,18 +49,11 @@ Filter = Annotated[str | None, Query(max_length=200, pattern=r'^[^\x00]*$')]
 
 
 def _user(user: User) -> UserOut:
-    quota = QuotaIn(
-        open_submissions=user.open_submissions, submissions_per_day=user.submissions_per_day,
-        requests_per_minute=user.requests_per_minute,
-    )  # fmt: skip
-    return UserOut(id=user.id, name=user.name, created_at=user.created_at, disabled_at=user.disabled_at, quota=quota)
+    return UserOut.of(user, quota=QuotaIn.model_validate(user, from_attributes=True))
 
 
 def _token(token: Token) -> TokenOut:
-    return TokenOut(
-        id=token.id, user=token.user.name, scopes=token.scopes.split(), label=token.label, created_at=token.created_at,
-        expires_at=token.expires_at, revoked_at=token.revoked_at,
-    )  # fmt: skip
+    return TokenOut.of(token, user=token.user.name, scopes=token.scopes.split())
 
 
 @router.post('/users', status_code=201, tags=['admin'], responses=refusals(409))
@@ -122,13 +115,11 @@ def post_revoke(token_id: Id, caller: AnAdmin, platform: ThePlatform) -> TokenOu
 def shown_benchmark(session: Session, benchmark: BenchmarkRow) -> BenchmarkOut:
     plan = plan_from_json(benchmark.plan)
     n = session.scalar(select(func.count()).select_from(Submission).where(Submission.benchmark_id == benchmark.id))
-    return BenchmarkOut(
-        name=benchmark.name, mode=benchmark.mode, state=benchmark.state, strategy=benchmark.strategy,
-        host=benchmark.host, tasks=[t.name for t in plan.tasks], strata=[s.name for s in plan.strata],
-        conditions=sorted({cell.condition.name for cell in plan.cells()}), arms=benchmark.arms,
-        answer_s=plan.watchdog.policy_s, thinking_s=plan.watchdog.thinking_s,
-        n_episodes=len(benchmark_slots(benchmark.plan)), n_submissions=n or 0, created_at=benchmark.created_at,
-        closed_at=benchmark.closed_at, reference=benchmark.reference if benchmark.state == 'closed' else '',
+    return BenchmarkOut.of(
+        benchmark, tasks=[t.name for t in plan.tasks], strata=[s.name for s in plan.strata],
+        conditions=sorted({cell.condition.name for cell in plan.cells()}), answer_s=plan.watchdog.policy_s,
+        thinking_s=plan.watchdog.thinking_s, n_episodes=len(benchmark_slots(benchmark.plan)), n_submissions=n or 0,
+        reference=benchmark.reference if benchmark.state == 'closed' else '',
     )  # fmt: skip
 
 
@@ -207,23 +198,12 @@ def get_audit(
 ) -> list[AuditOut]:  # fmt: skip
     """Entries of the audit trail, oldest first."""
     with platform.database.read() as session:
-        return [
-            AuditOut(
-                seq=e.seq,
-                at=e.at,
-                actor=e.actor,
-                action=e.action,
-                subject=e.subject,
-                detail=json.loads(e.detail),
-                previous=e.previous,
-                sha256=e.sha256,
-            )
-            for e in read_trail(session, after=after, limit=limit)
-        ]
+        entries = read_trail(session, after=after, limit=limit)
+        return [AuditOut.of(entry, detail=json.loads(entry.detail)) for entry in entries]
 
 
 @router.get('/audit/check', tags=['audit'], responses=refusals())
 def get_audit_check(caller: AnAdmin, platform: ThePlatform) -> TrailOut:
     """Whether the chain is whole."""
     with platform.database.read() as session:
-        return TrailOut.model_validate(check_trail(session), from_attributes=True)
+        return TrailOut.of(check_trail(session))

@@ -142,21 +142,13 @@ def get_workers(caller: AnOperator, platform: ThePlatform) -> list[CellOut]:
             running_s = None if lease is None else now - lease.granted_at
             busy_s = worker.busy_s + (running_s or 0.0)
             cells.append(
-                CellOut(
-                    id=worker.id,
-                    name=worker.name,
-                    host=worker.host,
-                    state=worker.state,
-                    wanted=worker.wanted,
-                    note=worker.note,
-                    heartbeat_age_s=max(0.0, now - worker.heard_at),
-                    running_s=running_s,
-                    utilisation=min(1.0, busy_s / max(now - worker.first_at, 1e-9)),
+                CellOut.of(
+                    worker, heartbeat_age_s=max(0.0, now - worker.heard_at), running_s=running_s,
+                    utilisation=min(1.0, busy_s / max(now - worker.first_at, 1e-9)), step=lease.steps if lease else 0,
                     code=submission.code if submission else '',
-                    step=lease.steps if lease else 0,
                     benchmark=submission.benchmark.name if submission else '',
                 )
-            )
+            )  # fmt: skip
         return cells
 
 

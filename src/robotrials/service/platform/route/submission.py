@@ -47,12 +47,10 @@ def shown(session: Session, submission: Submission, caller: Caller, platform: Pl
             JobRow.submission_id == submission.id, Lease.state.in_(LIVE)
         )
     )  # fmt: skip
-    return SubmissionOut(
-        id=submission.id, benchmark=submission.benchmark.name, name=submission.name if is_seen else '',
-        user=submission.user.name, kind=submission.kind, state=submission.state, jobs=jobs, n_jobs=sum(jobs.values()),
-        under_way=list(steps) if is_seen else [],
-        is_open=submission.opened_at is not None, created_at=submission.created_at, finished_at=submission.finished_at,
-        reason=submission.reason or _waits(submission, platform),
+    return SubmissionOut.of(
+        submission, benchmark=submission.benchmark.name, name=submission.name if is_seen else '',
+        user=submission.user.name, jobs=jobs, n_jobs=sum(jobs.values()), under_way=list(steps) if is_seen else [],
+        is_open=submission.opened_at is not None, reason=submission.reason or _waits(submission, platform),
     )  # fmt: skip
 
 
@@ -186,7 +184,7 @@ def get_episodes(submission_id: Id, caller: ASubmitter, platform: ThePlatform) -
         submission = _opened(find_submission(session, caller, submission_id))
     episodes = platform.scores.episodes(submission.benchmark, submission.policy)
     facts = (open_facts(submission.benchmark, e) for e in episodes)
-    return [EpisodeOut.model_validate(e, from_attributes=True) for e in facts]
+    return [EpisodeOut.of(e) for e in facts]
 
 
 @router.get(
