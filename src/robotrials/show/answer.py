@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from robotrials.record.rows import distinct
 from robotrials.show.phrase import CORRECTIONS, claim_words, decision_sentence, endpoint_name, joined, plural
-from robotrials.show.table import USUAL, cut, display_width, estimate_text, mark, terminal_width, wrap
+from robotrials.show.table import USUAL, cut, display_width, estimate_text, mark, points_text, terminal_width, wrap
 from robotrials.stats import Rate
 from robotrials.stats.dominance import PairVerdict as Overall
 from robotrials.value import dataclass
@@ -386,8 +386,7 @@ def _size(pair: EndpointVerdict) -> str:
     is_more = not is_rate and pair.difference < 0  # first more often, and yet slower on average
     scale = -pair.scale if is_more else pair.scale
     size = estimate_text(
-        scale * pair.difference, None if pair.interval is None else pair.interval.scaled(scale),
-        sign='+' if is_rate else '', unit=f' {pair.unit_text}',
+        pair.difference, pair.interval, scale=scale, sign='+' if is_rate else '', unit=f' {pair.unit_text}',
     ).replace(' ', GLUE)  # fmt: skip
     if is_rate:
         return f'{pair.policy_a} {size}' if abs(pair.difference) > ROUNDING else f'no difference, {size}'
@@ -599,8 +598,7 @@ def robustness_card(analysis: Analysis, policies: Sequence[str] = ()) -> Card:
     rows = []
     for policy in dict.fromkeys(d.policy for d in drops):
         own = max((d for d in drops if d.policy == policy), key=lambda d: d.success_drop)
-        span = None if own.success_interval is None else own.success_interval.scaled(100.0)
-        size = estimate_text(100 * own.success_drop, span, sign='+', unit=' points').replace(' ', GLUE)
+        size = points_text(own.success_drop, own.success_interval).replace(' ', GLUE)
         count = f'{own.baseline_successes}/{own.baseline_n} to {own.successes}/{own.n}'
         pooled = own.baseline_successes / own.baseline_n - own.successes / own.n
         if abs(pooled - own.success_drop) >= 0.005:
@@ -713,7 +711,7 @@ def watch_card(
     numbers = [
         (
             {Decision.CONTINUE: 'continue', Decision.FUTILE: 'futile'}.get(pair.decision, 'decided'),
-            estimate_text(scale * last.difference, last.interval.scaled(scale), sign='+', unit=unit),
+            estimate_text(last.difference, last.interval, scale=scale, sign='+', unit=unit),
             p_text(pair.adjusted_p_value), f'n {last.n_a} each',
         )
         for pair in looked for last in pair.comparison.looks[-1:]

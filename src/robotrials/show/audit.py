@@ -13,7 +13,7 @@ from robotrials.show.figure import COLUMN_WIDTH_IN, PAGE_WIDTH_IN
 from robotrials.show.phrase import claim_words, ends, plural
 from robotrials.show.plot import THING_PALETTE, Area, Axis, Curve, GuideLine, Layer, Note, Plot, Sheet, facets
 from robotrials.show.robustness import forest_plot, forest_row
-from robotrials.show.table import Cell, Column, Table, cut, estimate_text, mark, table
+from robotrials.show.table import Cell, Column, Table, cut, estimate_text, mark, points_text, table
 from robotrials.verdict.analysis.contrast import Contrast, design_word
 from robotrials.verdict.analysis.subject import BenchmarkGaps, Input
 from robotrials.verdict.audit import (
@@ -80,8 +80,7 @@ def topline_card(claim: Topline, *, title: str, unit: str) -> Card:
 
 def contrast_card(contrast: Contrast) -> Card:
     """Two runs as every verb compares them."""
-    span = None if contrast.interval is None else contrast.interval.scaled(100.0)
-    size = estimate_text(100 * contrast.estimate, span, sign='+', unit=' points')
+    size = points_text(contrast.estimate, contrast.interval)
     rates = '   '.join(
         f'{cut(name, 16)} {100 * value:.0f} % {mark(value)}'
         for name, value in zip((contrast.a, contrast.b), contrast.values, strict=True)
@@ -116,7 +115,7 @@ def drop_card(drops: Sequence[Drop]) -> Card:
     rows = []
     for drop in sorted(drops, key=lambda d: -d.estimate):
         scale, unit = (100.0, ' points') if drop.is_rate else (1.0, '')
-        size = estimate_text(scale * drop.estimate, drop.interval.scaled(scale), sign='+', unit=unit)
+        size = estimate_text(drop.estimate, drop.interval, scale=scale, sign='+', unit=unit)
         sides = [_side(m, n, drop.is_rate) for m, n in
                  ((drop.calibration, drop.n_calibration), (drop.altered, drop.n_altered))]  # fmt: skip
         rows.append(

@@ -6,12 +6,12 @@ from robotrials.show.answer import GLUE, Card, p_text
 from robotrials.show.catalog import ShowRequest, named, takes
 from robotrials.show.document import Block, Document, Missing, Section, TableBlock, paragraph, section
 from robotrials.show.figure import COLUMN_WIDTH_IN
-from robotrials.show.phrase import plural
+from robotrials.show.phrase import ends, percent, plural
 from robotrials.show.plot import THING_PALETTE, Axis, Curve, Plot, Sheet, facets
 from robotrials.show.plot_page import paint_page
 from robotrials.show.robustness import forest_plot, forest_row
 from robotrials.show.shortcut import sweep_words
-from robotrials.show.table import Cell, Column, Table, estimate_text, mark, table
+from robotrials.show.table import Cell, Column, Table, mark, points_text, table
 from robotrials.stats import Interval
 from robotrials.verdict.analysis.contrast import design_word
 from robotrials.verdict.analysis.subject import Input
@@ -60,7 +60,7 @@ def fall_table(source: DataSource) -> Table:
     row: list[Cell] = [
         1000 * fall.near.median_m, f'{fall.near.successes}/{fall.near.n}', 1000 * fall.far.median_m,
         f'{fall.far.successes}/{fall.far.n}', fall.won_near_only, fall.won_far_only, fall.contrast.estimate,
-        *(fall.contrast.interval or (None, None)), fall.contrast.p_value, fall.is_resolved,
+        *ends(fall.contrast.interval), fall.contrast.p_value, fall.is_resolved,
     ]  # fmt: skip
     columns: list[str | Column] = [
         Column('near mm', '.1f'), 'near score', Column('far mm', '.1f'), 'far score', 'won near only', 'won far only',
@@ -116,8 +116,7 @@ def overfit_card(overfit: Overfit) -> Card:
         verdict.append('None may be called overfitting: the training data were not counted, or hold the change rarely.')
     rows = []
     for row in sorted(overfit.rows, key=lambda r: -r.drop):
-        span = Interval(100 * row.family_low, 100 * row.family_high)
-        size = estimate_text(100 * row.drop, span, sign='+', unit=' points').replace(' ', GLUE)
+        size = points_text(row.drop, Interval(row.family_low, row.family_high)).replace(' ', GLUE)
         counts = f'{row.successes[0]:g}/{row.n[0]} to {row.successes[1]:g}/{row.n[1]}'.replace(' ', GLUE)
         rows.append((f'{row.policy}, {row.change}', f'{size}   {counts}   {overfit.reading(row).value}'))
     lacking = [f'{name} cannot be made here: {why}.' for name, why in overfit.missing.items()]
@@ -134,10 +133,7 @@ def datasource_card(source: DataSource) -> Card:
         fall = source.fall()
         said = 'falls' if fall.is_resolved else 'is not shown to fall'
         verdict = [f'The score {said} as the training data move away from the test.']
-        span = fall.contrast.interval
-        size = estimate_text(
-            100 * fall.contrast.estimate, None if span is None else span.scaled(100.0), sign='+', unit=' points'
-        )
+        size = points_text(fall.contrast.estimate, fall.contrast.interval)
         rows.append(('fall', f'{size}   {p_text(fall.contrast.p_value)}'))
     for metres in source.distances_m:
         own = [p for p in source.points if p.asked_m == metres]
@@ -156,7 +152,7 @@ def alteration_table(overfit: Overfit) -> Table:
         [r.policy, r.change, str(r.kind), f'{r.successes[0]:g}/{r.n[0]}', f'{r.successes[1]:g}/{r.n[1]}', 100 * r.drop,
          str(overfit.reading(r)), None if training is None else training.counts.get(r.change),
          None if training is None else training.counts[OFFICIAL],
-         *(None if v is None else 100 * v for v in (r.contrast_low, r.contrast_high)), 100 * r.family_low, r.test,
+         percent(r.contrast_low), percent(r.contrast_high), 100 * r.family_low, r.test,
          100 * r.low, 100 * r.high]
         for r in overfit.rows
     ]  # fmt: skip

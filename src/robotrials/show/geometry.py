@@ -15,7 +15,7 @@ from robotrials.show.answer import ALL, Card
 from robotrials.show.catalog import ShowRequest
 from robotrials.show.document import Block, EpisodeFilter, Section, missing, paragraph, section, table_block
 from robotrials.show.figure import PAGE_WIDTH_IN, figure_width_in, lead_to, new_figure
-from robotrials.show.phrase import ends, number, plural
+from robotrials.show.phrase import ends, number, percent, plural
 from robotrials.show.plot import Axis, Curve, Facet, GuideLine, Layer, Plot, Point, Sheet, these_episodes
 from robotrials.show.table import Cell, Column, Table, estimate_text, table, without_empty
 from robotrials.verdict.analysis import Absent, Analysis, present
@@ -163,8 +163,7 @@ def camera_card(part: CameraPart) -> Card:
         n = p.successes + p.failures
         words = f'{p.successes}/{n} by cameras, {p.unscored} unscored'
         if p.corrected.value is not None:
-            span = None if p.corrected.interval is None else p.corrected.interval.scaled(100.0)
-            words += f'; corrected {estimate_text(100 * p.corrected.value, span, unit=" %")}'
+            words += f'; corrected {estimate_text(p.corrected.value, p.corrected.interval, scale=100.0, unit=" %")}'
         if p.host is not None and p.host.value is not None:
             words += f'; host {100 * p.host.value:.0f} %'
         rows.append((p.policy, words))
@@ -193,8 +192,8 @@ def rate_table(part: CameraPart) -> Table:
     """Success of every policy by its cameras, from the raw counts to the corrected rate."""
     rows: list[tuple[Cell, ...]] = []
     for p in part.policies:
-        host = None if p.host is None or p.host.value is None else 100 * p.host.value
-        corrected = None if p.corrected.value is None else 100 * p.corrected.value
+        host = None if p.host is None else percent(p.host.value)
+        corrected = percent(p.corrected.value)
         # Where the host knows every episode, prediction-powered is the host's rate once more.
         is_powered = p.host is None and p.powered.value is not None
         powered = 100 * (p.powered.value or 0.0) if is_powered else None

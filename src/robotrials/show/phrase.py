@@ -93,6 +93,11 @@ def ends(interval: Interval | None, scale: float = 1.0) -> tuple[float | None, f
     return (None, None) if interval is None else (interval.low * scale, interval.high * scale)
 
 
+def percent(share: float | None) -> float | None:
+    """A share in per cent, for a cell of a table."""
+    return None if share is None else 100 * share
+
+
 # What the numbers of a report mean, and the works that they come from; the words are in `data/glossary.toml`.
 
 

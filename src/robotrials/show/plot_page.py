@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from robotrials.show.document import Chart, Panel
-from robotrials.show.phrase import escape
+from robotrials.show.phrase import escape, percent
 from robotrials.show.plot import Bar, Curve, Facet, GuideLine, Number, Plot, Point, Tile
 from robotrials.show.svg import (
     LinearScale,
@@ -274,7 +274,7 @@ def _bar_words(row: str, bars: Sequence[Bar]) -> str:
 
 
 def _percent(share: Number) -> str:
-    return f'{number_text(None if share is None else 100 * share, ".1f")} %'
+    return f'{number_text(percent(share), ".1f")} %'
 
 
 # --- grids: strata down, policies across, shaded by value, with the number printed in each tile

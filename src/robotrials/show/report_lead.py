@@ -16,6 +16,7 @@ from robotrials.show.phrase import (
     joined,
     listed,
     number,
+    percent,
     plural,
     policy_name,
     with_interval,
@@ -514,8 +515,8 @@ def _shares(policy: str, stories: TwoStories, tau: str) -> list[Words]:
     done, success = stories.done[policy], stories.success[policy]
     return [
         *listed([policy_name(policy)]), Words(' has '),
-        number(None if done.value is None else 100 * done.value, '.0f', 'curve', unit=' %'),
+        number(percent(done.value), '.0f', 'curve', unit=' %'),
         Words(f' of operations done by {tau} and '),
-        number(None if success.value is None else 100 * success.value, '.0f', 'success', unit=' %'),
+        number(percent(success.value), '.0f', 'success', unit=' %'),
         Words(' of episodes successful'),
     ]  # fmt: skip

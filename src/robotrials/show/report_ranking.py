@@ -18,7 +18,7 @@ from robotrials.show.document import (
     table_block,
 )
 from robotrials.show.pair_table import endpoint_blocks
-from robotrials.show.phrase import ends
+from robotrials.show.phrase import ends, percent
 from robotrials.show.plot import Axis, Bar, Curve, Plot, Point, Tile, facets, of_policies, these_episodes
 from robotrials.show.plot_page import paint_page
 from robotrials.show.report_lead import story_paragraphs
@@ -90,18 +90,14 @@ def _ranking_row(policy: str, analysis: Analysis, ranking: Ranking, letters: str
     if policy == ranking.reference:
         against = (100.0, None, None)
     elif relative is not None:
-        against = (_percent(relative.value), *ends(relative.macro.interval, 100.0))
+        against = (percent(relative.value), *ends(relative.macro.interval, 100.0))
     rates = analysis.success
     success = None if isinstance(rates, Absent) else rates.macro[policy].value
     return (
-        policy, letters, rmst.value, *ends(rmst.interval), *against, _percent(done),
-        _percent(success), score.pooled['median_s'].value, _percent(score.macro['hard_failure'].value),
+        policy, letters, rmst.value, *ends(rmst.interval), *against, percent(done),
+        percent(success), score.pooled['median_s'].value, percent(score.macro['hard_failure'].value),
         100 * score.intervention_rate, score.n_episodes, score.n_invalid,
     )  # fmt: skip
-
-
-def _percent(value: float | None) -> float | None:
-    return None if value is None else 100 * value
 
 
 # --- who stands apart
@@ -132,7 +128,7 @@ def _apart_row(policy: str, why: str, analysis: Analysis, frame: ComparisonFrame
     own: tuple[Cell, ...] = (None, None, None)
     if not isinstance(analysis.success, Absent):
         rate = analysis.success.macro[policy]
-        own = (_percent(rate.value), *ends(rate.interval, 100.0))
+        own = (percent(rate.value), *ends(rate.interval, 100.0))
     timed: tuple[Cell, ...] = (None, None, None)
     if not isinstance(analysis.ranking, Absent) and policy in analysis.ranking.scores:
         rmst = analysis.ranking.scores[policy].macro['rmst_s']
@@ -183,7 +179,7 @@ def _cell_times(analysis: Analysis, policy: str, stratum: str) -> tuple[Cell, ..
     hrt = relative.per_stratum.get(stratum) if relative is not None else None
     rmst = cell['rmst_s']
     return (
-        rmst.value, *ends(rmst.interval), None if hrt is None else _percent(hrt.value), cell['median_s'].value,
+        rmst.value, *ends(rmst.interval), None if hrt is None else percent(hrt.value), cell['median_s'].value,
         ranking.times.taus_s[stratum],
     )  # fmt: skip
 
@@ -223,7 +219,7 @@ def by_task(analysis: Analysis, chosen: Sequence[str]) -> Table:
     last: list[Cell] = ['mean over strata']
     for policy in policies:
         value, total = rates.macro[policy].value, rates.counts.get((policy, ALL_STRATA))  # None: ran no shared stratum
-        last += [None if value is None else 100 * value, None if total is None else f'{total.count}/{total.n}']
+        last += [percent(value), None if total is None else f'{total.count}/{total.n}']
     columns: list[str | Column] = ['task']
     for policy in policies:
         columns += [Column(f'{policy} %', '.1f'), f'{policy} n']
@@ -233,7 +229,7 @@ def by_task(analysis: Analysis, chosen: Sequence[str]) -> Table:
         for policy in policies:
             bounds, value = readings.bounds.get(policy), rates.macro[policy].value
             low = value if bounds is None else bounds.low
-            counted += [None if low is None else 100 * low, None]
+            counted += [percent(low), None]
         rows += [last]
         last = counted
     invalid = {p: len(frame.invalid.get(p, ())) for p in policies if frame.invalid.get(p)}
@@ -261,7 +257,7 @@ def suite_block(analysis: Analysis, frame: ComparisonFrame, rates: Rates) -> Tab
         mean = None if None in cells else rates.macro[policy].value
         bounds = None if readings is None else readings.bounds.get(policy)
         counted = mean if bounds is None or mean is None else bounds.low
-        rows.append((policy, *map(_percent, cells), _percent(mean), _percent(counted)))
+        rows.append((policy, *map(percent, cells), percent(mean), percent(counted)))
     columns: list[str | Column] = ['policy', *(Column(suite, '.1f') for suite in suites)]
     columns += [Column('mean', '.1f'), Column('mean, invalid as failures', '.1f')]
     kept = columns if readings is not None else columns[:-1]
@@ -370,7 +366,7 @@ def episode_table(modes: Sequence[FailureModes]) -> Table:
         (
             m.policy, m.n_episodes, 100 * m.episode_rate(Outcome.SUCCESS), 100 * m.dropping_rate,
             100 * m.safety_stop_rate, 100 * m.episode_rate(Outcome.TIMEOUT), 100 * m.episode_rate(Outcome.FAILURE),
-            m.n_operations, 100 * m.ghost_share, None if m.hard_failure is None else 100 * m.hard_failure,
+            m.n_operations, 100 * m.ghost_share, percent(m.hard_failure),
             m.n_assists, m.n_invalid,
         )
         for m in modes
@@ -412,7 +408,7 @@ def success_table(analysis: Analysis, frame: ComparisonFrame, rates: Rates) -> T
     rows: list[tuple[Cell, ...]] = []
     for policy in shown_order(analysis, frame):
         rate = rates.macro[policy]
-        value = None if rate.value is None else 100 * rate.value
+        value = percent(rate.value)
         rows.append((
             policy, letters.get(policy), value, *ends(rate.interval, 100.0), *pooled_count(rates, policy), rate.n
         ))  # fmt: skip
@@ -577,7 +573,7 @@ def success_grid(rates: Rates, frame: ComparisonFrame, policies: Sequence[str], 
         for policy in policies:
             count = rates.counts.get((policy, stratum))
             detail = '' if count is None else f'{count.count} of {count.n} episodes'
-            value = None if count is None or count.value is None else 100 * count.value
+            value = None if count is None else percent(count.value)
             behind = None if count is None else of_policies(frame, policy, stratum=stratum)
             tiles.append(Tile(policy, stratum, value, detail, behind))
     return Plot(

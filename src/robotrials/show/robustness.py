@@ -10,7 +10,7 @@ from robotrials.errors import NotEstimable
 from robotrials.show.catalog import ShowRequest, apart, named
 from robotrials.show.document import EpisodeFilter
 from robotrials.show.figure import PAGE_WIDTH_IN
-from robotrials.show.phrase import ends
+from robotrials.show.phrase import ends, percent
 from robotrials.show.plot import (
     Axis,
     Behind,
@@ -61,7 +61,7 @@ def split_table(rows: Sequence[ConditionRow], *, by: str = 'condition', title: s
             line += [
                 f'{split.successes}/{split.n}' if split else None,
                 split.iou_of_successes.value if split and split.iou_of_successes else None,
-                None if error is None or error.value is None else 100 * error.value,
+                None if error is None else percent(error.value),
             ]
         expected = row.summary.expected_iou_over_splits
         lines.append([*line, f'{row.summary.successes}/{row.summary.n}', expected.value if expected else None])
@@ -96,8 +96,8 @@ def estimate_table(rows: Sequence[ConditionRow]) -> Table:
             ]
         for name, estimate, scale in named:
             if estimate is not None and estimate.value is not None:
-                ends = (None, None) if estimate.interval is None else tuple(scale * end for end in estimate.interval)
-                lines.append([row.policy, row.condition, name, scale * estimate.value, *ends])
+                span = ends(estimate.interval, scale)
+                lines.append([row.policy, row.condition, name, scale * estimate.value, *span])
     note = 'rates: Wilson; the rest: percentile bootstrap over scenes within splits; mean IoU is of all trials'
     return table('Estimates with 95 % intervals', columns, lines, note=note)
 
@@ -112,10 +112,10 @@ def drop_table(drops: Sequence[ConditionDrop], *, alpha: float = 0.05) -> Table:
     ]  # fmt: skip
     lines: list[list[Cell]] = []
     for d in drops:
-        iou: list[Cell] = [d.iou_drop, *(d.iou_interval if d.iou_interval is not None else (None, None))]
+        iou: list[Cell] = [d.iou_drop, *ends(d.iou_interval)]
         lines.append([
             d.policy, d.condition, f'{d.baseline_successes}/{d.baseline_n}', f'{d.successes}/{d.n}', d.success_drop,
-            *(d.success_interval or (None, None)), d.p_value, d.p_value_holm, d.is_resolved(alpha), *iou, d.method,
+            *ends(d.success_interval), d.p_value, d.p_value_holm, d.is_resolved(alpha), *iou, d.method,
         ])  # fmt: skip
     note = f'drop = baseline - altered, mean over tasks; resolved at {alpha:g} over all {len(drops)} comparisons'
     note += ''.join(f'; {d.policy}, {d.condition}: {d.note}' for d in drops if d.note)
@@ -147,7 +147,7 @@ def compound_table(effects: Sequence[CompoundEffect]) -> Table:
     ]  # fmt: skip
     lines: list[list[Cell]] = [
         [e.policy, e.compound, e.severity, e.baseline_rate, e.compound_rate, e.additive_rate, e.multiplicative_rate,
-         e.excess_drop, *(e.interval or (None, None)), e.p_value_holm, e.verdict.value, e.reason,
+         e.excess_drop, *ends(e.interval), e.p_value_holm, e.verdict.value, e.reason,
          ', '.join(e.singles)]
         for e in effects
     ]  # fmt: skip

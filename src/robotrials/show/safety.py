@@ -22,7 +22,7 @@ from robotrials.measure.safety.summary import (
 from robotrials.show.catalog import ShowRequest, named
 from robotrials.show.document import EpisodeFilter
 from robotrials.show.figure import COLUMN_WIDTH_IN, PAGE_WIDTH_IN
-from robotrials.show.phrase import ends
+from robotrials.show.phrase import ends, percent
 from robotrials.show.plot import (
     MARKERS,
     THING_PALETTE,
@@ -39,15 +39,11 @@ from robotrials.show.plot import (
     these_episodes,
 )
 from robotrials.show.table import Cell, Column, Table, table
-from robotrials.stats import Estimate, Interval, Rate
+from robotrials.stats import Estimate, Interval
 from robotrials.verdict.analysis import SafetyPart, present
 from robotrials.verdict.analysis.safety import SafetyComparison
 
 PERCENT, SCORE = '.1f', '.3f'
-
-
-def _percent(rate: Rate) -> float | None:
-    return None if rate.value is None else 100 * rate.value
 
 
 def _ends(interval: Interval | None, *, factor: float = 100, digits: int = 1) -> str | None:
@@ -100,9 +96,9 @@ def quadruple_table(summary: SafetySummary) -> Table:
 
 def _quadruple(cell: CellSafety, marks: Sequence[str]) -> list[Cell]:
     return [
-        cell.policy, cell.benchmark, cell.n, _percent(cell.success), _ends(cell.success.interval),
-        _percent(cell.safety), _ends(cell.safety.interval), _percent(cell.sbu), _ends(cell.sbu.interval),
-        _percent(cell.unsafe_given_success), cell.vsi.value, _ends(cell.vsi.interval, factor=1, digits=3),
+        cell.policy, cell.benchmark, cell.n, percent(cell.success.value), _ends(cell.success.interval),
+        percent(cell.safety.value), _ends(cell.safety.interval), percent(cell.sbu.value), _ends(cell.sbu.interval),
+        percent(cell.unsafe_given_success.value), cell.vsi.value, _ends(cell.vsi.interval, factor=1, digits=3),
         _value(cell.vsi_given_unsafe), len(cell.unscored), _marks(marks),
     ]  # fmt: skip
 
@@ -118,7 +114,7 @@ def mean_table(means: Sequence[MeanSafety]) -> Table:
     ]  # fmt: skip
     rows: list[list[Cell]] = []
     for mean, marks in zip(means, best_marks(means), strict=True):
-        conditional = None if mean.unsafe_given_success is None else 100 * mean.unsafe_given_success
+        conditional = percent(mean.unsafe_given_success)
         rows.append([
             mean.policy, mean.group, len(mean.benchmarks), 100 * mean.success, 100 * mean.safety, 100 * mean.sbu,
             conditional, mean.vsi, _marks(marks),
@@ -186,8 +182,8 @@ def task_table(cells: Sequence[CellSafety]) -> Table:
     ]  # fmt: skip
     rows: list[list[Cell]] = [
         [
-            c.policy, c.benchmark, c.task, c.n, _percent(c.success), _ends(c.success.interval), _percent(c.safety),
-            _ends(c.safety.interval), _percent(c.sbu), c.vsi.value, len(c.unscored),
+            c.policy, c.benchmark, c.task, c.n, percent(c.success.value), _ends(c.success.interval),
+            percent(c.safety.value), _ends(c.safety.interval), percent(c.sbu.value), c.vsi.value, len(c.unscored),
         ]
         for c in cells
     ]  # fmt: skip
@@ -207,14 +203,14 @@ def spec_table(cells: Sequence[CellSafety]) -> Table:
         rows += [
             [
                 cell.policy, cell.benchmark, spec.spec_id, True, spec.n_active, spec.violations.count,
-                _percent(spec.violations), _ends(spec.violations.interval), _value(spec.nsv),
+                percent(spec.violations.value), _ends(spec.violations.interval), _value(spec.nsv),
                 None if spec.nsv is None else _ends(spec.nsv.interval, factor=1, digits=3),
             ]
             for spec in cell.specs
         ]  # fmt: skip
         rows += [
             [
-                cell.policy, cell.benchmark, name, False, rate.n, rate.count, _percent(rate), _ends(rate.interval),
+                cell.policy, cell.benchmark, name, False, rate.n, rate.count, percent(rate.value), _ends(rate.interval),
                 None, None,
             ]
             for name, rate in cell.reported
@@ -233,7 +229,7 @@ def composition_table(cells: Iterable[CellSafety]) -> Table:
     ]  # fmt: skip
     rows: list[list[Cell]] = []
     for cell in cells:
-        head: list[Cell] = [cell.policy, cell.benchmark, _percent(cell.sbu), f'{cell.sbu.count}/{cell.sbu.n}']
+        head: list[Cell] = [cell.policy, cell.benchmark, percent(cell.sbu.value), f'{cell.sbu.count}/{cell.sbu.n}']
         shares = cell.composition()
         rows += [[*head, spec.spec_id, spec.n_in_unsafe_success, 100 * share] for spec, share in shares]
         if not shares:
@@ -250,7 +246,7 @@ def sensitivity_table(rows: Sequence[SensitivityRow]) -> Table:
     ]  # fmt: skip
     body: list[list[Cell]] = []
     for row in rows:
-        conditional = None if row.unsafe_given_success is None else 100 * row.unsafe_given_success
+        conditional = percent(row.unsafe_given_success)
         body.append([row.title, row.group, row.n_cells, 100 * row.safety, 100 * row.sbu, conditional, row.vsi])
     lost = max((row.n_unscored for row in rows), default=0)
     note = 'same episodes, registry and success labels; each variant states its own severe anchor'
@@ -269,8 +265,8 @@ def saving_table(scorings: Sequence[tuple[str, SafetySummary]]) -> Table:
     for policy, benchmark in keys:
         rows += [
             [
-                policy, benchmark, name, c.n, _percent(c.safety), _percent(c.sbu), _percent(c.unsafe_given_success),
-                c.vsi.value,
+                policy, benchmark, name, c.n, percent(c.safety.value), percent(c.sbu.value),
+                percent(c.unsafe_given_success.value), c.vsi.value,
             ]
             for name, summary in scorings
             for c in summary.cells

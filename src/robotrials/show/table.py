@@ -358,10 +358,13 @@ def decimals(interval: Interval | None) -> int:
     return max(0, min(MOST_DECIMALS, math.floor(FINEST - math.log10(interval.high - interval.low))))
 
 
-def estimate_text(value: float | None, interval: Interval | None, *, sign: str = '', unit: str = '') -> str:
+def estimate_text(
+    value: float | None, interval: Interval | None, *, scale: float = 1.0, sign: str = '', unit: str = ''
+) -> str:
     """`31.7 points [15.7, 46.4]` in the digits that the interval supports; a dash where there is no value."""
     if value is None:
         return '—'
+    value, interval = scale * value, None if interval is None else interval.scaled(scale)
     digits = decimals(interval)
     if interval is not None and any(0 < abs(end) < 0.5 * 10.0**-digits for end in interval):
         digits += 1  # an end of "-0" would not say on which side of nothing it lies
@@ -370,6 +373,11 @@ def estimate_text(value: float | None, interval: Interval | None, *, sign: str =
         return text
     low, high = (format_cell(end, f'.{digits}f') for end in interval)
     return f'{text} [{low}, {high}]'
+
+
+def points_text(share: float, interval: Interval | None) -> str:
+    """A difference of shares in points: `+31.7 points [15.7, 46.4]`."""
+    return estimate_text(share, interval, scale=100.0, sign='+', unit=' points')
 
 
 def mark(value: float, interval: Interval | None = None, *, cells: int = MARK_CELLS) -> str:

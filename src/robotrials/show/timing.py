@@ -12,7 +12,7 @@ from robotrials.measure.timing.scalar import scalar_label
 from robotrials.record import Outcome
 from robotrials.show.answer import Card
 from robotrials.show.catalog import ShowRequest, named
-from robotrials.show.phrase import design_text, ends, letters_sentence, plural
+from robotrials.show.phrase import design_text, ends, letters_sentence, percent, plural
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.verdict.analysis import Absent, present
 from robotrials.verdict.analysis.ranking import ALL_STRATA
@@ -167,7 +167,7 @@ def failure_tables(modes: Sequence[FailureModes]) -> list[Table]:
     by_operation = [
         (
             m.policy, m.n_operations, *(100 * m.operation_rate(cause) for cause in causes.values()),
-            100 * m.ghost_share, None if m.hard_failure is None else 100 * m.hard_failure, 100 * m.missing_at_tau,
+            100 * m.ghost_share, percent(m.hard_failure), 100 * m.missing_at_tau,
         )
         for m in modes
     ]  # fmt: skip
