@@ -14,13 +14,25 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from robotrials.cli import full_app
-from robotrials.cli.option import COMMON, KEPT, SETTINGS, TABLES, count_options
+from robotrials.cli.option import COMMON, KEPT, SETTINGS, TABLES
 from robotrials.errors import InputError, UnknownName
 
 CSV = 'policy,task,success,time\n' + ''.join(
     f'{policy},lift,{int(n % 4 != 0 or policy == "b")},{10 + n + (3 if policy == "a" else 0)}\n'
     for policy in 'ab' for n in range(32)
 )  # fmt: skip
+
+
+def count_options(command: Any) -> int:
+    """Options that a reader meets: a verb's own flags, and what verbs share once."""
+    shared: set[str] = set()
+
+    def walk(c: Any) -> int:
+        own: int = sum(p.param_type_name == 'option' for p in c.params)
+        shared.update(p.opts[0] for p in getattr(c, 'common', ()))
+        return own + sum(walk(child) for child in getattr(c, 'commands', {}).values())
+
+    return walk(command) + len(shared)
 
 
 @pytest.fixture

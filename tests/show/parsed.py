@@ -1,9 +1,11 @@
-"""A page read back: tables by their anchor, with the exact values of their cells."""
+"""A document's tables by key; and a page read back: tables by their anchor, with the exact values of their cells."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+
+from robotrials.show.document import Document, TableBlock
 
 
 @dataclass
@@ -70,3 +72,8 @@ def parse_page(html: str) -> PageParser:
     parser = PageParser()
     parser.feed(html)
     return parser
+
+
+def table_blocks(document: Document) -> dict[str, TableBlock]:
+    """Every table of a document by its key."""
+    return {b.key: b for s in document.sections for b in s.blocks if isinstance(b, TableBlock)}

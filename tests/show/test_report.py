@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.cli.command import robotrials
-from tests.show.parsed import PageParser, parse_page
+from tests.show.parsed import PageParser, parse_page, table_blocks
 from tests.verdict.analysis.stores import changed_store, item_store, rollout, safety_store, suite_store, timed_store
 
 from robotrials.measure.timing.incidence import CAUSES, Incidence
@@ -18,7 +18,7 @@ from robotrials.record import Episode, Outcome, Store
 from robotrials.show.document import Missing, render_json
 from robotrials.show.gate import render_latex, render_markdown
 from robotrials.show.page import render_html
-from robotrials.show.report import table_blocks, trial_document
+from robotrials.show.report import trial_document
 from robotrials.verdict.analysis import Absent, Analysis, RobustnessPart, SafetyPart, analyse, present
 from robotrials.verdict.planning.analysis_plan import EndpointName
 

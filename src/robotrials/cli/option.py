@@ -263,18 +263,6 @@ def analysis_settings() -> dict[str, Any]:
     return dict(_plan_settings.get({}))
 
 
-def count_options(command: Any) -> int:
-    """Options that a reader meets: a verb's own flags, and what verbs share once."""
-    shared: set[str] = set()
-
-    def walk(c: Any) -> int:
-        own: int = sum(p.param_type_name == 'option' for p in c.params)
-        shared.update(p.opts[0] for p in getattr(c, 'common', ()))
-        return own + sum(walk(child) for child in getattr(c, 'commands', {}).values())
-
-    return walk(command) + len(shared)
-
-
 def _meaning(parameter: TyperOption, ctx: Any) -> str:
     record = parameter.get_help_record(ctx)
     return record[1] if record else ''

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -171,6 +171,7 @@ class Note:
 
 
 Layer = Curve | Point | Bar | Tile | GuideLine | Area | Note
+Kind = TypeVar('Kind', Curve, Point, Bar, Tile, GuideLine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +196,10 @@ class Facet:
     links: Sequence[EpisodeLink] = ()
     is_square: bool = False  # both axes to one scale
     below: Mapping[str, Sequence[int]] = field(default_factory=dict)  # policy -> numbers at risk at the ticks of x
+
+    def of(self, kind: type[Kind]) -> list[Kind]:
+        """Its layers of one kind."""
+        return [layer for layer in self.layers if isinstance(layer, kind)]
 
 
 @dataclass(frozen=True, slots=True)

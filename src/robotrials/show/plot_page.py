@@ -58,7 +58,7 @@ def _painter_of(plot: Plot) -> type[Painter]:
     if Bar in kinds:
         return BarPainter
     if Curve in kinds:
-        is_step = any(layer.is_step for facet in plot.facets for layer in facet.layers if isinstance(layer, Curve))
+        is_step = any(curve.is_step for facet in plot.facets for curve in facet.of(Curve))
         return StepPainter if is_step else LinePainter
     return ScatterPainter if plot.y.label else RowPainter
 
@@ -87,18 +87,18 @@ class RowPainter(Painter):
 
     def __init__(self, plot: Plot, colors: Mapping[str, str] | None) -> None:
         super().__init__(plot, colors)
-        rules = [r.x for facet in plot.facets for r in facet.layers if isinstance(r, GuideLine)]
+        rules = [r.x for facet in plot.facets for r in facet.of(GuideLine)]
         ends = [v for p in self.points for v in (p.x, p.x_low, p.x_high)]
         self.scale = scale_over([*ends, *rules], within=plot.x.limits)
 
     def words(self, facet: Facet) -> Words:
-        return [self._said(p) for p in facet.layers if isinstance(p, Point)]
+        return [self._said(p) for p in facet.of(Point)]
 
     def _said(self, p: Point) -> str:
         return ' '.join(filter(None, (p.label, self.interval(p.x, p.x_low, p.x_high), p.letters)))
 
     def draw(self, facet: Facet, words: str) -> str:
-        rows = [p for p in facet.layers if isinstance(p, Point)]
+        rows = facet.of(Point)
         beside = max((len(r.letters) for r in rows), default=0)
         width = 59 if beside == 0 or beside > LETTERS_BESIDE else 50
         row_px = TALL_ROW_PX if any(len(r.label) > ONE_LINE for r in rows) else ROW_PX
@@ -119,7 +119,7 @@ class RowPainter(Painter):
             plot.append(mark_group(row.policy, self._said(row), *whisker, episodes=row.episodes))
             y += row_px
         axis = x_axis(self.scale, y, title=self.plot.x.label)
-        for line in (layer for layer in facet.layers if isinstance(layer, GuideLine)):
+        for line in facet.of(GuideLine):
             if is_known(line.x):
                 place = self.scale.percent(line.x)
                 axis += rule(place, 0, place, y, kind='reference')
@@ -147,7 +147,7 @@ class RowPainter(Painter):
     def table(self) -> Table:
         rows: list[list[Cell]] = [
             [facet.label, p.group, p.policy, p.label, p.x, p.x_low, p.x_high, p.letters]
-            for facet in self.plot.facets for p in facet.layers if isinstance(p, Point)
+            for facet in self.plot.facets for p in facet.of(Point)
         ]  # fmt: skip
         numbers = self.numbers('value', 'low', 'high')
         columns: list[str | Column] = ['panel', 'group', 'policy', 'row', *numbers, 'letters']
@@ -187,7 +187,7 @@ class BarPainter(Painter):
     def rows(self, facet: Facet) -> dict[str, list[Bar]]:
         """Row -> its parts that have a name."""
         rows: dict[str, list[Bar]] = {}
-        for bar in (layer for layer in facet.layers if isinstance(layer, Bar)):
+        for bar in facet.of(Bar):
             rows.setdefault(str(bar.at), []).append(bar)
         return rows
 
@@ -299,7 +299,7 @@ class GridPainter(Painter):
 
     def words(self, facet: Facet) -> Words:
         """Each policy's smallest and largest tile."""
-        tiles = [t for t in facet.layers if isinstance(t, Tile)]
+        tiles = facet.of(Tile)
         words = []
         for policy in self.columns:
             known = sorted((t.value, t.row) for t in tiles if t.policy == policy and is_known(t.value))
@@ -310,7 +310,7 @@ class GridPainter(Painter):
         return words
 
     def draw(self, facet: Facet, words: str) -> str:
-        tiles = {(t.policy, t.row): t for t in facet.layers if isinstance(t, Tile)}
+        tiles = {(t.policy, t.row): t for t in facet.of(Tile)}
         scale = scale_over([t.value for t in tiles.values()], within=self.plot.value.limits, margin=0)
         width = 100 / max(1, len(self.columns))
         heads, body = [], []
@@ -355,6 +355,6 @@ class GridPainter(Painter):
     def table(self) -> Table:
         rows: list[list[Cell]] = []
         for facet in self.plot.facets:
-            values = {(t.policy, t.row): t.value for t in facet.layers if isinstance(t, Tile)}
+            values = {(t.policy, t.row): t.value for t in facet.of(Tile)}
             rows += [[facet.label, row, *(values.get((p, row)) for p in self.columns)] for row in self.rows]
         return self.without_panel(table(self.plot.title, ['panel', 'stratum', *self.numbers(*self.columns)], rows))

@@ -90,12 +90,12 @@ class _Painter:
 
     def paint(self, axes: Axes, facet: Facet) -> None:
         # Policies' curves with whiskers stand a little apart, so that their whiskers can be seen.
-        curves = [layer for layer in facet.layers if isinstance(layer, Curve) and layer.has_whiskers and layer.policy]
+        curves = [curve for curve in facet.of(Curve) if curve.has_whiskers and curve.policy]
         places = [x for curve in curves for x in curve.x]
         span = max(places) - min(places) if places else 0.0
         self.curve_shifts = {curve: 0.008 * span * (k - (len(curves) - 1) / 2) for k, curve in enumerate(curves)}
         self.rows, self.row_shifts = _row_places(facet)
-        self.bar_rows = list(dict.fromkeys(b.at for b in facet.layers if isinstance(b, Bar) and isinstance(b.at, str)))
+        self.bar_rows = list(dict.fromkeys(b.at for b in facet.of(Bar) if isinstance(b.at, str)))
         self.ends: dict[object, float] = {}  # how far the bars at each place reach
         paint: Mapping[type, Callable[[Axes, Any], None]] = {
             Curve: self._curve, Point: self._point, Bar: self._bar, GuideLine: _rule, Area: self._area,
@@ -104,7 +104,7 @@ class _Painter:
         for layer in facet.layers:
             if not isinstance(layer, Tile):
                 paint[type(layer)](axes, layer)
-        tiles = [layer for layer in facet.layers if isinstance(layer, Tile)]
+        tiles = facet.of(Tile)
         if tiles:
             self._tiles(axes, tiles)
         for link in facet.links:
@@ -249,7 +249,7 @@ class _Painter:
         from matplotlib.ticker import LogLocator
 
         rows = self.rows or self.bar_rows
-        is_dotted = any(isinstance(layer, Curve) and layer.has_whiskers for layer in facet.layers)
+        is_dotted = any(curve.has_whiskers for curve in facet.of(Curve))
         if rows:
             size = 'small' if self.bar_rows else 'medium'
             axes.set_yticks(range(len(rows)), rows, fontsize=size)
@@ -331,7 +331,7 @@ def _coordinates(curve: Curve) -> tuple[list[float], list[Any], list[Any] | None
 
 def _row_places(facet: Facet) -> tuple[list[str], dict[str, float]]:
     """The rows of points without y; and, where rows are groups, how far each policy stands from the row's middle."""
-    points = [layer for layer in facet.layers if isinstance(layer, Point) and layer.y is None]
+    points = [point for point in facet.of(Point) if point.y is None]
     rows = list(dict.fromkeys(p.group or p.label for p in points))
     policies = sorted({p.policy for p in points if p.group})
     step = ROOM / max(1, len(policies))

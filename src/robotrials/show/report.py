@@ -666,8 +666,3 @@ def listed_episodes(episodes: Iterable[Episode], n: int) -> Listing:
         for e in episodes
     ]  # fmt: skip
     return {'episodes': without_empty(table('Episodes', columns, rows)), 'unlisted': 0}
-
-
-def table_blocks(document: Document) -> dict[str, TableBlock]:
-    """Every table of a document by its key."""
-    return {b.key: b for s in document.sections for b in s.blocks if isinstance(b, TableBlock)}

@@ -237,11 +237,10 @@ class Painter:
 
     def __init__(self, plot: Plot, colors: Mapping[str, str] | None) -> None:
         self.plot = plot
-        layers = [layer for facet in plot.facets for layer in facet.layers]
-        self.curves = [layer for layer in layers if isinstance(layer, Curve)]
-        self.points = [layer for layer in layers if isinstance(layer, Point)]
-        self.bars = [layer for layer in layers if isinstance(layer, Bar)]
-        self.tiles = [layer for layer in layers if isinstance(layer, Tile)]
+        self.curves = [curve for facet in plot.facets for curve in facet.of(Curve)]
+        self.points = [point for facet in plot.facets for point in facet.of(Point)]
+        self.bars = [bar for facet in plot.facets for bar in facet.of(Bar)]
+        self.tiles = [tile for facet in plot.facets for tile in facet.of(Tile)]
         self.marked = [*(c.policy for c in self.curves), *(p.policy for p in self.points)]
         known = colors or {}  # policies that it lacks come after those it has
         self.marks = policy_marks({**known, **policy_colors(p for p in dict.fromkeys(self.marked) if p not in known)})
@@ -311,7 +310,7 @@ class LinePainter(Painter):
         return self.plot.x.names.get(x) or tick_text(x)
 
     def words(self, facet: Facet) -> Words:
-        return [self._said(c) for c in facet.layers if isinstance(c, Curve)]
+        return [self._said(c) for c in facet.of(Curve)]
 
     def _said(self, curve: Curve) -> str:
         known = [p for p in _vertices(curve) if is_known(p[1])]
@@ -321,7 +320,7 @@ class LinePainter(Painter):
         return f'{curve.label} ' + ' to '.join(f'{self.interval(*p[1:])} at {self._at(p[0])}' for p in ends)
 
     def draw(self, facet: Facet, words: str) -> str:
-        curves = [c for c in facet.layers if isinstance(c, Curve)]
+        curves = facet.of(Curve)
         names, title = self.plot.x.names, self.plot.x.label
         axis = _named_axis(self.x, names, title) if names else x_axis(self.x, CURVE_PX, title=title)
         lines = [self._line(c, DODGE_PX * (i - (len(curves) - 1) / 2)) for i, c in enumerate(curves)]
@@ -353,7 +352,7 @@ class LinePainter(Painter):
     def table(self) -> Table:
         rows: list[list[Cell]] = [
             [facet.label, c.policy, self._at(x) if self.plot.x.names else x, *values]
-            for facet in self.plot.facets for c in facet.layers if isinstance(c, Curve) for x, *values in _vertices(c)
+            for facet in self.plot.facets for c in facet.of(Curve) for x, *values in _vertices(c)
         ]  # fmt: skip
         numbers = self.numbers(self.plot.y.label, 'low', 'high')
         return without_empty(table(self.plot.title, ['panel', 'policy', self.plot.x.label, *numbers], rows))
@@ -441,7 +440,7 @@ class StepPainter(Painter):
         longest = max((float(t) for c in self.curves for t in c.x if is_known(t) and t > 0), default=1.0)
         self.end = float(asked) if is_known(asked) and asked > 0 else longest
         self.axis = LinearScale(0.0, self.end)
-        self.steps = {facet: [_steps_of(c) for c in facet.layers if isinstance(c, Curve)] for facet in plot.facets}
+        self.steps = {facet: [_steps_of(c) for c in facet.of(Curve)] for facet in plot.facets}
 
     policies = Painter.drawn_policies
 
@@ -578,7 +577,7 @@ class ScatterPainter(Painter):
         return SCATTER_PX * (1 - self.y.fraction(y))
 
     def words(self, facet: Facet) -> Words:
-        return [self._said(p) for p in facet.layers if isinstance(p, Point)]
+        return [self._said(p) for p in facet.of(Point)]
 
     def _said(self, p: Point) -> str:
         x, y = self.interval(p.x, p.x_low, p.x_high), self.interval(p.y, p.y_low, p.y_high)
@@ -586,7 +585,7 @@ class ScatterPainter(Painter):
         return said + (', on the front' if p.is_front else '')
 
     def draw(self, facet: Facet, words: str) -> str:
-        points = [p for p in facet.layers if isinstance(p, Point)]
+        points = facet.of(Point)
         drawable = [p for p in points if is_known(p.x) and is_known(p.y)]
         # The front as steps: between two of its points, what is reached without losing on the other measure.
         front = sorted((p.x or 0.0, p.y or 0.0) for p in drawable if p.is_front)
@@ -643,7 +642,7 @@ class ScatterPainter(Painter):
     def table(self) -> Table:
         rows: list[list[Cell]] = [
             [facet.label, p.policy, p.x, p.x_low, p.x_high, p.y, p.y_low, p.y_high, p.is_front]
-            for facet in self.plot.facets for p in facet.layers if isinstance(p, Point)
+            for facet in self.plot.facets for p in facet.of(Point)
         ]  # fmt: skip
         heads = [f'{axis.label}{end}' for axis in (self.plot.x, self.plot.y) for end in ('', ', low', ', high')]
         return without_empty(table(self.plot.title, ['panel', 'policy', *self.numbers(*heads), 'on the front'], rows))

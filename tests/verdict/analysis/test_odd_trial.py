@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.show.parsed import table_blocks
 from tests.verdict.analysis.stores import changed_store, rollout, safety_store, timed_store
 
 from robotrials.errors import StoreError
@@ -18,7 +19,7 @@ from robotrials.record.blinding import Unblinding, write_unblinding
 from robotrials.show.document import render_json
 from robotrials.show.gate import render_latex, render_markdown
 from robotrials.show.page import render_html
-from robotrials.show.report import table_blocks, trial_document
+from robotrials.show.report import trial_document
 from robotrials.show.report_quality import methods_text
 from robotrials.verdict.analysis import Absent, Analysis, analyse, present
 
