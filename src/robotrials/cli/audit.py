@@ -19,7 +19,6 @@ from robotrials.cli.output import (
     FigureOption,
     FormatOption,
     analysis_progress,
-    harmless,
     print_card,
     print_tables,
     save_plot,
@@ -169,10 +168,8 @@ def traces_command(
 
     comparison = compare_traces(run_a, run_b, control=control, closed_loop=closed_loop, name=name, contrast=contrast)
     tables = [trace_table([comparison]), channel_table(comparison), grade_table(comparison), metadata_table(comparison)]
-    if episodes:
-        tables.append(divergence_table(comparison))
-    printed = tables if details or form != 'text' else tables[4:]
-    print_card(lambda: trace_card(comparison), lambda: printed, form, details=details or episodes)
+    asked = [divergence_table(comparison)] if episodes else []
+    print_card(lambda: trace_card(comparison), lambda: tables, form, details=details, asked=asked)
     if figure is not None:
         drawn = next((t for t in comparison.traces if t.first and t.growth), next(iter(comparison.traces), None))
         if drawn is None or not drawn.growth:
@@ -215,9 +212,8 @@ def replay_command(
     recorded = [(e, t) for e, t in run.trajectories() if e.episode_id in kept]
     comparison = compare_traces(recorded, pairs, closed_loop=False, name=str(store), contrast='carried out again')
     tables = [trace_table([comparison]), channel_table(comparison), grade_table(comparison)]
-    tables += [divergence_table(comparison)] if episodes else []
-    printed = tables if details or form != 'text' else tables[3:]
-    print_card(lambda: trace_card(comparison), lambda: printed, form, details=details or episodes)
+    asked = [divergence_table(comparison)] if episodes else []
+    print_card(lambda: trace_card(comparison), lambda: tables, form, details=details, asked=asked)
 
 
 def _run_path(path: Path) -> Path:
@@ -340,13 +336,9 @@ def topline_command(
         scores[0], scores[1], tasks=protocol.tasks, samples=protocol.samples, max_score=protocol.max_score, alpha=alpha,
         unit=preset.unit,
     )  # fmt: skip
-    if form == 'text':
-        typer.echo(harmless(topline_card(reading, title=preset.title, unit=preset.unit).text(), form), nl=False)
-        if tables:
-            typer.echo()
-            print_tables(tables)
-    else:
-        print_tables([*tables, topline_table(reading, title=preset.title)], form)
+    if form != 'text':
+        tables.append(topline_table(reading, title=preset.title))
+    print_card(lambda: topline_card(reading, title=preset.title, unit=preset.unit), lambda: (), form, asked=tables)
 
 
 @audit_app.command('leaderboard')
@@ -402,10 +394,8 @@ def leaderboard_command(
         alpha=alpha,
     )
     tables = [printed(audit) for printed in (count_table, share_table, rounding_table, coverage_table, obstacle_table)]
-    if set_aside:
-        tables.append(set_aside_table(audit.claims))
-    printed = tables if details or form != 'text' else tables[5:]
-    print_card(lambda: leaderboard_card(audit), lambda: printed, form, details=details or set_aside)
+    asked = [set_aside_table(audit.claims)] if set_aside else []
+    print_card(lambda: leaderboard_card(audit), lambda: tables, form, details=details, asked=asked)
     if csv_path is not None:
         csv_path.write_text(render(claims_table(audit.claims), 'csv'), encoding='utf-8')
         typer.echo(f'{len(audit.claims)} comparisons written to {csv_path}', err=True)

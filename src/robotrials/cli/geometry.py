@@ -81,13 +81,11 @@ def score_store(
         analysis = open_analysis(store, where, is_look=False, baseline=baseline, alpha=alpha, success='both')
     analysis.rescoring = Rescoring.ALL if fresh else Rescoring.MISSING
     request = ShowRequest(subject=analysis)
-    whole = details or form != 'text'
-
-    def tables() -> list[Table]:
-        return [*(cameras(request) if whole else ()), *(camera_episodes(request) if episodes else ())]
-
     part = present(analysis.cameras)
-    print_card(lambda: camera_card(part), tables, form, details=details or episodes, analysis=analysis)
+    print_card(
+        lambda: camera_card(part), lambda: cameras(request), form, details=details,
+        asked=camera_episodes(request) if episodes else (), analysis=analysis,
+    )  # fmt: skip
     if write:
         path = write_projection(_store_of(analysis), analysis.episodes, present(analysis.camera_scores), by=by)
         typer.echo(f'wrote {path}', err=True)

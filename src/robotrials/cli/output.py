@@ -80,16 +80,19 @@ def wrapped(text: str) -> str:
 
 def print_card(
     card: Callable[[], Card], tables: Callable[[], Iterable[Table]], form: str = 'text', *, details: bool = False,
-    analysis: Analysis | None = None,
+    asked: Sequence[Table] = (), analysis: Analysis | None = None,
 ) -> None:  # fmt: skip
-    """An answer: in text the card, with `--details` its tables below; in every other form the tables alone."""
-    if form != 'text':
-        print_analysis(analysis, tables(), form) if analysis is not None else print_tables(tables(), form)
-        return
-    typer.echo(harmless(card().text(), form), nl=False)
-    if details:
+    """An answer: in text the card, with `--details` its tables below; in every other form the tables alone.
+
+    `asked` are tables that an option of their own adds, whether or not there are details.
+    """
+    if form == 'text':
+        typer.echo(plain(card().text()), nl=False)
+        if not (details or asked):
+            return
         typer.echo()
-        print_analysis(analysis, tables(), form) if analysis is not None else print_tables(tables(), form)
+    printed = [*(tables() if details or form != 'text' else ()), *asked]
+    print_analysis(analysis, printed, form) if analysis is not None else print_tables(printed, form)
 
 
 def print_answer(
@@ -112,7 +115,7 @@ def print_answer(
 
     print_card(card, chosen, form, details=details or per_task, analysis=analysis)
     if methods:
-        typer.echo(f'\n{harmless(methods_words(analysis), "text")}', nl=False, err=form != 'text')
+        typer.echo(f'\n{plain(methods_words(analysis))}', nl=False, err=form != 'text')
 
 
 def print_table(sheet: Table, form: str = 'text') -> None:

@@ -186,12 +186,11 @@ def size(
     )  # fmt: skip
     rows = single_sizes(rate, difference, discordance, power=power, alpha=alpha)
     title = f'One comparison: {100 * rate:g} % against {100 * (rate + difference):g} %'
-    tables_shown = [sizes_table(rows, title=title, note=f'Power {power:g}, two-sided alpha {alpha:g}.')]
+    tables = [sizes_table(rows, title=title, note=f'Power {power:g}, two-sided alpha {alpha:g}.')]
     paired = next(r for r in sizes if 'paired difference (McNemar)' in r.design)
     position = field_position(paired.per_cell)
-    tables_shown.append(plan_table(sizes, note=f'McNemar, {position}.'))
-    if survey:
-        tables_shown.append(survey_table(read_survey(), position))
+    tables.append(plan_table(sizes, note=f'McNemar, {position}.'))
+    asked = [survey_table(read_survey(), position)] if survey else []
     who = f'{policies} policies, {"each with the reference" if reference else "every pair"}'
     where = ' on the mean over cells.' if overall else ' within every cell; --overall sizes for the mean over cells.'
     is_single = tasks * conditions == 1
@@ -200,8 +199,7 @@ def size(
         rows, sizes, rate=rate, difference=difference, discordance=discordance, n_cells=tasks * conditions, power=power,
         alpha=alpha, position=position, claim=claim,
     )  # fmt: skip
-    tables = tables_shown if details or form != 'text' else tables_shown[2:]
-    print_card(lambda: card, lambda: tables, form, details=details or survey)
+    print_card(lambda: card, lambda: tables, form, details=details, asked=asked)
 
 
 def check_shares(rate: float, difference: float) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from robotrials.cli.output import DetailsOption, FormatOption, print_analysis, print_card, print_tables
+from robotrials.cli.output import DetailsOption, FormatOption, print_card
 from robotrials.cli.source import AlphaOption, PolicyOption, StoreArgument, WhereOption, log_look, open_analysis
 from robotrials.errors import InputError, NotEstimable, UnknownName
 
@@ -83,13 +83,14 @@ def watch(
                 )  # fmt: skip
                 log_look(analysis)  # once for every new state of the trial, not for every glance at the folder
                 pairs, contrasts = watched_pairs(trial, policy, analysis)
-                tables = [watch_table(trial, pairs, contrasts), *([looks_table(trial, pairs)] if looks else [])]
-                if form == 'text':
-                    card = watch_card(trial, pairs, contrasts, analysis)
-                    printed = tables if details else tables[1:]
-                    print_card(lambda: card, lambda: printed, details=details or looks)  # noqa: B023 - called at once
-                else:  # what was used is said once; after that only what is new
-                    print_analysis(analysis, tables, form) if is_first else print_tables(tables, form)
+                card, tables = watch_card(trial, pairs, contrasts, analysis), [watch_table(trial, pairs, contrasts)]
+                asked = [looks_table(trial, pairs)] if looks else []
+                # What was used is said once, and by the card itself; after that only what is new.
+                told = analysis if is_first and form != 'text' else None
+                print_card(
+                    lambda: card, lambda: tables, form,  # noqa: B023 - called at once
+                    details=details, asked=asked, analysis=told,
+                )  # fmt: skip
                 if trial.may_stop:
                     return
         except (InputError, NotEstimable) as waiting:
