@@ -121,6 +121,15 @@ def _are_distinct(numbers: IntArray) -> bool:
     return bool((np.diff(numbers) > 0).all()) or len(np.unique(numbers)) == len(numbers)  # most are in order
 
 
+def same_labels(a: Labels | None, b: Labels | None) -> bool:
+    """Whether two arms have the same labels, all of them known."""
+    if isinstance(a, NumberedLabels) and isinstance(b, NumberedLabels) and a.label_of is b.label_of:
+        is_same = a == b or np.array_equal(np.unique(a.numbers), np.unique(b.numbers))
+        return is_same and bool((a.numbers >= 0).all())
+    first, second = frozenset(a or (None,)), frozenset(b or (None,))
+    return None not in first and first == second
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Units:
     """Runs of one cell by unit: (runs,) codes 0..n-1, and the label of each unit (None: a run without a start)."""

@@ -28,7 +28,7 @@ from robotrials.record import Episode
 from robotrials.record.rows import column
 from robotrials.stats import Estimate, Interval
 from robotrials.stats.interval import Spread, normal_cdf, two_sided_z
-from robotrials.stats.matching import Labels, SignTest, UnseenRule, WorstCase, has_label
+from robotrials.stats.matching import Labels, SignTest, UnseenRule, WorstCase, has_label, same_labels
 from robotrials.stats.sample_size import mcnemar_sample_size, pairs_size
 from robotrials.stats.success_rule import MID_P_FACTOR, SuccessArm, SuccessContrast, SuccessRule, success_contrast
 from robotrials.stats.win import WinArm, win_arm, win_contrast
@@ -536,8 +536,7 @@ def _time_contrast(a: Side, b: Side, names: Sequence[str], endpoint: EndpointNam
     seconds = better(
         {c: a.operations(c) for c in names}, {c: b.operations(c) for c in names},
         tau_s={c: t.tau_s for c, t in taus.items()}, level=plan.level,
-        # A start that one arm lacks is in neither mean, as it is in no race: what was not run is not what was hard.
-        paired=_is_matched(wins),
+        paired=plan.pairing.value == 'paired' or (plan.pairing.value == 'auto' and _all_matched(arms)),
     )  # fmt: skip
     alone = [
         win_contrast([x], [y], pairing=plan.pairing.value, level=plan.level) if len(names) > 1 else wins
@@ -617,6 +616,11 @@ def _runs(arms: Arms) -> tuple[int, int]:
 
 def _rows(arm: SuccessArm | WinArm) -> Sequence[object]:
     return arm.successes if isinstance(arm, SuccessArm) else arm.times_s  # type: ignore[return-value]
+
+
+def _all_matched(arms: Sequence[Sequence[WinArm]]) -> bool:
+    """Whether every start of either arm was run by the other."""
+    return all(same_labels(x.starts, y.starts) for x, y in zip(*arms, strict=True))
 
 
 def _is_matched(rule: WinContrast | SuccessContrast) -> bool:
