@@ -42,6 +42,13 @@ def test_a_table_in_a_file_has_no_formulas_either(tmp_path: Path) -> None:
     assert "\n'=cmd|x," in (tmp_path / 't.csv').read_text(encoding='utf-8')
 
 
+def test_a_table_in_markdown_has_no_html_of_a_name(tmp_path: Path) -> None:
+    Store.create(tmp_path / 's').append([Episode(policy='<script>alert(1)</script>', task='t', outcome='success')])
+    printed = robotrials('tables', 'counts', tmp_path / 's', '--format', 'markdown')
+    assert '&lt;script>alert(1)&lt;/script>' in printed
+    assert '<script' not in printed
+
+
 def test_formulas_in_csv_are_text_and_numbers_are_numbers() -> None:
     table = 'policy,difference\n=cmd|x,-0.25\n"@SUM(1,2)",+3\n-a,1e-3\nplain,-inf\n'
     assert without_formulas(table) == ("policy,difference\n'=cmd|x,-0.25\n\"'@SUM(1,2)\",+3\n'-a,1e-3\nplain,-inf\n")

@@ -155,6 +155,7 @@ def format_cell(value: Cell, number_format: str = '') -> str:
 
 
 CONTROL = pattern(r'[\x00-\x1f\x7f-\x9f\u2028\u2029]')
+HTML_TAG = pattern('<(?=[A-Za-z/!?])')
 
 
 def table_cells(sheet: Table) -> list[list[str]]:
@@ -204,13 +205,16 @@ def _csv(sheet: Table) -> str:
 
 
 def _markdown(sheet: Table) -> str:
+    def one_line(text: str) -> str:
+        return HTML_TAG.sub('&lt;', text.replace('\n', ' '))  # a name may be a tag to whoever shows the Markdown
+
     def line(cells: Sequence[str]) -> str:
-        return '| ' + ' | '.join(c.replace('|', '\\|').replace('\n', ' ') for c in cells) + ' |'
+        return '| ' + ' | '.join(one_line(c).replace('|', '\\|') for c in cells) + ' |'
 
     rule = '|' + '|'.join(' ---: ' if numeric else ' --- ' for numeric in is_numeric(sheet)) + '|'
     lines = [line([c.name for c in sheet.columns]), rule, *(line(row) for row in table_cells(sheet))]
-    head = [f'**{sheet.title}**', ''] if sheet.title else []
-    tail = [line for text in (sheet.note, sheet.analysis) if text for line in ('', text)]
+    head = [f'**{one_line(sheet.title)}**', ''] if sheet.title else []
+    tail = [line for text in (sheet.note, sheet.analysis) if text for line in ('', one_line(text))]
     return '\n'.join([*head, *lines, *tail]) + '\n'
 
 
