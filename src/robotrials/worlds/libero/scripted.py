@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from robotrials.errors import InputError, UnknownName
 from robotrials.run.seam import Chunk, Observation, PolicySpec, Session, Setup
 from robotrials.worlds.arm.signal import CONVENTION, PROPRIOCEPTION
-from robotrials.worlds.cell.panda import matrix_from_quaternion
 from robotrials.worlds.libero.suite import PRIVILEGED, THING
 
 FloatArray = NDArray[np.float64]
@@ -186,7 +185,12 @@ class ScriptTarget:
     def __init__(self, numbers: FloatArray) -> None:
         self.at_m = numbers[:3]
         self.low_m, self.high_m = numbers[7:10], numbers[10:13]
-        self.matrix = matrix_from_quaternion(numbers[3:7])
+        w, x, y, z = numbers[3:7]  # the cell's own function would import the cell, which LIBERO's environment cannot
+        self.matrix = np.array(
+            [[1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+             [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+             [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)]]
+        )  # fmt: skip
 
     @property
     def middle_m(self) -> FloatArray:
