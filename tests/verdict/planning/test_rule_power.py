@@ -157,6 +157,15 @@ PAIRS = {'20 points of 30 %': (0.2, 0.3), '10 points of 20 %': (0.1, 0.2)}
 FRESH_TRIALS = 6_000
 
 
+def test_a_law_without_an_end_is_never_asked_for_it() -> None:
+    """An exponential time at a uniform number of 1 is infinite, and numpy warns; success is that by tau."""
+    design = RuleDesign((_exponential(20.0),), (_exponential(200.0),), TAU)
+    size = rule_size(design, rng=np.random.default_rng(3), n_trials=2000, endpoint='success')
+    assert size is not None
+    chances = (1 - math.exp(-TAU / mean_s) for mean_s in (20.0, 200.0))
+    assert size.rate('success') == pytest.approx(success_power(*chances, per_cell=size.per_cell), abs=0.04)
+
+
 @pytest.mark.study
 def test_realised_power_at_the_suggested_size() -> None:
     """0.77 to 0.85 over twelve designs, with fresh random numbers and the p-values of the rule.

@@ -258,12 +258,13 @@ def _power_at(
         raise InputError(f'endpoint must be one of {", ".join(wants)}, found {endpoint!r}')
     rows = max(1, AT_ONCE // (n * len(uniforms)))
     counts, n_claims = np.zeros(4, dtype=np.int64), max(n_tests, 2)
-    ever = [[_last_level(law, design.tau_s) for law in laws] for laws in zip(design.a, design.b, strict=True)]
+    by_stratum = list(zip(design.a, design.b, strict=True))
+    ever = [] if wants[endpoint][1] else [[_last_level(law, design.tau_s) for law in laws] for laws in by_stratum]
     for start in range(0, trials, rows):
         part = slice(start, start + rows)
         arms: tuple[list[FloatArray], list[FloatArray]] = ([], [])
         done: tuple[list[NDArray[np.bool_]], list[NDArray[np.bool_]]] = ([], [])
-        for k, laws in enumerate(zip(design.a, design.b, strict=True)):
+        for k, laws in enumerate(by_stratum):
             for arm, law in enumerate(laws):
                 levels = uniforms[k][arm][part, :n]
                 if wants[endpoint][1]:
@@ -286,10 +287,10 @@ def _power_at(
 
 
 def _last_level(law: Law, tau_s: float) -> float:
-    """The last uniform number that a law has done by tau, to the bit: below 0 if none. Laws do not fall."""
-    low, high = -1.0, 1.0
+    """The last uniform number that a law has done by tau, to the bit: below 0 if none, 1 if all. Laws do not fall."""
+    low, high = -1.0, math.nextafter(1.0, 0.0)  # the largest that is drawn: at 1 a law may be without an end
     if law(np.array([high]))[0] <= tau_s:
-        return high
+        return 1.0
     while low < (middle := (max(low, 0.0) + high) / 2) < high:
         low, high = (middle, high) if law(np.array([middle]))[0] <= tau_s else (low, middle)
     return low
