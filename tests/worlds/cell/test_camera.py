@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from robotrials.errors import InputError, SetupError
+from robotrials.errors import InputError, RigError, SetupError
 from robotrials.record import trajectories_equal
 from robotrials.record.trajectory import Camera
 from robotrials.run import Chunk, Session
@@ -49,6 +50,37 @@ def test_depth_and_calibration_put_a_block_where_it_is() -> None:
     before = observation.cameras['wrist'].world_from_camera.copy()
     after = host.step(np.array([0.0, 0.0, 0.03, 0, 0, 0, 1.0])).cameras['wrist'].world_from_camera
     assert not np.array_equal(before, after)
+    host.close()
+
+
+def _drawing_host() -> TabletopHost:
+    host = TabletopHost(cameras=['front'], image_size=(48, 64))
+    host.reset('single_block', seed=2)
+    return host
+
+
+def test_a_host_that_nobody_closed_changes_no_picture_of_another() -> None:
+    """OpenGL frees by number, in the context that is current: another host's buffers would go."""
+    forgotten, host = _drawing_host(), _drawing_host()
+    before = host.pictures()['front']
+    del forgotten
+    gc.collect()
+    for _ in range(2):
+        after = host.pictures()['front']
+        assert np.array_equal(before.rgb, after.rgb)
+        assert np.array_equal(before.depth_m, after.depth_m)
+        forgotten = _drawing_host()
+        host._pictures._make_current()
+        del forgotten
+        gc.collect()
+    host.close()
+
+
+def test_a_picture_that_opengl_did_not_give_is_a_broken_rig(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = _drawing_host()
+    monkeypatch.setattr(module.load_mujoco(), 'mjr_readPixels', lambda *_: None)
+    with pytest.raises(RigError, match="camera 'front': OpenGL gave no picture"):
+        host.pictures()
     host.close()
 
 

@@ -12,13 +12,15 @@ import functools
 import math
 import os
 import sys
+import threading
+import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.errors import InputError, SetupError, UnknownName
+from robotrials.errors import InputError, RigError, SetupError, UnknownName
 from robotrials.record.footage import FilmStates
 from robotrials.record.trajectory import Camera
 from robotrials.run.environment.gl import BACKENDS, why_not_drawing
@@ -90,14 +92,17 @@ class Pictures:
     as all else, and can be left out.
     """
 
+    _gl: Any = None
+    _context: Any = None
+    _current: ClassVar = threading.local()  # whose OpenGL context is this thread's
+    _kept: ClassVar[list[Any]] = []
+
     def __init__(self, cameras: tuple[str, ...], *, height_px: int, width_px: int, has_shadows: bool = True) -> None:
         if cameras and not (8 <= height_px <= 960 and 8 <= width_px <= 1280):
             raise InputError(f'image_size is {height_px} x {width_px}, wanted 8 x 8 to 960 x 1280 (height, width)')
         self.cameras = cameras
         self.height_px, self.width_px = height_px, width_px
         self._has_shadows = has_shadows
-        self._gl: Any = None
-        self._context: Any = None
         self._model: Any = None
         self._textures = b''
 
@@ -108,9 +113,11 @@ class Pictures:
         pictures = {}
         for calibration in calibrations(scene, data, self):
             rgb = np.empty((self.height_px, self.width_px, 3), dtype=np.uint8)
-            depth = np.empty((self.height_px, self.width_px), dtype=np.float32)
+            depth = np.full((self.height_px, self.width_px), np.nan, dtype=np.float32)
             self._draw(scene, data, calibration.name)
             mujoco.mjr_readPixels(rgb, depth, self._rect, self._context)
+            if np.isnan(depth[0, 0]):  # MuJoCo says nothing of OpenGL's errors
+                raise RigError(f'camera {calibration.name!r}: OpenGL gave no picture')
             pictures[calibration.name] = Picture(
                 np.ascontiguousarray(rgb[::-1]), self._metres(depth[::-1], scene.model), calibration
             )
@@ -142,19 +149,19 @@ class Pictures:
 
     def _prepare(self, model: Any) -> None:
         if self._model is model:
-            self._gl.make_current()
+            self._make_current()
             return
         mujoco = load_mujoco()
         textures = model.tex_data.tobytes()
         if self._context is None:
             self._gl = _gl_context(self.width_px, self.height_px)
-            self._gl.make_current()
+            self._make_current()
             model.vis.quality.offsamples = 0
             self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100.value)
             mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
             self._context.readDepthMap = mujoco.mjtDepthMap.mjDEPTH_ZEROFAR
         else:
-            self._gl.make_current()
+            self._make_current()
             for texture in range(model.ntex) if textures != self._textures else ():
                 mujoco.mjr_uploadTexture(model, self._context, texture)
         self._textures = textures
@@ -166,15 +173,29 @@ class Pictures:
         self._view.type = mujoco.mjtCamera.mjCAMERA_FIXED
         self._model = model
 
+    def _make_current(self) -> None:
+        self._gl.make_current()
+        self._current.pictures = weakref.ref(self)
+
     def close(self) -> None:
-        if self._context is not None:
+        if self._gl is None:
+            return
+        if self._context is not None:  # frees by number, in whatever context is current
             self._gl.make_current()
             self._context.free()
             self._context = None
-        if self._gl is not None:
-            self._gl.free()
-            self._gl = None
-        self._model = None
+        self._gl.free()
+        self._gl = self._model = None
+        drawing = getattr(self._current, 'pictures', lambda: None)()
+        if drawing is not None and drawing._gl is not None:  # it may be between two calls of OpenGL
+            drawing._gl.make_current()
+
+    def __del__(self) -> None:
+        """As `close`, for a host that nobody closed: what it drew with must not be freed in another's context."""
+        try:
+            self.close()
+        except Exception:  # another thread draws with it, or the interpreter ends
+            self._kept.append(self._context)
 
 
 def calibrations(
